@@ -1,0 +1,1 @@
+"""Decides and runs: recipes, plans, Nsight processes, and the command line."""

@@ -1,0 +1,1 @@
+"""Nsight tools: pure argument builders, versions and explanations of their logs."""

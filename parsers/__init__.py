@@ -1,0 +1,1 @@
+"""Reads Nsight exports into tidy tables; holds what writer and reader share."""

@@ -1,0 +1,213 @@
+"""The run directory: names of its files, its manifest, and how both are written atomically.
+
+The saved run directory is the interface between capture and report. The orchestrator writes it;
+the parsers and reports read it, on any machine.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+STEPS, TABLES, REPORT, VARIANTS = "steps", "tables", "report", "variants"
+
+
+class StepState(StrEnum):
+    """What is known of a step; `unsupported` means that this machine cannot do it, with a reason."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass
+class StepRecord:
+    """One step of a run as the manifest keeps it.
+
+    `id` is the hash of all that matters for the step's result; a resumed run does the step again
+    when it differs and says why in `rerun_reason`. Times are UTC in ISO 8601, `seconds` is wall time.
+    """
+
+    name: str
+    id: str = ""
+    state: StepState = StepState.PENDING
+    directory: str = ""
+    argv: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    rerun_reason: str = ""
+    started: str = ""
+    finished: str = ""
+    seconds: float | None = None
+    exit_code: int | None = None
+    error: str = ""
+    hint: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Manifest:
+    """Everything about a run that is not in its raw captures.
+
+    `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences for
+    the report; `tools`, `gpus` and `software` describe the machine that captured, never the reader's.
+    """
+
+    run_id: str
+    created: str
+    recipe: dict[str, Any]
+    format_version: int = FORMAT_VERSION
+    prof_version: str = ""
+    assumptions: list[str] = field(default_factory=list)
+    tools: dict[str, str] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    software: dict[str, str] = field(default_factory=dict)
+    steps: list[StepRecord] = field(default_factory=list)
+    variants: list[str] = field(default_factory=list)
+    replayed_from: str = ""
+    imported: list[str] = field(default_factory=list)
+
+    def step(self, name: str) -> StepRecord | None:
+        """Return the record of the step called `name`, or None where the run has no such step."""
+        return next((step for step in self.steps if step.name == name), None)
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Names of everything inside one run directory."""
+
+    path: Path
+
+    @property
+    def manifest_path(self) -> Path:
+        """`manifest.json`."""
+        return self.path / MANIFEST
+
+    @property
+    def tables(self) -> Path:
+        """Folder of the tidy tables."""
+        return self.path / TABLES
+
+    @property
+    def report(self) -> Path:
+        """Folder of the rendered report."""
+        return self.path / REPORT
+
+    def step(self, record: StepRecord) -> Path:
+        """Folder of a step's raw artifacts."""
+        return self.path / record.directory
+
+    def artifact(self, step_name: str, *names: str) -> Path | None:
+        """Return the first of `names` (or `name.xz`) that the step holds, or None."""
+        manifest = read_manifest(self)
+        record = manifest.step(step_name)
+        if record is None or not record.directory:
+            return None
+        folder = self.step(record)
+        for name in names:
+            for candidate in (folder / name, folder / f"{name}.xz"):
+                if candidate.is_file():
+                    return candidate
+        return None
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old file or the new one, never half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_manifest(run: RunDir, manifest: Manifest) -> None:
+    """Write the manifest atomically."""
+    text = json.dumps(asdict(manifest), indent=1, sort_keys=False, ensure_ascii=False)
+    write_atomic(run.manifest_path, text + "\n")
+
+
+def read_manifest(run: RunDir) -> Manifest:
+    """Read the manifest of a run directory.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+        ArtifactUnreadable: the manifest is damaged.
+        SchemaTooNew: a newer version of prof wrote it.
+    """
+    path = run.manifest_path
+    if not path.is_file():
+        raise UsageError(
+            f"{run.path} is not a run directory: it has no {MANIFEST}",
+            "name the folder that `prof run` or `prof import` made, for example runs/top-kernels-…",
+        )
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        version = data["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error}",
+            "restore the file, or import the raw captures again: prof import <files> --out DIR",
+        ) from error
+    if version > FORMAT_VERSION:
+        raise SchemaTooNew(
+            f"{path} has format version {version}; this prof understands up to {FORMAT_VERSION}",
+            "upgrade prof, or render the report with the version that made the run",
+        )
+    known = {f.name for f in fields(Manifest)}
+    steps = [_step(item) for item in data.pop("steps", [])]
+    return Manifest(**{k: v for k, v in data.items() if k in known}, steps=steps)
+
+
+def _step(data: dict[str, Any]) -> StepRecord:
+    known = {f.name for f in fields(StepRecord)}
+    record = StepRecord(**{k: v for k, v in data.items() if k in known})
+    record.state = StepState(record.state)
+    return record
+
+
+@contextmanager
+def plain_file(path: Path) -> Iterator[Path]:
+    """Give a path to the uncompressed content of `path`; an .xz file is unpacked for the time."""
+    if path.suffix != ".xz":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="prof-") as folder:
+        target = Path(folder) / path.stem
+        decompress(path, target)
+        yield target
+
+
+def decompress(source: Path, target: Path) -> None:
+    """Unpack an .xz file.
+
+    Raises:
+        ArtifactUnreadable: it is truncated or no xz file.
+    """
+    try:
+        with lzma.open(source) as packed, target.open("wb") as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    except (lzma.LZMAError, EOFError) as error:
+        raise ArtifactUnreadable(
+            f"{source} cannot be unpacked: {error}", "fetch the recorded run again"
+        ) from error

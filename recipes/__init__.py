@@ -1,0 +1,1 @@
+"""Recipes: one YAML file, one question (data only)."""

@@ -1,0 +1,1 @@
+"""Explains tidy tables: rooflines, bounds, findings, plots and rendered reports."""

@@ -1,0 +1,1 @@
+"""Plots: view model in, matplotlib figure out."""

@@ -1,0 +1,1 @@
+"""Workloads that prof profiles; each runs by itself and imports nothing of prof."""
