@@ -26,7 +26,7 @@ STEPS, TABLES, REPORT, VARIANTS = "steps", "tables", "report", "variants"
 
 
 class StepState(StrEnum):
-    """What is known of a step; `unsupported` means that this machine cannot do it, with a reason."""
+    """What is known of a step; `unsupported`: this machine cannot do it; the record says why."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class StepRecord:
     """One step of a run as the manifest keeps it.
 
     `id` is the hash of all that matters for the step's result; a resumed run does the step again
-    when it differs and says why in `rerun_reason`. Times are UTC in ISO 8601, `seconds` is wall time.
+    when it differs and says why in `rerun_reason`. Times are UTC, ISO 8601; `seconds` is wall time.
     """
 
     name: str
@@ -64,8 +64,9 @@ class StepRecord:
 class Manifest:
     """Everything about a run that is not in its raw captures.
 
-    `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences for
-    the report; `tools`, `gpus` and `software` describe the machine that captured, never the reader's.
+    `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences
+    for the report; `tools`, `gpus`, `software` describe the machine that captured, never the
+    reader's.
     """
 
     run_id: str
@@ -127,7 +128,7 @@ class RunDir:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees the old file or the new one, never half of it."""
+    """Write `text` to `path`; a reader sees the old file or the new one, never half of it."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

@@ -33,8 +33,8 @@ class SelectedKernel:
 class Selection:
     """Kernels for one ncu run.
 
-    ncu counts launches of each kernel apart (`--filter-mode per-launch-config`), with one skip and one
-    count for all: `skip` and `count` are the window that holds a representative launch of each kernel.
+    ncu counts launches of each kernel apart (`--filter-mode per-launch-config`), with one skip and
+    one count for all: `skip` and `count` are the window that holds a representative launch of each.
     `left_out` rows are {short_name, kernels, share, reason}.
     """
 

@@ -1,7 +1,7 @@
 """Contracts of the tidy tables: every column with its dtype, unit and meaning, declared once.
 
-Units stand in the column name or in a `unit` column. Unknown is empty (NaN, NA), never 0. Readers end
-with `check`; an empty result is an empty frame that has all columns.
+Units stand in the column name or in a `unit` column. Unknown is empty (NaN, NA), never 0. Readers
+end with `check`; an empty result is an empty frame that has all columns.
 """
 
 from __future__ import annotations

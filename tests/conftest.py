@@ -28,7 +28,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def real_exports(shared: Path) -> Path:
-    """Folder with the unpacked real exports of many tool versions (read only), cached by content."""
+    """Folder of unpacked real exports of many tool versions (read only), cached by content."""
     archive = shared / "data" / "real-exports.tar.xz"
     key = hashlib.sha256(f"{archive.stat().st_size} {archive.stat().st_mtime_ns}".encode())
     cache = Path(tempfile.gettempdir()) / f"prof-real-exports-{key.hexdigest()[:12]}"
