@@ -1,0 +1,134 @@
+"""Frozen view models of the plots: rooflines, occupancy, throughput and stall reasons.
+
+Units and the meaning of None and `number` are as in reports/view_models.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One ceiling: a memory level (B/s) or a pipe (FLOP/s), with where its value comes from.
+
+    `key` is dram, l2, l1, fp64, fp32, fp16 or tensor; `dtype` is set for pipes that have several.
+    `source` is measured, counters or datasheet.
+    """
+
+    key: str
+    dtype: str
+    label: str
+    value: float
+    unit: str
+    source: str
+    clock_hz: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Where a memory roof meets a compute roof: below `intensity` the memory level limits."""
+
+    level: str
+    pipe: str
+    dtype: str
+    intensity: float
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One kernel at one memory level. `roof_share`: reached over attainable at this intensity."""
+
+    level: str
+    intensity: float
+    roof_share: float | None
+
+
+@dataclass(frozen=True)
+class RooflineKernel:
+    """One kernel on a roofline: the same height (`throughput`, FLOP/s) at each level's intensity.
+
+    `points` are ordered dram, l2, l1 as far as known; `share` (of GPU time) sets the marker area.
+    """
+
+    number: int
+    kernel_id: str
+    label: str
+    category: str
+    share: float | None
+    throughput: float
+    pipe: str
+    dtype: str
+    bound_by: str
+    points: tuple[RooflinePoint, ...]
+
+
+@dataclass(frozen=True)
+class NotPlotted:
+    """A profiled kernel without a point on the roofline, and why."""
+
+    number: int
+    label: str
+    share: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class RooflinePanel:
+    """One roofline plot: the roofs that apply and the kernels measured against them.
+
+    `key` ("tensor", "vector") names the file. Memory roofs are B/s, compute roofs FLOP/s.
+    """
+
+    key: str
+    title: str
+    memory_roofs: tuple[Roof, ...]
+    compute_roofs: tuple[Roof, ...]
+    ridges: tuple[Ridge, ...]
+    kernels: tuple[RooflineKernel, ...]
+
+
+@dataclass(frozen=True)
+class OccupancyBar:
+    """Achieved against theoretical occupancy of one kernel, in per cent of resident warps."""
+
+    number: int
+    label: str
+    share: float | None
+    achieved_pct: float | None
+    theoretical_pct: float | None
+    limiter: str
+
+
+@dataclass(frozen=True)
+class ThroughputBar:
+    """Per cent of each roof that one kernel reached; `bound_by` as in KernelRow."""
+
+    number: int
+    label: str
+    share: float | None
+    dram_pct: float | None
+    l2_pct: float | None
+    l1_pct: float | None
+    tensor_pct: float | None
+    bound_by: str
+
+
+@dataclass(frozen=True)
+class StallBar:
+    """Stall reasons of one kernel: `shares` follow StallFigure.reasons and sum to 1."""
+
+    number: int
+    label: str
+    share: float | None
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class StallFigure:
+    """Stacked stall reasons; the last reason is "other" where small ones were added up."""
+
+    reasons: tuple[str, ...]
+    meanings: tuple[str, ...]
+    bars: tuple[StallBar, ...]

@@ -1,0 +1,111 @@
+"""Opens a run directory as one object: the manifest, the selection and every tidy table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from parsers import tables
+from parsers.run_dir import Manifest, RunDir, read_manifest
+from parsers.selection import Selection, read_selection
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to explain; each table is read when first asked for and is empty where absent."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def directory(self) -> RunDir:
+        """Names of the files inside the run."""
+        return RunDir(self.path)
+
+    @cached_property
+    def selection(self) -> Selection | None:
+        """What was chosen for the counters; None for a run without that step."""
+        path = self.directory.artifact("select", "selection.yaml")
+        return read_selection(path) if path else None
+
+    @cached_property
+    def gpus(self) -> pd.DataFrame:
+        """Table `gpus`."""
+        return self._read("gpus")
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """Table `kernels`, most GPU time first."""
+        return self._read("kernels")
+
+    @cached_property
+    def launches(self) -> pd.DataFrame:
+        """Table `launches`; large for long traces, and no view needs it."""
+        return self._read("launches")
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """Table `stages`."""
+        return self._read("stages")
+
+    @cached_property
+    def stage_kernels(self) -> pd.DataFrame:
+        """Table `stage_kernels`."""
+        return self._read("stage_kernels")
+
+    @cached_property
+    def memory_operations(self) -> pd.DataFrame:
+        """Table `memory_operations`."""
+        return self._read("memory_operations")
+
+    @cached_property
+    def api_calls(self) -> pd.DataFrame:
+        """Table `api_calls`."""
+        return self._read("api_calls")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Table `metrics`: the counters as the tool gave them."""
+        return self._read("metrics")
+
+    @cached_property
+    def joins(self) -> pd.DataFrame:
+        """Table `joins`."""
+        return self._read("joins")
+
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """Table `counters`."""
+        return self._read("counters")
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """Table `stalls`."""
+        return self._read("stalls")
+
+    @cached_property
+    def roofs(self) -> pd.DataFrame:
+        """Table `roofs`."""
+        return self._read("roofs")
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """Table `gaps`: what is not available, and why."""
+        return self._read("gaps")
+
+    def _read(self, table: str) -> pd.DataFrame:
+        return tables.read(self.directory.tables, table)
+
+
+def load_run(path: Path) -> Run:
+    """Open the run directory `path`.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+        ArtifactUnreadable: the manifest is damaged.
+        SchemaTooNew: a newer version of prof wrote it.
+    """
+    return Run(path, read_manifest(RunDir(path)))

@@ -1,0 +1,61 @@
+"""Frozen view models of a sweep: kernels and stages side by side over the variants of a run.
+
+Units and the meaning of None are as in reports/view_models.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.view_models import Caveat, Fact
+
+
+@dataclass(frozen=True)
+class SweepCell:
+    """One kernel or stage in one variant; `ratio` is its time over that of the baseline."""
+
+    total_ns: float | None
+    share: float | None
+    calls: int | None
+    ratio: float | None
+    bound_by: str
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A kernel (by readable name) or a stage across variants; `cells` follow SweepView.variants."""
+
+    name: str
+    cells: tuple[SweepCell, ...]
+
+
+@dataclass(frozen=True)
+class VariantColumn:
+    """One variant of a sweep; `ratio` is its GPU time over that of the baseline.
+
+    `settings` are only the keys that differ between variants. `problem` says why there are no
+    numbers.
+    """
+
+    name: str
+    settings: tuple[Fact, ...]
+    gpu_time_ns: float | None
+    wall_ns: float | None
+    idle_share: float | None
+    launches: int | None
+    ratio: float | None
+    headline: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """Comparison of the variants of a sweep; the first variant is the baseline."""
+
+    title: str
+    question: str
+    answer: tuple[str, ...]
+    variants: tuple[VariantColumn, ...]
+    stages: tuple[SweepRow, ...]
+    kernels: tuple[SweepRow, ...]
+    caveats: tuple[Caveat, ...]
