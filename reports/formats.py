@@ -1,0 +1,211 @@
+"""Turns plain numbers and names into the text of reports: fixed digits, units, escaped markdown.
+
+Every number of a report passes through here, so that "12.3 us" looks the same in a table, a plot
+and a sentence. Nothing depends on the locale. Unknown (None, NaN, NA, infinite) is always `NA`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+NA = "n/a"
+DIGITS = 3
+
+_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+# Characters that start or end markup somewhere in GitHub's markdown, tables included.
+_MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
+_HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
+
+
+def known(value: Any) -> float | None:
+    """Return `value` as a float, or None where it is unknown (None, NA, NaN, infinite, text)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def significant(value: Any, digits: int = DIGITS) -> str:
+    """Return `value` with `digits` significant digits, without an exponent in [1e-4, 1e9)."""
+    number = known(value)
+    if number is None:
+        return NA
+    if number == 0:
+        return "0"
+    rounded = float(f"{number:.{digits - 1}e}")
+    size = abs(rounded)
+    if not 1e-4 <= size < 1e9:
+        return f"{rounded:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
+    return f"{rounded:,.{decimals}f}"
+
+
+def _scaled(value: Any, steps: tuple[tuple[float, str], ...], unit: str) -> str:
+    number = known(value)
+    if number is None:
+        return NA
+    for step, prefix in steps:
+        # 999.9 rounds to 1.00 of the next step, never to 1,000 of this one.
+        if abs(float(f"{number:.{DIGITS - 1}e}")) >= step:
+            return f"{significant(number / step)} {prefix}{unit}".rstrip()
+    step, prefix = steps[-1]
+    return f"{significant(number / step)} {prefix}{unit}".rstrip()
+
+
+def duration(value_ns: Any) -> str:
+    """Return nanoseconds as "12.3 us"."""
+    return _scaled(value_ns, _TIME, "")
+
+
+def data_size(value_bytes: Any) -> str:
+    """Return bytes as "3.21 MB" (decimal prefixes, as data sheets use them)."""
+    return _scaled(value_bytes, _SI, "B")
+
+
+def byte_rate(value: Any) -> str:
+    """Return bytes a second as "3.21 TB/s"."""
+    return _scaled(value, _SI, "B/s")
+
+
+def flop_count(value: Any) -> str:
+    """Return floating-point operations as "1.12 TFLOP"."""
+    return _scaled(value, _SI, "FLOP")
+
+
+def flop_rate(value: Any) -> str:
+    """Return floating-point operations a second as "786 TFLOP/s"."""
+    return _scaled(value, _SI, "FLOP/s")
+
+
+def clock(value_hz: Any) -> str:
+    """Return hertz as "1.98 GHz"."""
+    return _scaled(value_hz, _SI, "Hz")
+
+
+def intensity(value: Any) -> str:
+    """Return FLOP per byte as "381 FLOP/B"."""
+    text = significant(value)
+    return text if text == NA else f"{text} FLOP/B"
+
+
+def percent(value: Any) -> str:
+    """Return a value that is in percent already: 31.24 as "31.2 %"."""
+    number = known(value)
+    if number is None:
+        return NA
+    if 0 < number < 0.05:
+        return "<0.1 %"
+    # -0.04 would print as "-0.0".
+    return f"{round(number, 1) + 0.0:.1f} %"
+
+
+def share(value: Any) -> str:
+    """Return a fraction as percent: 0.3124 as "31.2 %"."""
+    number = known(value)
+    return NA if number is None else percent(100 * number)
+
+
+def count(value: Any) -> str:
+    """Return a whole number with thousands separated: "12,345"."""
+    number = known(value)
+    return NA if number is None else f"{round(number):,}"
+
+
+def speedup(value: Any) -> str:
+    """Return a ratio as "1.27x"."""
+    number = known(value)
+    return NA if number is None else f"{significant(number)}x"
+
+
+def difference(value: Any) -> str:
+    """Return a signed fraction as "+3.1 %"."""
+    number = known(value)
+    return NA if number is None else f"{100 * number:+.1f} %"
+
+
+_UNITS: dict[str, Callable[[Any], str]] = {
+    "ns": duration,
+    "B": data_size,
+    "B/s": byte_rate,
+    "FLOP": flop_count,
+    "FLOP/s": flop_rate,
+    "FLOP/B": intensity,
+    "Hz": clock,
+    "%": percent,
+    "fraction": share,
+    "x": speedup,
+}
+
+
+def quantity(value: Any, unit: str) -> str:
+    """Return `value` in the way of its base unit; an unlisted unit stands behind the number."""
+    if unit in _UNITS:
+        return _UNITS[unit](value)
+    number = known(value)
+    if number is None:
+        return NA
+    text = count(number) if number.is_integer() else significant(number)
+    return f"{text} {unit}".rstrip()
+
+
+def exact(value: Any, unit: str = "") -> str:
+    """Return the full-precision number as a counter gave it: "4067203.88 ns"."""
+    number = known(value)
+    if number is None:
+        return NA
+    text = str(int(number)) if number.is_integer() and abs(number) < 1e18 else repr(number)
+    return f"{text} {unit}".rstrip()
+
+
+def or_na(text: Any) -> str:
+    """Return a text, or "n/a" where it is empty or unknown."""
+    return NA if text is None or str(text) in ("", "<NA>", "nan", "None") else str(text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return `text` cut to `width` characters with an ellipsis in the middle, ends kept."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
+def escape(text: Any) -> str:
+    """Return `text` so that markdown shows it as it stands, in a paragraph or a table cell.
+
+    Angle brackets and ampersands become entities (a name like `foo<int>` would vanish as HTML);
+    pipes, backticks, underscores and other markup get a backslash; white space becomes one space.
+    """
+    flat = " ".join(str(text).split())
+    entities = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # GitHub pairs dollar signs to formulas and does not honour a backslash before them.
+    return _MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>")
+
+
+def escape_html(text: Any) -> str:
+    """Return `text` for the inside of an HTML element within markdown (a <summary>, say)."""
+    flat = " ".join(str(text).split())
+    return _HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat)
+
+
+def fenced(text: Any, language: str = "text") -> str:
+    """Return a fenced code block; the fence is longer than any run of backticks inside."""
+    body = str(text).replace("\r\n", "\n").replace("\r", "\n")
+    longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{body}\n{fence}"
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    function.__name__: function
+    for function in (
+        *(significant, duration, data_size, byte_rate, flop_count, flop_rate, clock, intensity),
+        *(percent, share, count, speedup, difference, quantity, exact, or_na, shorten),
+        *(escape, escape_html, fenced),
+    )
+}
