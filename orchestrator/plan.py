@@ -1,0 +1,133 @@
+"""Turns a recipe and the facts of a machine into the steps of a run; pure, nothing is started."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from orchestrator.recipe_schema import Recipe
+
+Tool = Literal["nsys", "ncu", "prof"]
+StepName = Literal["trace", "select", "counters", "report"]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What this machine can do.
+
+    `versions` is tool -> version of nsys and ncu where found. `unavailable` is step -> one sentence
+    why this machine cannot do it (no GPU, no permission for counters). `target_digest` is the
+    SHA-256 of the target's file, so that a resumed run sees that the program changed.
+    """
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    target_digest: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run.
+
+    `inputs` is all that matters for the result, as text; `id` is the hash of the name, the inputs
+    and the ids of the steps in `needs`. `unsupported` says why this machine cannot do it, else "".
+    """
+
+    name: StepName
+    tool: Tool
+    directory: str
+    inputs: dict[str, str]
+    needs: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    unsupported: str = ""
+    id: str = ""
+
+
+def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
+    """Return the steps of one run (no sweep: expand first) in the order in which they run.
+
+    A step that the recipe leaves out is absent; one that the machine cannot do is present with the
+    reason in `unsupported`.
+    """
+    steps = []
+    if recipe.trace.enabled or recipe.trace.from_run is not None:
+        steps.append(_trace(recipe, capabilities))
+    if recipe.counters.enabled:
+        needs = tuple(step.name for step in steps)
+        steps.append(_select(recipe, needs))
+        steps.append(_counters(recipe, capabilities))
+    steps.append(Step("report", "prof", "", {}, needs=tuple(step.name for step in steps)))
+    return _identify(steps)
+
+
+def _program(recipe: Recipe, capabilities: Capabilities) -> dict[str, str]:
+    """Return the inputs that nsys and ncu share: the program and what of it is captured."""
+    target = recipe.target
+    return {
+        "target.file": target.file or "",
+        "target.command": _text(target.command),
+        "target.args": _text(target.args),
+        "target.python": target.python or "",
+        "target.env": hashlib.sha256(_text(target.env).encode()).hexdigest()[:16],
+        "target.cwd": target.cwd or "",
+        "target file's content": capabilities.target_digest,
+        "capture": _text(recipe.model_dump(mode="json")["capture"]),
+    }
+
+
+def _trace(recipe: Recipe, capabilities: Capabilities) -> Step:
+    directory = "steps/1-trace"
+    if recipe.trace.from_run is not None:
+        return Step("trace", "prof", directory, {"trace.from": recipe.trace.from_run})
+    inputs = _program(recipe, capabilities) | {
+        "trace.extra_args": _text(recipe.trace.extra_args),
+        "nsys": capabilities.versions.get("nsys", ""),
+    }
+    return Step(
+        "trace",
+        "nsys",
+        directory,
+        inputs,
+        timeout_s=recipe.trace.timeout,
+        unsupported=capabilities.unavailable.get("trace", ""),
+    )
+
+
+def _select(recipe: Recipe, needs: tuple[str, ...]) -> Step:
+    inputs = {f"select.{k}": _text(v) for k, v in recipe.select.model_dump(mode="json").items()}
+    inputs["stages"] = _text(recipe.stages)
+    return Step("select", "prof", "steps/2-select", inputs, needs=needs)
+
+
+def _counters(recipe: Recipe, capabilities: Capabilities) -> Step:
+    counters = recipe.counters.model_dump(mode="json", exclude={"enabled", "timeout"})
+    inputs = _program(recipe, capabilities) | {
+        **{f"counters.{k}": _text(v) for k, v in counters.items()},
+        "ncu": capabilities.versions.get("ncu", ""),
+    }
+    return Step(
+        "counters",
+        "ncu",
+        "steps/3-counters",
+        inputs,
+        needs=("select",),
+        timeout_s=recipe.counters.timeout,
+        unsupported=capabilities.unavailable.get("counters", ""),
+    )
+
+
+def _identify(steps: list[Step]) -> tuple[Step, ...]:
+    """Give each step its id; ids of needed steps go in, so that a change reaches what follows."""
+    identified: dict[str, Step] = {}
+    for step in steps:
+        matter = [step.name, step.inputs, [identified[name].id for name in step.needs]]
+        digest = hashlib.sha256(_text(matter).encode()).hexdigest()[:16]
+        identified[step.name] = replace(step, id=digest)
+    return tuple(identified.values())
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=list)

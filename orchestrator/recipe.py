@@ -1,0 +1,121 @@
+"""Loads a recipe by path or name, with what it extends and `--set`, and expands its sweep."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from orchestrator.recipe_errors import explain
+from orchestrator.recipe_files import Layer, find_recipe, merge, parse_override, read_layers
+from orchestrator.recipe_schema import (
+    Counters,
+    NvtxCapture,
+    Recipe,
+    Select,
+    Target,
+    Trace,
+)
+from parsers.errors import RecipeError
+
+__all__ = [
+    "Counters",
+    "NvtxCapture",
+    "Recipe",
+    "Select",
+    "Target",
+    "Trace",
+    "expand",
+    "load_recipe",
+    "recipe_from_dict",
+]
+
+
+def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a recipe: its file, all that it extends, and the `--set` overrides, in this order.
+
+    Raises:
+        RecipeError: no such recipe, not YAML, an unknown key or a value that does not fit; the
+            message names the file, the line and the dotted key.
+    """
+    path = find_recipe(str(path_or_name))
+    layers = [*read_layers(path), *map(parse_override, overrides)]
+    folders = tuple(layer.folder for layer in reversed(layers) if layer.folder is not None)
+    data = merge(layers)
+    data.setdefault("name", path.name.removesuffix(".yaml"))
+    recipe = _validated(data, layers).found_in(folders)
+    expand(recipe)
+    return recipe
+
+
+def recipe_from_dict(data: Mapping[str, Any], source: str) -> Recipe:
+    """Rebuild the recipe that a manifest holds; `source` names it in errors."""
+    return _validated(dict(data), [Layer(source, dict(data))])
+
+
+def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
+    """Return the variants of a sweep with readable names; without one, [("", recipe)].
+
+    The order is that of nested loops over the keys as written, the last key fastest.
+
+    Raises:
+        RecipeError: a swept key or value that does not fit the schema, or two equal variants.
+    """
+    if not recipe.sweep:
+        return [("", recipe)]
+    keys = list(recipe.sweep)
+    short = _short_names(keys)
+    variants: dict[str, Recipe] = {}
+    for values in itertools.product(*recipe.sweep.values()):
+        chosen = dict(zip(keys, values, strict=True))
+        name = ",".join(f"{short[key]}={_readable(value)}" for key, value in chosen.items())
+        if name in variants:
+            raise RecipeError(
+                f"sweep: two variants are called {name}", "remove the value that stands twice"
+            )
+        variants[name] = _variant(recipe, chosen)
+    return list(variants.items())
+
+
+def _variant(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
+    own = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})
+    layers = [Layer("recipe", own)]
+    for key, value in chosen.items():
+        nested = parse_override(f"{key}=").data
+        _set_leaf(nested, value)
+        layers.append(Layer(f"sweep of {key}", nested))
+    return _validated(merge(layers), layers).found_in(recipe.folders)
+
+
+def _set_leaf(nested: dict[str, Any], value: Any) -> None:
+    (key,) = nested
+    if isinstance(nested[key], dict):
+        _set_leaf(nested[key], value)
+    else:
+        nested[key] = value
+
+
+def _short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Name each swept key by its last part; by the whole key where two end alike."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return {
+        key: key if last.count(part) > 1 else part for key, part in zip(keys, last, strict=True)
+    }
+
+
+def _readable(value: Any) -> str:
+    text = value if isinstance(value, str) else yaml.safe_dump(value, default_flow_style=True)
+    text = text.removesuffix("\n...\n").strip()
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "empty"
+
+
+def _validated(data: dict[str, Any], layers: Sequence[Layer]) -> Recipe:
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, layers) from error

@@ -1,0 +1,214 @@
+"""Turns recipe files, the recipes that they extend and `--set` options into one merged mapping."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from parsers.errors import RecipeError
+
+KeyPath = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One source of keys: a file, or one `--set`. `lines` is key path -> 1-based line."""
+
+    source: str
+    data: dict[str, Any]
+    folder: Path | None = None
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+
+    def where(self, path: KeyPath) -> str | None:
+        """Say where this layer sets the key at `path`, or None where it does not."""
+        here: Any = self.data
+        for key in path:
+            if not isinstance(here, dict) or key not in here:
+                return None
+            here = here[key]
+        line = self.lines.get(path)
+        return f"{self.source}:{line}" if line else self.source
+
+
+def bundled_folder() -> Path:
+    """Folder of the bundled recipes: inside the package when installed, beside it in a checkout."""
+    inside = Path(__file__).resolve().parent / "recipes"
+    return inside if inside.is_dir() else inside.parent.parent / "recipes"
+
+
+def bundled() -> list[Path]:
+    """Return the bundled recipe files, sorted by name."""
+    return sorted(bundled_folder().glob("*.yaml"))
+
+
+def find_recipe(name: str, beside: Path | None = None) -> Path:
+    """Return the file of a recipe given by path, by bundled name, or as recipes/NAME.yaml.
+
+    Raises:
+        RecipeError: there is none; the hint names the nearest bundled ones.
+    """
+    wanted = Path(name).expanduser()
+    places = [beside / wanted] if beside else []
+    places.append(wanted)
+    if wanted.parent in (Path("."), Path("recipes")):
+        places.append(bundled_folder() / f"{wanted.name.removesuffix('.yaml')}.yaml")
+    for place in places:
+        if place.is_file():
+            return place
+    names = [path.stem for path in bundled()]
+    near = difflib.get_close_matches(wanted.stem, names, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise RecipeError(
+        f"there is no recipe {name}",
+        f"{guess}give a path to a YAML file or a bundled name: {', '.join(names)}",
+    )
+
+
+def read_layers(path: Path) -> list[Layer]:
+    """Read a recipe file and all that it extends, the farthest ancestor first.
+
+    Raises:
+        RecipeError: not readable, not YAML, a key twice, or a circle of `extends`.
+    """
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    place: Path | None = path
+    while place is not None:
+        if place.resolve() in seen:
+            chain = " -> ".join(p.name for p in [*seen, place.resolve()])
+            raise RecipeError(
+                f"{path}: the recipes extend each other in a circle: {chain}",
+                "remove `extends` from one of them",
+            )
+        seen.append(place.resolve())
+        layer = _read_layer(place)
+        layers.insert(0, layer)
+        parent = layer.data.get("extends")
+        place = find_recipe(parent, place.parent) if isinstance(parent, str) else None
+    return layers
+
+
+def parse_override(text: str) -> Layer:
+    """Parse one `--set a.b=value`; the value is YAML.
+
+    Raises:
+        RecipeError: no `=`, an empty key or a value that is not YAML.
+    """
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise RecipeError(
+            f"--set {text} is not of the form key=value",
+            "write the dotted key and the value: --set target.args.batch=16",
+        )
+    try:
+        data: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(
+            f"--set {text}: the value is not YAML: {_first_line(error)}",
+            "quote the value for the shell: --set 'select.exclude=[nccl, memset]'",
+        ) from error
+    return Layer(f"--set {text}", _nested(path, data))
+
+
+def merge(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Merge the layers in order: mappings are merged, other values replaced, null resets a key.
+
+    A layer that names another program (`target.file`, `target.command`) starts with empty
+    `target.args`, because the arguments of the old program mean nothing to the new one.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        data = _canonical(layer.data)
+        target = data.get("target")
+        inherited = merged.get("target")
+        if (
+            isinstance(target, dict)
+            and isinstance(inherited, dict)
+            and {"file", "command"} & target.keys()
+        ):
+            for key in ("file", "command", "args"):
+                inherited.pop(key, None)
+        merged = _merge(merged, data)
+    return merged
+
+
+def _merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in top.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and key != "capture":
+            result[key] = _merge(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _canonical(data: dict[str, Any]) -> dict[str, Any]:
+    """Spell the keys of target.args with underscores: prompt-len and prompt_len are the same."""
+    target = data.get("target")
+    args = target.get("args") if isinstance(target, dict) else None
+    if not isinstance(args, dict):
+        return data
+    spelled = {_spell(key): value for key, value in args.items()}
+    return data | {"target": {**data["target"], "args": spelled}}
+
+
+def _spell(key: Any) -> Any:
+    return key if not isinstance(key, str) or key.startswith("-") else key.replace("-", "_")
+
+
+def _nested(path: KeyPath, value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    return dict(value)
+
+
+def _read_layer(path: Path) -> Layer:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        node = yaml.compose(text, yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}", "give a readable YAML file") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise RecipeError(
+            f"{path}{line} is not YAML: {_first_line(error)}",
+            "check the indentation and the quotes on and above that line",
+        ) from error
+    if not isinstance(data, dict):
+        raise RecipeError(
+            f"{path} is not a recipe: it holds no mapping of keys",
+            "start from a bundled one: prof recipe show top-kernels > mine.yaml",
+        )
+    lines = dict(_lines(node, (), str(path)))
+    return Layer(str(path), data, path.resolve().parent, lines)
+
+
+def _lines(node: Any, path: KeyPath, source: str) -> Iterator[tuple[KeyPath, int]]:
+    """Give each key path with its line; refuse a key that stands twice in one mapping."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise RecipeError(
+                f"{source}:{line}: the key {'.'.join((*path, key.value))} stands twice (first in "
+                f"line {seen[key.value]})",
+                "keep one of them",
+            )
+        seen[key.value] = line
+        yield (*path, key.value), line
+        yield from _lines(value, (*path, key.value), source)
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or str(error).splitlines()[0])
