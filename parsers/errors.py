@@ -61,3 +61,9 @@ class NoKernels(ArtifactUnreadable):
 
 class SchemaTooNew(ArtifactUnreadable):
     """A file written by a newer version than this one understands (exit code 4)."""
+
+
+class Interrupted(ProfError):
+    """The user stopped the run; what is finished is kept and resumable (exit code 130)."""
+
+    exit_code = 130

@@ -1,0 +1,248 @@
+"""Runs one program to its end, its timeout or Ctrl-C, and leaves nothing of it behind.
+
+The only module that starts processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsers.errors import StepFailed
+
+TAIL_BYTES = 16_384
+POLL_SECONDS = 0.2
+# Every child inherits this variable, so that processes which left the group are still found.
+MARK = "PROF_PROCESS_MARK"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start: argv (never a shell string), the whole environment, folder and bounds.
+
+    `timeout_s` None waits forever. At the end the process group gets SIGTERM, and SIGKILL after
+    `grace_s`. `stdout` and `stderr` are files that receive the output as it comes.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    stdout: Path
+    stderr: Path
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended; `exit_code` is None where a signal ended it, `signal` is its name.
+
+    `tail` is the end of stdout and stderr together, at most 16 KiB of each.
+    """
+
+    exit_code: int | None
+    seconds: float
+    timed_out: bool
+    signal: str
+    tail: str
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a short question to a program gave: see `ask`."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+
+def run(command: Command, waits: Callable[[float], None] | None = None) -> Finished:
+    """Run `command` to its end; `waits` is called a few times a second with the elapsed seconds.
+
+    Ctrl-C ends the whole process group before KeyboardInterrupt goes on; a second Ctrl-C kills it
+    at once.
+
+    Raises:
+        StepFailed: the program cannot be started.
+    """
+    mark = uuid.uuid4().hex
+    started = time.monotonic()
+    with command.stdout.open("wb") as out, command.stderr.open("wb") as err:
+        process = _start(command, mark, out.fileno(), err.fileno())
+        try:
+            timed_out = not _wait(process, command.timeout_s, started, waits)
+        finally:
+            _end_all(process, mark, command.grace_s)
+    code = process.returncode
+    return Finished(
+        exit_code=code if code >= 0 else None,
+        seconds=time.monotonic() - started,
+        timed_out=timed_out,
+        signal=signal.Signals(-code).name if code < 0 else "",
+        tail=_tail(command.stdout) + _tail(command.stderr),
+    )
+
+
+def ask(
+    argv: Iterable[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 30.0,
+) -> Answer:
+    """Run a short command (`--version`, `--help`) and return what it printed; never raises.
+
+    `exit_code` is None where the program cannot be started or did not end in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="prof-ask-") as folder:
+        out, err = Path(folder) / "stdout", Path(folder) / "stderr"
+        command = Command(
+            tuple(argv),
+            os.environ if env is None else env,
+            cwd or Path.cwd(),
+            out,
+            err,
+            timeout_s,
+            grace_s=1.0,
+        )
+        try:
+            finished = run(command)
+        except StepFailed as error:
+            return Answer(None, "", error.message, False)
+        return Answer(
+            None if finished.timed_out else finished.exit_code,
+            out.read_text(encoding="utf-8", errors="replace"),
+            err.read_text(encoding="utf-8", errors="replace"),
+            finished.timed_out,
+        )
+
+
+def _start(command: Command, mark: str, out: int, err: int) -> subprocess.Popen[bytes]:
+    env = {**command.env, MARK: mark}
+    # Popen would look the program up on prof's own PATH, not on the chosen one.
+    program = shutil.which(command.argv[0], path=env.get("PATH")) or command.argv[0]
+    try:
+        return subprocess.Popen(
+            command.argv,
+            executable=program,
+            env=env,
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StepFailed(
+            f"{command.argv[0]} cannot be started in {command.cwd}: {error.strerror or error}",
+            "check that the program exists and is executable: prof run … --dry-run shows the argv",
+        ) from error
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    timeout_s: float | None,
+    started: float,
+    waits: Callable[[float], None] | None,
+) -> bool:
+    """Wait for the end; False where the timeout came first."""
+    while True:
+        elapsed = time.monotonic() - started
+        if waits is not None:
+            waits(elapsed)
+        left = POLL_SECONDS if timeout_s is None else min(POLL_SECONDS, timeout_s - elapsed)
+        try:
+            process.wait(timeout=max(left, 0.01))
+            return True
+        except subprocess.TimeoutExpired:
+            if timeout_s is not None and time.monotonic() - started >= timeout_s:
+                return False
+
+
+def _end_all(process: subprocess.Popen[bytes], mark: str, grace_s: float) -> None:
+    """End what is left of the group and of marked processes: SIGTERM, then SIGKILL."""
+    try:
+        deadline = time.monotonic() + grace_s
+        _signal(process, mark, signal.SIGTERM)
+        while _alive(process, mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        _signal(process, mark, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], mark: str, number: signal.Signals) -> None:
+    _kill(lambda: os.killpg(process.pid, number))
+    for pid in _marked(mark):
+        _kill(lambda pid=pid: os.kill(pid, number))  # type: ignore[misc]
+
+
+def _kill(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended, or belongs to another user and is not ours to end
+
+
+def _alive(process: subprocess.Popen[bytes], mark: str) -> bool:
+    process.poll()  # reaps the leader, which would otherwise keep its group alive as a zombie
+    try:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return bool(_marked(mark))
+    # Zombies whose parent does not reap them still count as members of the group.
+    return process.returncode is None or bool(_marked(mark)) or _running_in(process.pid)
+
+
+def _running_in(group: int) -> bool:
+    return any(_stat(pid)[1:3] == (str(group), True) for pid in _pids())
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> tuple[str, str, bool]:
+    """Return state, process group and whether it runs (is no zombie)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return "", "", False
+    return fields[0], fields[2], fields[0] not in "ZX"
+
+
+def _marked(mark: str) -> list[int]:
+    """Return running processes that carry `mark` in their environment, group left or not."""
+    needle = f"{MARK}={mark}".encode()
+    found = []
+    for pid in _pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue  # ended meanwhile, or another user's
+        if needle in environment and _stat(pid)[2]:
+            found.append(pid)
+    return found
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as stream:
+        stream.seek(max(path.stat().st_size - TAIL_BYTES, 0))
+        return stream.read().decode("utf-8", errors="replace")
