@@ -1,0 +1,114 @@
+"""Says for each profiled kernel which resource bounds it, and how much of that roof it reaches."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from parsers import tables
+from reports.cells import Row, number, records, text
+from reports.roofline import LEVELS, PIPES, Ceilings, ceilings
+
+LATENCY_BELOW = 0.6
+"""Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
+2025) calls a kernel latency bound where compute and memory are both under 60 %."""
+LABELS = {
+    "dram": "DRAM bandwidth",
+    "l2": "L2 bandwidth",
+    "l1": "L1 bandwidth",
+    "tensor": "Tensor Cores",
+    "fp32": "FP32 arithmetic",
+    "fp64": "FP64 arithmetic",
+    "fp16": "FP16 arithmetic",
+    "latency": "latency",
+}
+
+
+def assign_bounds(
+    counters: pd.DataFrame, kernels: pd.DataFrame, roofs: pd.DataFrame
+) -> pd.DataFrame:
+    """Return `counters` with `bound_by` and `roof_share` filled in as far as they can be told.
+
+    The binding resource is the one with the highest share of its roof. Where no share reaches
+    LATENCY_BELOW it is `latency`, with the highest share kept in `roof_share`. A kernel whose
+    decisive counters are missing stays empty (see `bound_gaps`).
+    """
+    chosen = ceilings(roofs)
+    dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
+    bounds = [
+        _bound(row, shares(row, chosen, str(dtypes.get(row["kernel_id"], ""))))
+        for row in records(counters)
+    ]
+    filled = counters.assign(
+        bound_by=pd.Series([b for b, _ in bounds], index=counters.index, dtype="string"),
+        roof_share=pd.Series([s for _, s in bounds], index=counters.index, dtype="float64"),
+    )
+    return tables.check(filled, "counters")
+
+
+def shares(row: Row, roofs: Ceilings, dtype: str = "") -> dict[str, float]:
+    """Return the share of its roof that a kernel reached on each resource; NaN where unknown.
+
+    Per cent columns of a level hold at the clock of the kernel itself; they are used unless a
+    measured roof is there, which is what the GPU really gives. `dtype` is the type of the kernel's
+    name, for Tensor Core work whose type was not counted.
+    """
+    found = {level: _level_share(row, level, roofs) for level in LEVELS}
+    return found | {pipe: _pipe_share(row, pipe, roofs, dtype) for pipe in PIPES}
+
+
+def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
+    roof = roofs.memory.get(level)
+    throughput, pct = number(row[f"{level}_throughput"]), number(row[f"{level}_pct"])
+    if roof is not None and (roof.source == "measured" or math.isnan(pct)):
+        return throughput / roof.value
+    return pct / 100
+
+
+def _pipe_share(row: Row, pipe: str, roofs: Ceilings, dtype: str) -> float:
+    flops, duration = number(row[f"flops_{pipe}"]), number(row["duration_ns"])
+    busy = number(row["tensor_pct"]) / 100 if pipe == "tensor" else math.nan
+    counted = text(row["tensor_dtype"]) or dtype
+    roof = roofs.pipe(pipe, counted)
+    if flops == 0:
+        return 0.0 if math.isnan(busy) else busy
+    if roof is None or not duration > 0:
+        return busy
+    share = flops / (duration / 1e9) / roof.at_clock(number(row["sm_clock_hz"]))
+    return busy if math.isnan(share) else share
+
+
+def _bound(row: Row, found: dict[str, float]) -> tuple[str, float]:
+    known = {key: value for key, value in found.items() if not math.isnan(value)}
+    if not known:
+        return "", math.nan
+    top = max(known, key=lambda key: known[key])
+    if known[top] >= LATENCY_BELOW:
+        return top, known[top]
+    return ("latency", known[top]) if not undecided(row, found) else ("", math.nan)
+
+
+def undecided(row: Row, found: dict[str, float]) -> list[str]:
+    """Return the resources whose unknown share forbids to call a kernel latency bound.
+
+    L1 is not among them. A scheduler that issues in less than 60 % of the cycles cannot saturate an
+    FP pipe, which takes an instruction a cycle, so that number stands in for the pipes' own.
+    """
+    idle_issue = number(row["issue_active_pct"]) < 100 * LATENCY_BELOW
+    needed = ["dram", "l2", "tensor"] + ([] if idle_issue else ["fp32", "fp16", "fp64"])
+    return [key for key in needed if math.isnan(found[key])]
+
+
+def bound_gaps(counters: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `gaps`: why `bound_by` is empty, for each kernel where it is."""
+    chosen = ceilings(roofs)
+    rows = []
+    for row in records(counters[counters["bound_by"].fillna("") == ""]):
+        found = shares(row, chosen)
+        missing = [LABELS[key] for key in undecided(row, found)]
+        reason = f"no share of the roof is known for: {', '.join(missing)}"
+        rows.append(("counters", row["kernel_id"], "bound_by", reason))
+    return tables.check(
+        pd.DataFrame(rows, columns=[c.name for c in tables.tables()["gaps"]]), "gaps"
+    )

@@ -1,0 +1,37 @@
+"""Turns table rows into plain Python values: unknown numbers to NaN or None, unknown text to ""."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+Row = dict[str, Any]
+
+
+def records(frame: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table as dicts by column name."""
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def number(value: Any) -> float:
+    """Return a float; NaN where unknown."""
+    return math.nan if value is None or pd.isna(value) else float(value)
+
+
+def known(value: Any) -> float | None:
+    """Return a float; None where unknown or not finite."""
+    found = number(value)
+    return found if math.isfinite(found) else None
+
+
+def count(value: Any) -> int | None:
+    """Return an int; None where unknown."""
+    found = known(value)
+    return None if found is None else int(found)
+
+
+def text(value: Any) -> str:
+    """Return a string; empty where unknown."""
+    return "" if value is None or pd.isna(value) else str(value)

@@ -1,0 +1,104 @@
+"""Roofline arithmetic: ceilings of a GPU, what a kernel can attain under them, and how far it is.
+
+The model is Williams, Waterman, Patterson (2009): attainable FLOP/s = min(peak, intensity x
+bandwidth), drawn once for each memory level (hierarchical roofline, Yang et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports.cells import number, records, text
+
+LEVELS = ("dram", "l2", "l1")
+PIPES = ("tensor", "fp32", "fp16", "fp64")
+SOURCES = ("measured", "counters", "datasheet")
+"""Sources of a roof, the most trusted first: what was reached on this GPU, what its counters say
+at the clock of the run, what the vendor promises."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """One roof: `value` in B/s for a memory level, in FLOP/s for a pipe (`dtype` set)."""
+
+    key: str
+    dtype: str
+    value: float
+    unit: str
+    source: str
+    clock_hz: float
+    detail: str
+
+    def at_clock(self, clock_hz: float) -> float:
+        """Return the value at another clock of the same domain.
+
+        A peak of the counters is per cycle, so it scales with the clock of the kernel; measured and
+        datasheet values, and peaks of an unknown clock, are returned as they are.
+        """
+        known = clock_hz > 0 and self.clock_hz > 0
+        return self.value * clock_hz / self.clock_hz if self._scales() and known else self.value
+
+    def _scales(self) -> bool:
+        return self.source == "counters" and self.key not in ("dram", "l2")
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The roof to use for each memory level and for each (pipe, dtype)."""
+
+    memory: dict[str, Ceiling]
+    compute: dict[tuple[str, str], Ceiling]
+
+    def pipe(self, pipe: str, dtype: str) -> Ceiling | None:
+        """Return the roof of a pipe for an input type; None where this GPU's is not known.
+
+        The Tensor Core roof depends on the type and is never guessed from another one.
+        """
+        if pipe != "tensor":
+            return self.compute.get((pipe, pipe)) or self.compute.get((pipe, ""))
+        return self.compute.get((pipe, dtype))
+
+
+def ceilings(roofs: pd.DataFrame) -> Ceilings:
+    """Choose from table `roofs` one ceiling a level and one a (pipe, dtype), by SOURCES."""
+    rank = {source: place for place, source in enumerate(SOURCES)}
+    usable = roofs[roofs["value"] > 0]
+    memory: dict[str, Ceiling] = {}
+    compute: dict[tuple[str, str], Ceiling] = {}
+    order = usable["source"].map(rank).fillna(len(rank))
+    for row in records(usable.assign(order=order).sort_values("order", kind="stable")):
+        ceiling = Ceiling(
+            text(row["level_or_pipe"]),
+            text(row["dtype"]),
+            number(row["value"]),
+            text(row["unit"]),
+            text(row["source"]),
+            number(row["clock_hz"]),
+            text(row["detail"]),
+        )
+        if ceiling.key in LEVELS:
+            memory.setdefault(ceiling.key, ceiling)
+        elif ceiling.key in PIPES:
+            compute.setdefault((ceiling.key, ceiling.dtype), ceiling)
+    return Ceilings(memory, compute)
+
+
+def attainable(intensity: float, bandwidth: float, peak: float) -> float:
+    """Return the FLOP/s that the roofs allow at `intensity` (FLOP/B); NaN where one is unknown."""
+    if math.isnan(intensity) or math.isnan(bandwidth) or math.isnan(peak):
+        return math.nan
+    return min(peak, intensity * bandwidth)
+
+
+def ridge(bandwidth: float, peak: float) -> float:
+    """Return the intensity (FLOP/B) at which a memory roof meets a compute roof."""
+    return peak / bandwidth
+
+
+def distance(throughput: float, intensity: float, bandwidth: float, peak: float) -> float:
+    """Return reached over attainable FLOP/s, 0 to 1; NaN where a number is unknown."""
+    limit = attainable(intensity, bandwidth, peak)
+    return throughput / limit if limit > 0 else math.nan
