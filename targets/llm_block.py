@@ -98,7 +98,8 @@ def attention_backend(config: Config) -> contextlib.AbstractContextManager[objec
     """
     if config.attention == "auto" or config.device == "cpu":
         return contextlib.nullcontext()
-    return sdpa_kernel(BACKENDS[config.attention])
+    chosen: contextlib.AbstractContextManager[object] = sdpa_kernel(BACKENDS[config.attention])
+    return chosen
 
 
 def phase(name: str) -> contextlib.AbstractContextManager[object]:
