@@ -1,0 +1,261 @@
+"""Nsight Compute: its command lines, and what its output means when it fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsers.errors import PermissionRefused, ProfError, StepFailed, ToolMissing, UsageError
+
+VERSION = re.compile(r"Version (\d+\.\d+\.\d+[\d.]*)")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
+PER_LAUNCH_CONFIG = "per-launch-config"
+# Linux takes at most 128 KiB in one argument.
+LONGEST_ARGUMENT = 128 * 1024 - 1
+NVTX_SPECIAL = re.compile(r"([\\@,/\[\]*+])")
+PERMISSION_REMEDY = (
+    "as administrator: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
+    "/etc/modprobe.d/nvidia-profiling.conf, then load the driver again (reboot); in a container: "
+    "docker run --cap-add SYS_ADMIN …; or run prof with sudo"
+)
+ENVIRONMENT = {
+    "LC_ALL": "C",
+    # Otherwise ncu writes section files into the user's Documents.
+    "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1",
+}
+
+
+@dataclass(frozen=True)
+class CountersRequest:
+    """One ncu run over all selected kernels; `output` is the report's path without its suffix.
+
+    Of each kernel (name, grid and block) `skip` launches are left out and `count` profiled.
+    `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
+    """
+
+    program: str
+    output: Path
+    log: Path
+    target: tuple[str, ...]
+    kernels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    skip: int = 0
+    count: int = 1
+    capture: str = "all"
+    nvtx_range: str = ""
+    clock_control: str = "none"
+    cache_control: str = "none"
+    extra_args: tuple[str, ...] = ()
+
+
+def parse_version(text: str) -> str:
+    """Return `2024.1.1.0` from the output of `ncu --version`, or "" where it is none."""
+    match = VERSION.search(text)
+    return match[1] if match else ""
+
+
+def parse_features(help_text: str) -> frozenset[str]:
+    """Return the options that `ncu --help` names, and `per-launch-config` where it has it."""
+    extra = {PER_LAUNCH_CONFIG} if PER_LAUNCH_CONFIG in help_text else set()
+    return frozenset(FLAG.findall(help_text)) | extra
+
+
+def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[str]:
+    """Return the `ncu` command that profiles all selected kernels in one run of the program.
+
+    Raises:
+        UsageError: more kernel names or metrics than fit into one argument.
+    """
+    fixed = [
+        ("--config-file", "off"),
+        ("--target-processes", "all"),
+        ("--replay-mode", "kernel"),
+        ("--clock-control", request.clock_control),
+        ("--cache-control", request.cache_control),
+        ("--graph-profiling", "node"),
+        ("--kernel-name-base", "mangled"),
+    ]
+    options = [word for pair in fixed if pair[0] in features for word in pair]
+    return [
+        request.program,
+        *options,
+        "--force-overwrite",
+        "--export",
+        str(request.output),
+        "--log-file",
+        str(request.log),
+        *_capture(request),
+        *_which(request, features),
+        "--metrics",
+        _bounded(",".join(request.metrics), "metrics", "counters.sets"),
+        *request.extra_args,
+        *request.target,
+    ]
+
+
+def csv_argv(program: str, report: Path) -> list[str]:
+    """Return the command that prints a report as CSV: base units, mangled names."""
+    return [
+        program,
+        "--import",
+        str(report),
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--print-kernel-base",
+        "mangled",
+    ]
+
+
+def probe_argv(program: str, target: tuple[str, ...]) -> list[str]:
+    """Return the command that asks for one counter of one tiny kernel: may we read counters?"""
+    metric = ("--metrics", "sm__cycles_active.avg")
+    return [program, "--config-file", "off", *metric, "--launch-count", "1", *target]
+
+
+def kernel_regex(names: tuple[str, ...]) -> str:
+    """Return the filter that matches exactly these names."""
+    return f"^({'|'.join(re.escape(name) for name in dict.fromkeys(names))})$"
+
+
+def unknown_metrics(log: str) -> list[str]:
+    """Return the metrics that ncu says this chip does not have."""
+    return list(dict.fromkeys(re.findall(r"Failed to find metric ([\w.:]+\w)", log)))
+
+
+def explain(log: str) -> ProfError | None:
+    """Return what ncu's output says about its failure, or None where it says nothing known."""
+    for pattern, make in EXPLANATIONS:
+        match = re.search(pattern, log)
+        if match:
+            return make(match)
+    return None
+
+
+def _capture(request: CountersRequest) -> list[str]:
+    if request.capture == "profiler-api":
+        return ["--profile-from-start", "off"]
+    if request.capture == "nvtx":
+        escaped = NVTX_SPECIAL.sub(r"\\\1", request.nvtx_range)
+        return ["--nvtx", "--nvtx-include", f"{escaped}/"]
+    # NVTX state of each launch is recorded too: the join says in which stage it ran.
+    return ["--nvtx"]
+
+
+def _which(request: CountersRequest, features: frozenset[str]) -> list[str]:
+    """Return the options that choose the launches: a window of launches of each kernel."""
+    regex = _bounded(kernel_regex(request.kernels), "kernel names", "select.top_k")
+    if PER_LAUNCH_CONFIG in features:
+        window = ["--launch-skip", str(request.skip), "--launch-count", str(request.count)]
+        return ["--filter-mode", PER_LAUNCH_CONFIG, *window, "--kernel-name", f"regex:{regex}"]
+    # Older versions count invocations of each function, of whatever grid; they start at 1.
+    numbers = "|".join(str(request.skip + i) for i in range(1, request.count + 1))
+    return ["--kernel-id", f"::regex:{regex}:{numbers}"]
+
+
+def _bounded(text: str, what: str, key: str) -> str:
+    if len(text.encode()) > LONGEST_ARGUMENT - 64:
+        raise UsageError(
+            f"the {what} need {len(text)} characters, and one argument of ncu takes "
+            f"{LONGEST_ARGUMENT}",
+            f"choose fewer with {key}",
+        )
+    return text
+
+
+def _permission(_match: re.Match[str]) -> ProfError:
+    return PermissionRefused(
+        "the driver refuses access to the GPU performance counters (ERR_NVGPUCTRPERM)",
+        PERMISSION_REMEDY,
+    )
+
+
+def _option(match: re.Match[str]) -> ProfError:
+    return UsageError(
+        f"ncu refuses the option {match[1]}",
+        "take it out of counters.extra_args; ncu --help lists what this version offers",
+    )
+
+
+def _program(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"ncu cannot start the program: {match[0].strip()}",
+        "give target.command a path or a program on PATH, relative to target.cwd",
+    )
+
+
+def _metric(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"ncu does not know the metric {match[1]} on this chip",
+        "prof metrics --chip CHIP lists what the chip has; choose other counters.sets",
+    )
+
+
+def _driver(match: re.Match[str]) -> ProfError:
+    return ToolMissing(
+        f"ncu cannot work with this CUDA driver: {match[0].strip()}",
+        "install the Nsight Compute that belongs to the driver's CUDA version or newer (prof "
+        "doctor shows both); in a container, start it with --gpus all",
+    )
+
+
+def _busy(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"the counters are in use: {match[0].strip()}",
+        "pause other users of the counters (dcgmi profile --pause, DCGM exporter, another ncu), "
+        "then resume; remove /tmp/nsight-compute-lock if no ncu runs",
+    )
+
+
+def _connect(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"ncu lost the program: {match[0].strip()}",
+        "see whether the program runs without ncu; programs that start others by fork: use spawn; "
+        "free TCP ports from 49152 on are needed",
+    )
+
+
+def _replay(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"ncu failed while it profiled a kernel: {match[0].strip()}",
+        "leave that kernel out with select.exclude, or try fewer counters.sets",
+    )
+
+
+def _target(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"the program ended with exit code {match[1]} under ncu",
+        "its output is in stdout.log and stderr.log of the step; run it without ncu first",
+    )
+
+
+def _none(_match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        "ncu profiled no kernel",
+        "the program may not launch the selected kernels each time: make it deterministic (fixed "
+        "seeds and sizes), and check that `capture` holds them",
+    )
+
+
+EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+    (r"ERR_NVGPUCTRPERM", _permission),
+    (r"unrecogni[sz]ed option '([^']+)'", _option),
+    (r"'[^']*' does not exist or is not an executable", _program),
+    (r"Failed to find metric ([\w.:]+)", _metric),
+    (r"(?i)cuda driver is not compatible with Nsight Compute", _driver),
+    (r"(?i)failed to connect to the CUDA driver.*", _driver),
+    (r"Failed to load the driver.*|(?i:library ?not ?found).*", _driver),
+    (r"(?i)a driver resource was unavailable.*", _busy),
+    (r".*nsight-compute-lock.*", _busy),
+    (r"Failed to connect.*", _connect),
+    (
+        r"Failed to prepare kernel for profiling.*|Failed to profile .*|Unknown Error on device.*",
+        _replay,
+    ),
+    (r"The application returned an error code \((\d+)\)", _target),
+    (r"No kernels were profiled", _none),
+]

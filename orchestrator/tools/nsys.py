@@ -1,0 +1,162 @@
+"""Nsight Systems: its command lines, and what its output means when it fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsers.errors import ArtifactUnreadable, ProfError, StepFailed, ToolMissing, UsageError
+
+VERSION = re.compile(r"version (\d+\.\d+\.\d+[\w.]*)")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
+# `--kill` and `stop-shutdown` end the program with SIGTERM after a capture that went well.
+KILLED_AFTER_CAPTURE = 143
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """One trace: `output` is the report's path without its suffix.
+
+    `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
+    """
+
+    program: str
+    output: Path
+    target: tuple[str, ...]
+    capture: str = "all"
+    nvtx_range: str = ""
+    extra_args: tuple[str, ...] = ()
+
+
+def parse_version(text: str) -> str:
+    """Return `2025.3.1.90` from the output of `nsys --version`, or "" where it is none."""
+    match = VERSION.search(text)
+    return match[1].partition("-")[0] if match else ""
+
+
+def parse_features(help_text: str) -> frozenset[str]:
+    """Return the options that `nsys profile --help` names."""
+    return frozenset(FLAG.findall(help_text))
+
+
+def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
+    """Return the `nsys profile` command; options that this version lacks are left out."""
+    wanted = [
+        "--trace=cuda,nvtx",
+        # Without it a 2 s program wrote a 2.2 GB raw capture in 93 s (nsys 2025.3.1, H200).
+        "--sample=none",
+        "--cpuctxsw=none",
+        # The default, `graph`, hides the kernels inside CUDA graphs.
+        "--cuda-graph-trace=node",
+        "--discard-environment=true",
+        *_capture(request),
+    ]
+    offered = [option for option in wanted if option.partition("=")[0] in features]
+    return [
+        request.program,
+        "profile",
+        f"--output={request.output}",
+        "--force-overwrite=true",
+        *offered,
+        *request.extra_args,
+        *request.target,
+    ]
+
+
+def environment(request: TraceRequest) -> dict[str, str]:
+    """Return the variables that the capture needs."""
+    # Without it nsys starts only at ranges whose name is a registered NVTX string.
+    return {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"} if request.capture == "nvtx" else {}
+
+
+def export_argv(program: str, report: Path, target: Path) -> list[str]:
+    """Return the command that exports a report to SQLite, over a stale file if there is one."""
+    return [
+        program,
+        "export",
+        "--type=sqlite",
+        "--force-overwrite=true",
+        "--quiet=true",
+        f"--output={target}",
+        str(report),
+    ]
+
+
+def succeeded(exit_code: int | None, request: TraceRequest) -> bool:
+    """Tell whether `nsys profile` ended well, the kill at the end of a capture range included."""
+    ended_by_range = any("shutdown" in argument for argument in request.extra_args)
+    return exit_code == 0 or (exit_code == KILLED_AFTER_CAPTURE and ended_by_range)
+
+
+def explain(log: str) -> ProfError | None:
+    """Return what nsys's output says about its failure, or None where it says nothing known."""
+    for pattern, make in EXPLANATIONS:
+        match = re.search(pattern, log)
+        if match:
+            return make(match)
+    return None
+
+
+def _capture(request: TraceRequest) -> list[str]:
+    if request.capture == "profiler-api":
+        return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    if request.capture == "nvtx":
+        escaped = request.nvtx_range.replace("@", "\\@")
+        return [
+            "--capture-range=nvtx",
+            f"--nvtx-capture={escaped}",
+            "--capture-range-end=stop",
+        ]
+    return []
+
+
+def _importer(match: re.Match[str]) -> ProfError:
+    return ToolMissing(
+        f"nsys captured, and cannot import what it captured: {match[0].strip()}",
+        "prof doctor says which library or link is missing (often: apt-get install libdw1)",
+    )
+
+
+def _option(match: re.Match[str]) -> ProfError:
+    return UsageError(
+        f"nsys refuses the option {match[1]}",
+        "take it out of trace.extra_args; nsys profile --help lists what this version offers",
+    )
+
+
+def _program(_match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        "nsys cannot find the program to trace",
+        "give target.command a path or a program on PATH, relative to target.cwd",
+    )
+
+
+def _damaged(match: re.Match[str]) -> ProfError:
+    return ArtifactUnreadable(
+        f"nsys cannot read the report: {match[1].strip()}",
+        "the capture may be cut off or newer than this nsys: export it with the version that made "
+        "it (nsys export --type=sqlite), then: prof import FILE.sqlite",
+    )
+
+
+def _session(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"another profiler is in the way: {match[0].strip()}",
+        "end other nsys, ncu or CUPTI users of this program (torch.profiler too), then resume",
+    )
+
+
+EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+    (r"Unable to retrieve the importer version.*", _importer),
+    (r"(?i)importer.*(?:not found|No such file).*", _importer),
+    (r"QdstrmImporter.*error while loading shared libraries.*", _importer),
+    (r"unrecogni[sz]ed option '([^']+)'", _option),
+    (r"Executable not found", _program),
+    (
+        r"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED|session is already (?:active|running).*",
+        _session,
+    ),
+    (r"(?:Exportation|Importation) error: (.*)", _damaged),
+]

@@ -1,0 +1,71 @@
+"""The profiled program: what its own output says about why it ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from parsers.errors import ProfError, StepFailed, ToolMissing
+
+
+def explain(log: str) -> ProfError | None:
+    """Return what a program's output says about its failure, or None."""
+    for pattern, make in EXPLANATIONS:
+        match = re.search(pattern, log)
+        if match:
+            return make(match)
+    return None
+
+
+def _module(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"the target's interpreter has no module {match[1]}",
+        "name the interpreter that has it: target.python in the recipe, or "
+        "--set target.python=/path/to/python",
+    )
+
+
+def _no_gpu(match: re.Match[str]) -> ProfError:
+    return ToolMissing(
+        f"the program sees no GPU: {match[0].strip()}",
+        "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, start it with --gpus all; "
+        "without a GPU, replay a recorded run: --replay captures/…",
+    )
+
+
+def _memory(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"the GPU has too little memory: {match[0].strip()[:200]}",
+        "free it from other programs (nvidia-smi), or make the problem smaller: "
+        "--set target.args.batch=…",
+    )
+
+
+def _driver_old(match: re.Match[str]) -> ProfError:
+    return ToolMissing(
+        f"the driver is older than the program's CUDA: {match[0].strip()[:200]}",
+        "update the driver, or use a build for the driver's CUDA version (prof doctor shows it)",
+    )
+
+
+def _disk(_match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        "the disk is full (No space left on device)",
+        "free space there and in TMPDIR, then continue with: prof run … --resume RUN",
+    )
+
+
+EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+    (r"(?i)No space left on device", _disk),
+    (r"No module named '([\w.]+)'", _module),
+    (
+        r"(?i)driver version is insufficient.*|NVIDIA driver on your system is too old.*",
+        _driver_old,
+    ),
+    (
+        r"(?i)no CUDA-capable device is detected|Found no NVIDIA driver.*"
+        r"|No CUDA GPUs are available|Torch not compiled with CUDA enabled",
+        _no_gpu,
+    ),
+    (r"CUDA out of memory.*|cudaErrorMemoryAllocation.*|out of memory", _memory),
+]
