@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def launches(a: torch.Tensor, b: torch.Tensor, repeats: int) -> list[float]:
-    """Multiply `repeats` times inside one NVTX range; return GPU milliseconds of each, if on one."""
+    """Multiply `repeats` times in one NVTX range; return the milliseconds of each, on a GPU."""
     on_gpu = a.is_cuda
     events = []
     with contextlib.nullcontext() if nvtx is None else nvtx.annotate("gemm"):
@@ -50,8 +50,8 @@ def launches(a: torch.Tensor, b: torch.Tensor, repeats: int) -> list[float]:
     return [start.elapsed_time(end) for start, end in events]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the case; exit code 1 with a reason where the device is missing or its memory too small."""
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     for size in "mnk":
         parser.add_argument(f"--{size}", type=int, default=8192, help="rows or columns (8192)")
@@ -60,42 +60,50 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--warmup", type=int, default=3, help="launches before them (3)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    args = parser.parse_args(argv)
-    if args.device == "cuda" and not torch.cuda.is_available():
-        print("error: torch sees no CUDA device\n\nhint: --device cpu --m 64", file=sys.stderr)
-        return 1
+    return parser.parse_args(argv)
+
+
+def measure(args: argparse.Namespace) -> list[float]:
+    """Make the operands, warm up, and launch between cudaProfilerStart and cudaProfilerStop."""
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = args.dtype == "tf32"
     options = {"dtype": DTYPES[args.dtype], "device": args.device}
+    a, b = torch.randn(args.m, args.k, **options), torch.randn(args.k, args.n, **options)
+    for _ in range(args.warmup):
+        a @ b
+    if args.device == "cpu":
+        return launches(a, b, args.repeats)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    times = launches(a, b, args.repeats)
+    torch.cuda.profiler.stop()
+    return times
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the case; exit code 1 with a reason where the device is missing or too small."""
+    args = parse_arguments(argv)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("error: torch sees no CUDA device\n\nhint: --device cpu --m 64", file=sys.stderr)
+        return 1
     try:
-        a, b = torch.randn(args.m, args.k, **options), torch.randn(args.k, args.n, **options)
-        for _ in range(args.warmup):
-            a @ b
-        if args.device == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.profiler.start()
-        times = launches(a, b, args.repeats)
-        if args.device == "cuda":
-            torch.cuda.profiler.stop()
+        times = measure(args)
     except torch.OutOfMemoryError as error:
         print(f"error: out of GPU memory: {error}\n\nhint: smaller sizes", file=sys.stderr)
         return 1
     median = statistics.median(times) if times else None
     shape = {"m": args.m, "n": args.n, "k": args.k}
-    print(
-        json.dumps(
-            {
-                "target": "gemm",
-                **shape,
-                "dtype": args.dtype,
-                "flops": 2 * args.m * args.n * args.k,
-                "milliseconds": times,
-                "median_ms": median,
-                "torch": torch.__version__,
-                "gemms": [{"name": "gemm", "stage": "gemm", **shape, "calls": args.repeats}],
-            }
-        )
-    )
+    result = {
+        "target": "gemm",
+        **shape,
+        "dtype": args.dtype,
+        "flops": 2 * args.m * args.n * args.k,
+        "milliseconds": times,
+        "median_ms": median,
+        "torch": torch.__version__,
+        "gemms": [{"name": "gemm", "stage": "gemm", **shape, "calls": args.repeats}],
+    }
+    print(json.dumps(result))
     shown = "not timed" if median is None else f"{median:.3f} ms"
     print(f"gemm {args.m}x{args.n}x{args.k} {args.dtype}: {shown}", file=sys.stderr)
     return 0
