@@ -33,6 +33,7 @@ __all__ = [
     "expand",
     "load_recipe",
     "recipe_from_dict",
+    "recipe_schema",
 ]
 
 
@@ -44,10 +45,12 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
             message names the file, the line and the dotted key.
     """
     path = find_recipe(str(path_or_name))
-    layers = [*read_layers(path), *map(parse_override, overrides)]
-    folders = tuple(layer.folder for layer in reversed(layers) if layer.folder is not None)
+    files = read_layers(path)
+    layers = [*files, *map(parse_override, overrides)]
+    folders = tuple(layer.folder for layer in reversed(files) if layer.folder is not None)
     data = merge(layers)
-    data.setdefault("name", path.name.removesuffix(".yaml"))
+    if not any("name" in layer.data for layer in layers[len(files) - 1 :]):
+        data["name"] = path.name.removesuffix(".yaml")
     recipe = _validated(data, layers).found_in(folders)
     expand(recipe)
     return recipe
@@ -56,6 +59,18 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
 def recipe_from_dict(data: Mapping[str, Any], source: str) -> Recipe:
     """Rebuild the recipe that a manifest holds; `source` names it in errors."""
     return _validated(dict(data), [Layer(source, dict(data))])
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a recipe file.
+
+    `name` may be absent in a file (it is the file's name then), and with `extends` so may `target`.
+    """
+    schema = Recipe.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    del schema["required"]
+    schema["anyOf"] = [{"required": ["target"]}, {"required": ["extends"]}]
+    return schema
 
 
 def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:

@@ -27,9 +27,19 @@ WANTED = {
 
 def explain(error: ValidationError, layers: Sequence[Layer]) -> RecipeError:
     """Return the error that names each wrong key, where it stands, and the nearest right one."""
-    findings = [_finding(item, layers) for item in error.errors()]
-    message = "\n       ".join(finding[0] for finding in findings)
-    return RecipeError(message, findings[0][1] or SCHEMA_HINT)
+    items = error.errors()
+    findings = [_finding(item, layers) for item in items if not _follows(item, items)]
+    if len(findings) == 1:
+        message, remedy = findings[0]
+        return RecipeError(message, remedy or SCHEMA_HINT)
+    lines = [f"{message} ({remedy})" if remedy else message for message, remedy in findings]
+    return RecipeError("\n       ".join(lines), SCHEMA_HINT)
+
+
+def _follows(item: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a list is only too short because its items were refused."""
+    inner = (other["loc"][: len(item["loc"])] for other in items if other is not item)
+    return item["type"] == "too_short" and item["loc"] in inner
 
 
 def _finding(item: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[str, str]:

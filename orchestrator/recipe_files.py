@@ -101,6 +101,8 @@ def parse_override(text: str) -> Layer:
     """
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
+    if path[0] == "sweep":  # its keys are dotted themselves
+        path = ("sweep", ".".join(path[1:])) if path[1:] else path
     if not equals or not all(path):
         raise RecipeError(
             f"--set {text} is not of the form key=value",
@@ -117,7 +119,7 @@ def parse_override(text: str) -> Layer:
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Merge the layers in order: mappings are merged, other values replaced, null resets a key.
+    """Merge the layers in order: mappings are merged, lists and other values replaced.
 
     A layer that names another program (`target.file`, `target.command`) starts with empty
     `target.args`, because the arguments of the old program mean nothing to the new one.

@@ -246,7 +246,7 @@ class Recipe(_Model):
     extends: str | None = Field(
         default=None,
         description="Another recipe (bundled name or path) to build on: mappings are merged, "
-        "lists and values replaced, null resets a key to its default.",
+        "lists and values replaced; another target starts with no arguments.",
     )
     target: Target = Field(description="The program to profile.")
     capture: Annotated[

@@ -1,0 +1,327 @@
+"""Recipes: what is accepted, what is refused, and with which words."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from orchestrator.program import find_target, render_args, resolve_program
+from orchestrator.recipe import expand, load_recipe, recipe_from_dict, recipe_schema
+from orchestrator.recipe_errors import all_keys
+from orchestrator.recipe_files import bundled
+from orchestrator.recipe_schema import NvtxCapture, Recipe
+from parsers.errors import RecipeError
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_file(text: str, name: str = "mine.yaml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def refusal(path: object, *overrides: str) -> RecipeError:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(str(path), overrides)
+    return caught.value
+
+
+APP = "target: {command: [./app]}\n"
+
+
+def test_a_short_recipe_has_all_the_defaults_and_its_file_name(write: Write) -> None:
+    recipe = load_recipe(write(APP))
+    assert recipe.name == "mine"
+    assert (recipe.capture, recipe.select.top_k, recipe.select.coverage) == ("all", 20, 0.95)
+    assert recipe.counters.clock_control == recipe.counters.cache_control == "none"
+    assert not recipe.select.collectives
+
+
+def test_a_misspelt_key_is_refused_by_name_with_file_line_and_the_nearest(write: Write) -> None:
+    path = write(APP + "select:\n  topk: 5\n")
+    error = refusal(path)
+    assert error.message == f"{path}:3: unknown key select.topk"
+    assert error.hint == "did you mean select.top_k?"
+    assert error.exit_code == 2
+
+
+def test_a_key_at_the_wrong_place_is_pointed_to_its_own(write: Write) -> None:
+    error = refusal(write(APP + "top_k: 5\n"))
+    assert "unknown key top_k" in error.message
+    assert error.hint == "top_k belongs elsewhere: select.top_k"
+
+
+def test_all_wrong_keys_are_named_at_once(write: Write) -> None:
+    text = APP + "selct: {}\ncounters: {timout: 3, sets: [rofline]}\n"
+    message = refusal(write(text)).message
+    assert "unknown key selct (did you mean select?)" in message
+    assert "unknown key counters.timout (did you mean counters.timeout?)" in message
+    assert "counters.sets.0: 'rofline' is not one of its values (did you mean roofline?" in message
+    assert len(message.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select: {top_k: '20'}", "select.top_k: '20' does not fit: it wants a whole number"),
+        ("select: {top_k: 0}", "select.top_k: 0 does not fit: input should be greater than"),
+        ("select: {coverage: 1.5}", "select.coverage: 1.5 does not fit"),
+        ("select: {coverage: .nan}", "select.coverage: nan does not fit"),
+        ("select: {by_stage: 1}", "select.by_stage: 1 does not fit: it wants true or false"),
+        ("select: {include: abc}", "select.include: 'abc' does not fit: it wants a list"),
+        ("select: {include: ['((']}", "select.include.0: not a regular expression: missing )"),
+        ("stages: ['*']", "stages.0: not a regular expression: nothing to repeat"),
+        ("capture: profiler_api", "capture: 'profiler_api' is not one of its values"),
+        ("capture: {nvt: decode}", "unknown key capture.nvt"),
+        ("capture: {nvtx: ''}", "capture.nvtx: '' does not fit"),
+        ("trace: {timeout: 10 weeks}", "trace.timeout: write seconds (600)"),
+        ("trace: {timeout: 0}", "trace.timeout: 0 does not fit"),
+        ("trace: 5", "trace: 5 does not fit: it wants a mapping"),
+        ("counters: {sets: []}", "counters.sets: [] does not fit"),
+        ("counters: {clock_control: boost}", "clock_control: 'boost' is not one of its values"),
+        ("counters: {tensor_dtypes: bf16}", "counters.tensor_dtypes: 'bf16' is not one of"),
+        ("name: a/b", "name: 'a/b' does not fit"),
+        ("question: 5", "question: 5 does not fit: it wants text"),
+        ("trace: {enabled: false}", "counters without a trace need a kernel list"),
+        ("trace: {enabled: false}\ncounters: {enabled: false}", "nothing to do"),
+        ("sweep: {target.args.batch: []}", "sweep.target.args.batch: [] does not fit"),
+        ("sweep: {select.topk: [1]}", "unknown key select.topk"),
+        ("sweep: {select.top_k: [1, 1]}", "two variants are called top_k=1"),
+        ("1: 2", "does not fit"),
+    ],
+)
+def test_a_wrong_value_is_explained(write: Write, text: str, words: str) -> None:
+    assert words in refusal(write(APP + text + "\n")).message
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("{}", "target: names no program"),
+        ("{file: a.py, command: [b]}", "target: names a file and a command"),
+        ("{command: []}", "target: the command is an empty list"),
+        ("{command: './app --x'}", "target.command: './app --x' does not fit: it wants a list"),
+        ("{command: [./app, true]}", "YAML reads this as True; put it in quotes"),
+        ("{file: a.py, args: {x: {y: 1}}}", "args.x is a mapping"),
+        ("{file: a.py, env: {A: null}}", "target.env.A: YAML reads this as None"),
+    ],
+)
+def test_a_wrong_target_is_explained(write: Write, target: str, words: str) -> None:
+    assert words in refusal(write(f"target: {target}\n")).message
+
+
+def test_a_recipe_without_a_target_is_refused(write: Write) -> None:
+    error = refusal(write("question: why?\n"))
+    assert "the key target is missing" in error.message
+    assert error.hint == "add target to the recipe"
+
+
+def test_a_yaml_error_comes_with_its_line(write: Write) -> None:
+    path = write("target:\n  command: [./app\nname: x\n")
+    assert refusal(path).message.startswith(f"{path}:3 is not YAML: ")
+
+
+def test_a_key_that_stands_twice_is_refused(write: Write) -> None:
+    message = refusal(write(APP + "select: {top_k: 5}\nselect: {coverage: 0.5}\n")).message
+    assert ":3: the key select stands twice (first in line 2)" in message
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just text\n"])
+def test_a_file_that_is_no_mapping_is_refused(write: Write, text: str) -> None:
+    assert "is not a recipe" in refusal(write(text)).message
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
+    error = refusal("top-kernel")
+    assert error.message == "there is no recipe top-kernel"
+    assert "did you mean top-kernels?" in error.hint
+
+
+def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipes = [
+        load_recipe(n) for n in ("top-kernels", "top-kernels.yaml", "recipes/top-kernels.yaml")
+    ]
+    assert recipes[0] == recipes[1] == recipes[2]
+    assert resolve_program(recipes[0]).argv[1].endswith("targets/llm_block.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("'90'", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("2 min", 120)],
+)
+def test_a_timeout_is_in_seconds_or_has_a_unit(write: Write, text: str, seconds: float) -> None:
+    assert load_recipe(write(APP + f"trace: {{timeout: {text}}}\n")).trace.timeout == seconds
+
+
+def test_a_recipe_builds_on_another(write: Write) -> None:
+    write(
+        "target: {file: a.py, args: {x: 1, y: 2}}\nselect: {top_k: 5, exclude: [a]}\n", "base.yaml"
+    )
+    child = write("extends: base.yaml\ntarget: {args: {y: 3}}\nselect: {exclude: [b]}\n")
+    recipe = load_recipe(child)
+    assert recipe.name == "mine"
+    assert recipe.target.args == {"x": 1, "y": 3}
+    assert (recipe.select.top_k, recipe.select.exclude) == (5, ("b",))
+
+
+def test_another_target_starts_without_the_arguments_of_the_old_one(write: Write) -> None:
+    recipe = load_recipe(write("extends: top-kernels\ntarget: {command: [./app]}\n"))
+    assert (recipe.target.file, recipe.target.command, recipe.target.args) == (None, ("./app",), {})
+    assert load_recipe("top-kernels", ["target.file=b.py", "target.args.n=1"]).target.args == {
+        "n": 1
+    }
+
+
+def test_an_error_names_the_file_that_holds_the_key(write: Write) -> None:
+    base = write(APP + "select: {topk: 5}\n", "base.yaml")
+    assert refusal(write("extends: base.yaml\n")).message.startswith(f"{base}:2: ")
+
+
+def test_recipes_that_extend_each_other_in_a_circle_are_refused(write: Write) -> None:
+    write("extends: mine.yaml\n", "other.yaml")
+    message = refusal(write("extends: other.yaml\n")).message
+    assert "in a circle: mine.yaml -> other.yaml -> mine.yaml" in message
+
+
+def test_overrides_set_any_key_as_yaml() -> None:
+    recipe = load_recipe(
+        "top-kernels",
+        [
+            "target.args.batch=16",
+            "target.args.prompt-len=8",
+            "capture={nvtx: decode}",
+            "select.exclude=[nccl, memset]",
+            "select.top_k=null",
+            "target.env.CUDA_VISIBLE_DEVICES=1",
+        ],
+    )
+    assert recipe.target.args["batch"] == 16
+    assert recipe.target.args["prompt_len"] == 8
+    assert "prompt-len" not in recipe.target.args
+    assert recipe.capture == NvtxCapture(nvtx="decode")
+    assert recipe.select.exclude == ("nccl", "memset")
+    assert recipe.select.top_k is None
+    assert recipe.target.env == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("selct.top_k=4", "--set selct.top_k=4: unknown key selct"),
+        ("select.top_k=many", "--set select.top_k=many: select.top_k: 'many' does not fit"),
+        ("select.top_k", "is not of the form key=value"),
+        ("=4", "is not of the form key=value"),
+        ("a..b=4", "is not of the form key=value"),
+        ("stages=[a", "the value is not YAML"),
+        ("target=5", "--set target=5: target: 5 does not fit"),
+    ],
+)
+def test_a_wrong_override_is_refused_by_name(override: str, words: str) -> None:
+    assert words in refusal("top-kernels", override).message
+
+
+def test_a_sweep_gives_every_combination_a_readable_name(write: Write) -> None:
+    text = (
+        APP + "sweep: {target.args.batch: [1, 2], counters.sets: [[roofline], [memory, stalls]]}\n"
+    )
+    variants = expand(load_recipe(write(text)))
+    assert [name for name, _ in variants] == [
+        "batch=1,sets=roofline",
+        "batch=1,sets=memory-stalls",
+        "batch=2,sets=roofline",
+        "batch=2,sets=memory-stalls",
+    ]
+    assert variants[3][1].target.args == {"batch": 2}
+    assert variants[3][1].counters.sets == ("memory", "stalls")
+    assert all(variant.sweep == {} for _, variant in variants)
+
+
+def test_swept_keys_that_end_alike_keep_their_whole_name() -> None:
+    sweep = "sweep={trace.timeout: [10], counters.timeout: [20]}"
+    ((name, _),) = expand(load_recipe("top-kernels", [sweep]))
+    assert name == "trace.timeout=10,counters.timeout=20"
+
+
+def test_a_sweep_can_be_set_on_the_command_line() -> None:
+    variants = expand(load_recipe("top-kernels", ["sweep.target.args.batch=[1, 8]"]))
+    assert [name for name, _ in variants] == ["batch=1", "batch=8"]
+
+
+def test_without_a_sweep_there_is_one_run_without_a_name() -> None:
+    recipe = load_recipe("top-kernels")
+    assert expand(recipe) == [("", recipe)]
+
+
+def test_a_resolved_recipe_survives_the_manifest_and_keeps_no_secret(write: Write) -> None:
+    recipe = load_recipe(write(APP + "capture: {nvtx: a}\n"), ["target.env.TOKEN=s3cret"])
+    text = json.dumps(recipe.to_dict())
+    assert "s3cret" not in text
+    again = recipe_from_dict(json.loads(text), "manifest.json")
+    assert again.capture == recipe.capture
+    assert list(again.target.env) == ["TOKEN"]
+
+
+def test_arguments_become_options() -> None:
+    args = {"prompt_len": 5, "fast": True, "slow": False, "none": None, "sizes": [1, 2], "-n": 3}
+    expected = ["--prompt-len", "5", "--fast", "--sizes", "1", "2", "-n", "3"]
+    assert render_args(args) == expected
+
+
+def test_a_target_beside_the_recipe_goes_before_a_bundled_one(write: Write) -> None:
+    own = write("print()\n", "llm_block.py")
+    recipe = load_recipe(write("target: {file: llm_block.py}\n"))
+    assert find_target("llm_block.py", recipe.folders) == own
+    assert len(resolve_program(recipe).digest) == 64
+
+
+def test_a_missing_target_is_refused_with_the_bundled_ones(write: Write) -> None:
+    with pytest.raises(RecipeError, match=r"absent\.py does not exist") as caught:
+        resolve_program(load_recipe(write("target: {file: absent.py}\n")))
+    assert "llm_block.py" in caught.value.hint
+
+
+def test_the_interpreter_of_the_recipe_replaces_a_leading_python(write: Write) -> None:
+    text = "target: {command: [python, -m, x], python: /opt/py, args: {n: 1}}\n"
+    assert resolve_program(load_recipe(write(text))).argv == ("/opt/py", "-m", "x", "--n", "1")
+    plain = load_recipe(write("target: {command: [python, x.py]}\n"))
+    assert resolve_program(plain).argv[0] == "python"
+
+
+def test_a_missing_working_folder_is_refused(write: Write) -> None:
+    with pytest.raises(RecipeError, match="not a folder"):
+        resolve_program(load_recipe(write("target: {command: [a], cwd: /nonexistent}\n")))
+
+
+def test_every_key_is_described() -> None:
+    schema = recipe_schema()
+    models = [schema, *schema["$defs"].values()]
+    for model in models:
+        for key, facts in model["properties"].items():
+            assert facts.get("description"), key
+    assert ("select", "top_k") in list(all_keys(Recipe))
+    assert ("capture", "nvtx") in list(all_keys(Recipe))
+
+
+@pytest.mark.parametrize("path", bundled(), ids=lambda path: path.stem)
+def test_every_bundled_recipe_loads_and_fits_the_json_schema(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.name == path.stem
+    assert recipe.question.endswith("?")
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), recipe_schema())
+
+
+def test_the_json_schema_refuses_what_prof_refuses() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"target": {}, "selct": {}}, recipe_schema())
