@@ -1,0 +1,57 @@
+"""Turns a recipe and its resolved program into requests for nsys and ncu, for run and dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.program import Program
+from orchestrator.recipe_schema import NvtxCapture, Recipe
+from orchestrator.tools.ncu import CountersRequest
+from orchestrator.tools.nsys import TraceRequest
+from parsers.selection import Selection
+
+
+def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
+    """Return the request of the trace step; the report lands in `folder`/trace.nsys-rep."""
+    capture, nvtx_range = _capture(recipe)
+    return TraceRequest(
+        program=nsys,
+        output=folder / "trace",
+        target=program.argv,
+        capture=capture,
+        nvtx_range=nvtx_range,
+        extra_args=recipe.trace.extra_args,
+    )
+
+
+def counters_request(
+    recipe: Recipe,
+    program: Program,
+    ncu: str,
+    folder: Path,
+    chosen: tuple[Selection, tuple[str, ...]],
+) -> CountersRequest:
+    """Return the request of the counters step; `chosen` is the selection and the metric names."""
+    selection, metrics = chosen
+    capture, nvtx_range = _capture(recipe)
+    return CountersRequest(
+        program=ncu,
+        output=folder / "counters",
+        log=folder / "ncu.log",
+        target=program.argv,
+        kernels=tuple(kernel.mangled_name for kernel in selection.kernels),
+        metrics=metrics,
+        skip=selection.skip,
+        count=selection.count,
+        capture=capture,
+        nvtx_range=nvtx_range,
+        clock_control=recipe.counters.clock_control,
+        cache_control=recipe.counters.cache_control,
+        extra_args=recipe.counters.extra_args,
+    )
+
+
+def _capture(recipe: Recipe) -> tuple[str, str]:
+    if isinstance(recipe.capture, NvtxCapture):
+        return "nvtx", recipe.capture.nvtx
+    return recipe.capture, ""
