@@ -1,0 +1,63 @@
+"""Turns a mangled C++ name into the demangled one, with the C++ runtime that is already loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+
+# Itanium names carry each identifier as its length and its text: `5saxpy`.
+_LENGTH = re.compile(r"\d+")
+_RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib")
+
+
+@cache
+def _runtime() -> ctypes.CDLL | None:
+    for name in _RUNTIMES:
+        try:
+            library = ctypes.CDLL(name)
+            library.__cxa_demangle.restype = ctypes.c_void_p
+            library.free.argtypes = [ctypes.c_void_p]
+        except (OSError, AttributeError):
+            continue
+        return library
+    return None
+
+
+def demangle(name: str) -> str:
+    """Return the demangled form of `name`, or `name` itself where it is not mangled.
+
+    Where no C++ runtime is found, or the name is cut off, the result is the identifiers in the
+    name, joined by ``::``: enough to tell the library, not the types.
+    """
+    if not name.startswith(("_Z", "__Z")):
+        return name
+    return _with_runtime(name) or "::".join(identifiers(name)) or name
+
+
+def _with_runtime(name: str) -> str:
+    library = _runtime()
+    if library is None:
+        return ""
+    status = ctypes.c_int(0)
+    pointer = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if not pointer or status.value != 0:
+        return ""
+    try:
+        return ctypes.string_at(pointer).decode(errors="replace")
+    finally:
+        library.free(pointer)
+
+
+def identifiers(mangled: str) -> list[str]:
+    """Return the identifiers of a mangled name, outermost first."""
+    found, position = [], 0
+    while match := _LENGTH.search(mangled, position):
+        end = match.end() + int(match[0])
+        word = mangled[match.end() : end]
+        if len(word) == int(match[0]) and word.isidentifier():
+            found.append(word)
+            position = end
+        else:
+            position = match.end()
+    return [word for word in found if not word.startswith("_GLOBAL__N_")]
