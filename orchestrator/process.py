@@ -5,6 +5,7 @@ The only module that starts processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -89,10 +90,10 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
             _end_all(process, mark, command.grace_s)
     code = process.returncode
     return Finished(
-        exit_code=code if code >= 0 else None,
+        exit_code=code if code is not None and code >= 0 else None,
         seconds=time.monotonic() - started,
         timed_out=timed_out,
-        signal=signal.Signals(-code).name if code < 0 else "",
+        signal=_signal_name(code),
         tail=_tail(command.stdout) + _tail(command.stderr),
     )
 
@@ -177,69 +178,59 @@ def _end_all(process: subprocess.Popen[bytes], mark: str, grace_s: float) -> Non
     """End what is left of the group and of marked processes: SIGTERM, then SIGKILL."""
     try:
         deadline = time.monotonic() + grace_s
-        _signal(process, mark, signal.SIGTERM)
-        while _alive(process, mark) and time.monotonic() < deadline:
+        left = _signal(process, mark, signal.SIGTERM)
+        while left and time.monotonic() < deadline:
             time.sleep(0.05)
+            process.poll()  # reaps the leader
+            left = _left(process.pid, mark)
     finally:
         _signal(process, mark, signal.SIGKILL)
-        process.wait()
+        # A process stuck in the driver survives even SIGKILL until the driver lets go.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=grace_s)
 
 
-def _signal(process: subprocess.Popen[bytes], mark: str, number: signal.Signals) -> None:
-    _kill(lambda: os.killpg(process.pid, number))
-    for pid in _marked(mark):
-        _kill(lambda pid=pid: os.kill(pid, number))  # type: ignore[misc]
+def _signal(process: subprocess.Popen[bytes], mark: str, number: signal.Signals) -> list[int]:
+    process.poll()
+    left = _left(process.pid, mark)
+    for pid in left:
+        # It may have ended meanwhile, or belong to another user (sudo): not ours to end.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return left
 
 
-def _kill(send: Callable[[], None]) -> None:
-    try:
-        send()
-    except (ProcessLookupError, PermissionError):
-        return  # it has ended, or belongs to another user and is not ours to end
-
-
-def _alive(process: subprocess.Popen[bytes], mark: str) -> bool:
-    process.poll()  # reaps the leader, which would otherwise keep its group alive as a zombie
-    try:
-        os.killpg(process.pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return bool(_marked(mark))
-    # Zombies whose parent does not reap them still count as members of the group.
-    return process.returncode is None or bool(_marked(mark)) or _running_in(process.pid)
-
-
-def _running_in(group: int) -> bool:
-    return any(_stat(pid)[1:3] == (str(group), True) for pid in _pids())
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def _stat(pid: int) -> tuple[str, str, bool]:
-    """Return state, process group and whether it runs (is no zombie)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return "", "", False
-    return fields[0], fields[2], fields[0] not in "ZX"
-
-
-def _marked(mark: str) -> list[int]:
-    """Return running processes that carry `mark` in their environment, group left or not."""
+def _left(group: int, mark: str) -> list[int]:
+    """Return running processes of the group, and those that left it but carry the mark."""
     needle = f"{MARK}={mark}".encode()
-    found = []
-    for pid in _pids():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue  # ended meanwhile, or another user's
-        if needle in environment and _stat(pid)[2]:
-            found.append(pid)
-    return found
+    return [
+        pid
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
+        if _runs(pid, group) or (needle in _environment(pid) and _runs(pid))
+    ]
+
+
+def _runs(pid: int, group: int | None = None) -> bool:
+    """Tell whether `pid` is no zombie, and of `group` where that is given."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    state, _, pgrp = text.rpartition(")")[2].split()[:3]
+    return state not in "ZX" and group in (None, int(pgrp))
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _signal_name(code: int | None) -> str:
+    if code is None:
+        return "SIGKILL"
+    return signal.Signals(-code).name if code < 0 else ""
 
 
 def _tail(path: Path) -> str:

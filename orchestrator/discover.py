@@ -1,0 +1,102 @@
+"""Finds nsys and ncu on this machine and asks each once for its version and its options."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.process import ask
+from orchestrator.tools import ncu, nsys, shim
+from parsers.errors import ToolMissing
+
+# Newest first by name: /opt/nvidia/nsight-systems/2025.3.1/bin/nsys.
+NSYS_PLACES = ("/opt/nvidia/nsight-systems*/*/bin/nsys", "/usr/local/cuda*/bin/nsys")
+NCU_PLACES = (
+    "/opt/nvidia/nsight-compute/*/ncu",
+    "/usr/local/cuda*/bin/ncu",
+    "/usr/local/cuda*/nsight-compute*/ncu",
+)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """An installed tool: `program` is what to start, `note` says where it was found if unusual."""
+
+    name: str
+    program: str
+    version: str
+    features: frozenset[str]
+    note: str = ""
+
+
+def find_nsys(environment: Mapping[str, str]) -> Tool:
+    """Return nsys: from PATH, the usual folders, or Nsight Compute's folder through a shim.
+
+    Raises:
+        ToolMissing: there is none, or the only one cannot be made to work.
+    """
+    for program in _places("nsys", NSYS_PLACES, environment):
+        tool = _probe_nsys(program, environment)
+        if tool is not None:
+            return tool
+    for bundle in shim.find_bundles(shim.BUNDLES):
+        lacks = shim.missing(bundle, environment)
+        program = str(shim.build_shim(bundle, environment) if lacks else bundle.nsys)
+        note = f"in Nsight Compute's folder {bundle.root}" + (", through prof's shim" * bool(lacks))
+        tool = _probe_nsys(program, environment, note)
+        if tool is not None:
+            return tool
+    raise ToolMissing(
+        "nsys (Nsight Systems) is not on PATH, nor in the usual folders, nor in Nsight Compute's",
+        "install it: https://developer.nvidia.com/nsight-systems, or apt-get install "
+        "nsight-systems-cli from NVIDIA's repository; a recorded run needs none: --replay RUN",
+    )
+
+
+def find_ncu(environment: Mapping[str, str]) -> Tool:
+    """Return ncu from PATH or the usual folders.
+
+    Raises:
+        ToolMissing: there is none.
+    """
+    for program in _places("ncu", NCU_PLACES, environment):
+        tool = _probe(program, "ncu", environment, ncu.parse_version, ncu.parse_features)
+        if tool is not None:
+            return tool
+    raise ToolMissing(
+        "ncu (Nsight Compute) is not on PATH, nor in the usual folders",
+        "install the CUDA toolkit or https://developer.nvidia.com/nsight-compute; without it: "
+        "--set counters.enabled=false gives the trace only",
+    )
+
+
+def _probe_nsys(program: str, environment: Mapping[str, str], note: str = "") -> Tool | None:
+    return _probe(program, "nsys", environment, nsys.parse_version, nsys.parse_features, note)
+
+
+def _probe(
+    program: str,
+    name: str,
+    environment: Mapping[str, str],
+    version_of: Callable[[str], str],
+    features_of: Callable[[str], frozenset[str]],
+    note: str = "",
+) -> Tool | None:
+    version = ask([program, "--version"], env=environment)
+    number = version_of(version.stdout + version.stderr)
+    if not number:
+        return None
+    help_argv = [program, "profile", "--help"] if name == "nsys" else [program, "--help"]
+    answer = ask(help_argv, env=environment)
+    return Tool(name, program, number, features_of(answer.stdout + answer.stderr), note)
+
+
+def _places(name: str, patterns: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    on_path = shutil.which(name, path=environment.get("PATH", os.defpath))
+    usual = [path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)]
+    places = ([on_path] if on_path else []) + usual
+    return [place for place in dict.fromkeys(places) if Path(place).is_file()]
