@@ -1,0 +1,94 @@
+"""Turns a run into findings ranked by what they gain for the whole program, and says what is open.
+
+A finding needs evidence; a question that the evidence does not answer is listed by `abstained`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from parsers.run_dir import StepState
+from reports.evidence import Evidence, Finding, threshold
+from reports.formats import share
+from reports.gemm import padding_findings, paddings
+from reports.kernel_findings import kernel_findings
+from reports.load import Run
+from reports.profiled import kernel_time
+from reports.program_findings import program_findings
+
+__all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
+
+
+def findings(run: Run) -> list[Finding]:
+    """Return what takes the time, and then everything else by its gain in time, largest first."""
+    found = [*program_findings(run), *kernel_findings(run), *padding_findings(run)]
+    return sorted(found, key=lambda f: (f.key != "time", -_rank(f)))
+
+
+def _rank(finding: Finding) -> float:
+    if not math.isnan(finding.gain_ns):
+        return finding.gain_ns
+    return 0.0 if math.isnan(finding.gain_kernel) else finding.gain_kernel / 1e9
+
+
+def headline(run: Run) -> list[str]:
+    """Return at most three short sentences: what a reader should know first."""
+    return [f"{finding.headline}." for finding in findings(run)[:3]]
+
+
+def profiled_share(run: Run) -> float:
+    """Return the part of the GPU time whose kernels have counters; NaN without a trace."""
+    if math.isnan(kernel_time(run)) or run.kernels["share"].isna().all():
+        return math.nan
+    ours = run.kernels["kernel_id"].isin(run.counters["kernel_id"])
+    return float(run.kernels.loc[ours, "share"].sum())
+
+
+def abstained(run: Run) -> list[str]:
+    """Return the questions that this run cannot answer, each with the reason."""
+    return [*_no_trace(run), *_no_counters(run), *_no_bound(run), *_no_shapes(run)]
+
+
+def _no_trace(run: Run) -> list[str]:
+    if not math.isnan(kernel_time(run)):
+        return []
+    return [f"How much of the time each kernel takes is not known: {_why(run, 'trace')}."]
+
+
+def _no_counters(run: Run) -> list[str]:
+    if run.counters.empty:
+        return [f"What limits the kernels is not known: {_why(run, 'counters')}."]
+    part = 1 - profiled_share(run)
+    if not part >= threshold("small_share"):
+        return []
+    return [f"What limits the other kernels ({share(part)} of the GPU time) was not measured."]
+
+
+def _no_bound(run: Run) -> list[str]:
+    unknown = run.counters[run.counters["bound_by"].fillna("") == ""]
+    if unknown.empty:
+        return []
+    names = run.kernels.set_index("kernel_id")["short_name"]
+    who = ", ".join(str(names.get(k, k)) for k in unknown["kernel_id"].head(5))
+    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+    return [f"What limits {who}{more} is not known: decisive counters are missing."]
+
+
+def _no_shapes(run: Run) -> list[str]:
+    if run.counters.empty:
+        return []
+    open_ones = [p.shape.name + f" ({p.shape.stage})" for p in paddings(run) if p.row is None]
+    if not open_ones:
+        return []
+    return [f"Tile padding was not told for {', '.join(open_ones)}: no counted launch fits them."]
+
+
+def _why(run: Run, step_name: str) -> str:
+    step = run.manifest.step(step_name)
+    if step is None:
+        return f"the run has no {step_name} step"
+    if step.error:
+        return step.error.rstrip(".")
+    if step.state is StepState.DONE:
+        return f"the {step_name} step gave nothing that could be read"
+    return f"the {step_name} step was {step.state.value}"

@@ -1,0 +1,172 @@
+"""Compares counted FLOPs with the 2MNK of GEMMs of known shape: how much the tile pads."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.cells import Row, known, number, text
+from reports.evidence import Evidence, Finding, say, source, threshold
+from reports.formats import duration, share, significant
+from reports.load import Run
+from reports.profiled import kernel_time, profiled
+
+TOLERANCE = 0.005
+"""Counted FLOPs of a GEMM equal 2MNK with M and N rounded up to the tile, exactly: 1.0156 for
+8192^3 in 320x128 tiles (H200, ncu 2025.3.1). Half a per cent leaves room for rounded exports."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A GEMM that the program says it does: m x n x k, `calls` times in `stage`."""
+
+    name: str
+    stage: str
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> float:
+        """2MNK: a multiplication and an addition for each product."""
+        return 2.0 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A GEMM of known shape beside the kernel that ran it; `reason` where none could be told."""
+
+    shape: Shape
+    row: Row | None
+    counted: float | None
+    ratio: float | None
+    reason: str
+
+
+def read_shapes(run: Run) -> list[Shape]:
+    """Return the GEMM shapes that the target printed as JSON ({"gemms": [...]}) in the trace."""
+    path = run.directory.artifact("trace", "stdout.log")
+    if path is None:
+        return []
+    found: dict[Shape, None] = {}
+    for line in _lines(path):
+        for item in _gemms(line):
+            found.setdefault(item)
+    return list(found)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        opener = lzma.open if path.suffix == ".xz" else open
+        with opener(path, "rt", encoding="utf-8", errors="replace") as stream:
+            return [line for line in stream if '"gemms"' in line]
+    except (OSError, lzma.LZMAError, EOFError):
+        return []
+
+
+def _gemms(line: str) -> list[Shape]:
+    try:
+        items = json.loads(line[line.index("{") :])["gemms"]
+        return [_shape(item) for item in items]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _shape(item: dict[str, Any]) -> Shape:
+    sizes = (int(item["m"]), int(item["n"]), int(item["k"]))
+    return Shape(str(item["name"]), str(item.get("stage", "")), *sizes)
+
+
+def padded_flops(shape: Shape, tile: str) -> list[float]:
+    """Return 2MNK rounded up to the tile "MxN" or "MxNxK", in both orientations.
+
+    A library may compute the transposed product, so that the tile's M runs along N.
+    """
+    sides = [int(part) for part in re.findall(r"\d+", tile)]
+    if len(sides) < 2 or 0 in sides:
+        return []
+    deep = sides[2] if len(sides) > 2 else 1
+    return [
+        2.0 * _up(shape.m, a) * _up(shape.n, b) * _up(shape.k, deep)
+        for a, b in (sides[:2], sides[1::-1])
+    ]
+
+
+def _up(size: int, step: int) -> int:
+    return math.ceil(size / step) * step
+
+
+def paddings(run: Run) -> list[Padding]:
+    """Return for each known shape the profiled kernel whose counted FLOPs it explains."""
+    rows = [row for row in profiled(run) if row["category"] in ("gemm", "gemv")]
+    return [_padding(shape, rows) for shape in read_shapes(run)]
+
+
+def _padding(shape: Shape, rows: list[Row]) -> Padding:
+    if not rows:
+        return Padding(shape, None, None, None, "no GEMM kernel has counters")
+    fitting = [row for row in rows if _fits(shape, row)]
+    staged = [row for row in fitting if shape.stage in text(row["stage"]).split(",")]
+    if shape.stage and fitting and not staged and any(text(r["stage"]) for r in fitting):
+        fitting = []
+    if not fitting:
+        reason = "no profiled launch has the FLOPs of this shape and the tile of its kernel"
+        return Padding(shape, None, None, None, reason)
+    row = (staged or fitting)[0]
+    counted = _counted(row)
+    return Padding(shape, row, known(counted), known(counted / shape.flops), "")
+
+
+def _fits(shape: Shape, row: Row) -> bool:
+    counted = _counted(row)
+    expected = padded_flops(shape, text(row["tile"])) or [shape.flops]
+    return any(abs(counted / flops - 1) <= TOLERANCE for flops in expected)
+
+
+def _counted(row: Row) -> float:
+    tensor = number(row["flops_tensor"])
+    return tensor if tensor > 0 else number(row["flops"])
+
+
+def padding_findings(run: Run) -> list[Finding]:
+    """Return a finding for each GEMM whose padding costs time: it is bound by arithmetic."""
+    total = kernel_time(run)
+    found = []
+    for padding in paddings(run):
+        row, ratio = padding.row, padding.ratio or 1.0
+        costs = row is not None and text(row["bound_by"]) in ("tensor", "fp32", "fp16", "fp64")
+        if row is not None and costs and ratio > threshold("padding"):
+            found.append(_finding(padding.shape, row, ratio, total))
+    return [f for f in found if f.gain_program >= threshold("small_gain")]
+
+
+def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
+    part, gain = number(row["share"]), 1 - 1 / ratio
+    size = f"{shape.m} x {shape.n} x {shape.k}"
+    saved = f"{share(part * gain)} of the GPU time ({duration(part * gain * total_ns)})"
+    words = (
+        f"The GEMM {shape.name} ({size}) computes {significant(ratio)} times the FLOPs it needs, "
+        f"because its tile {row['tile']} does not divide it. A tile that fits would save at most "
+        f"{saved}."
+    )
+    seen = Evidence("counted over needed FLOPs", ratio, "", "over 1.02", source("padding"))
+    return Finding(
+        key="padding",
+        title=f"{shape.name}: the tile pads the work by {share(ratio - 1)}",
+        headline=f"{shape.name} computes {significant(ratio)} times the FLOPs it needs (tile)",
+        sentence=words,
+        kernel_ids=(text(row["kernel_id"]),),
+        share=part,
+        evidence=(seen,),
+        gain_kernel=gain,
+        gain_program=part * gain,
+        gain_ns=part * gain * total_ns,
+        bound=text(row["bound_by"]),
+        action=say("actions", "padding"),
+        confidence="medium",
+    )

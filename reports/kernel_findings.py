@@ -1,0 +1,222 @@
+"""Turns profiled kernels into findings: what limits each, how far its roof is, what that gains."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from reports.bound import LABELS
+from reports.causes import Cause, causes
+from reports.cells import Row, number, text
+from reports.evidence import Evidence, Finding, say, threshold
+from reports.formats import count, duration, share
+from reports.load import Run
+from reports.profiled import kernel_time, profiled, sm_count
+from reports.roofline import Ceilings, ceilings
+
+TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
+"""The Tensor Core type that takes the place of a type without one."""
+
+ALWAYS_TELLING = ("tensor_idle", "issue_full", "sectors", "bank_conflicts")
+"""Causes that matter for a kernel at a roof too; the others explain only waiting."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One profiled kernel with its causes and the part of its time that can go at most."""
+
+    row: Row
+    causes: tuple[Cause, ...]
+    gain: float
+
+
+def kernel_findings(run: Run) -> list[Finding]:
+    """Return a finding for each group of kernels with one readable name and one bound."""
+    roofs, sms = ceilings(run.roofs), sm_count(run)
+    floor = number(run.kernels["min_ns"].min())
+    groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for row in profiled(run):
+        if not text(row["bound_by"]):
+            continue
+        why = tuple(causes(row, sms))
+        judged = Judged(row, why, _gain(row, why, roofs, floor))
+        groups[(text(row["short_name"]), text(row["bound_by"]))].append(judged)
+    found = [_finding(group, kernel_time(run)) for group in groups.values()]
+    return [finding for finding in found if _worth_saying(finding)]
+
+
+def _gain(row: Row, why: tuple[Cause, ...], roofs: Ceilings, floor_ns: float) -> float:
+    """Return the part of a kernel's time that can go at most.
+
+    Never beyond the roof: with its bytes and FLOPs the kernel needs at least `roof_share` of its
+    time. Where it waits, NVIDIA's estimate for the cause is smaller and is used, and no kernel gets
+    shorter than the shortest launch of the trace.
+    """
+    room = 1 - number(row["roof_share"])
+    if why and why[0].key == "tensor_idle" and row["bound_by"] != "dram":
+        room = max(room, _tensor_room(row, roofs))
+    elif row["bound_by"] == "latency" and why and not math.isnan(why[0].gain):
+        room = min(room, why[0].gain)
+    if row["bound_by"] == "latency" and floor_ns > 0 and number(row["mean_ns"]) > 0:
+        room = min(room, 1 - floor_ns / number(row["mean_ns"]))
+    return max(0.0, room)
+
+
+def _tensor_room(row: Row, roofs: Ceilings) -> float:
+    """Return the gain of moving the FLOPs to the Tensor Cores; -1 where their roof is unknown."""
+    dtype = text(row["dtype"])
+    roof = roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
+    if roof is None:
+        return -1.0
+    rate = number(row["flop_throughput"])
+    needed = [rate / roof.value, number(row["dram_pct"]) / 100, number(row["l2_pct"]) / 100]
+    return -1.0 if any(math.isnan(n) for n in needed) else 1 - max(needed)
+
+
+def _finding(group: list[Judged], total_ns: float) -> Finding:
+    lead = group[0]
+    shares = [number(j.row["share"]) for j in group]
+    taken = sum(shares)
+    gained = sum(s * j.gain for s, j in zip(shares, group, strict=True))
+    gain_kernel = lead.gain if math.isnan(taken) else gained / taken
+    finding = Finding(
+        key="kernel",
+        title=_title(lead.row),
+        headline="",
+        sentence="",
+        kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
+        share=taken,
+        evidence=tuple(_evidence(lead)),
+        gain_kernel=gain_kernel,
+        gain_program=gained,
+        gain_ns=gained * total_ns,
+        bound=text(lead.row["bound_by"]),
+        action=_action(lead),
+        confidence=_confidence(group),
+    )
+    words = {"headline": _headline(finding, lead), "sentence": _sentence(finding, group)}
+    return Finding(**{**finding.__dict__, **words})
+
+
+def _title(row: Row) -> str:
+    bound = text(row["bound_by"])
+    if bound == "latency":
+        return f"{row['short_name']}: waits, saturates nothing"
+    return f"{row['short_name']}: {LABELS[bound]}, {share(row['roof_share'])} of the roof"
+
+
+def _headline(finding: Finding, lead: Judged) -> str:
+    name, bound = lead.row["short_name"], LABELS[finding.bound]
+    if math.isnan(finding.share):
+        return f"{name}: limited by {bound}, at {share(lead.row['roof_share'])} of the roof"
+    takes = f"{name} takes {share(finding.share)} of the GPU time"
+    if finding.bound == "latency":
+        return f"{takes}; {_cause_text(lead)}: at most {share(finding.gain_program)} to gain"
+    reached = f"limited by {bound} at {share(lead.row['roof_share'])} of the roof"
+    gain = "only less work helps" if _near(lead) else f"{share(finding.gain_program)} to gain"
+    return f"{takes}, {reached}: {gain}"
+
+
+def _sentence(finding: Finding, group: list[Judged]) -> str:
+    lead = group[0]
+    what = f"{lead.row['short_name']}{_variants(group)}"
+    limit = say(
+        "limits", finding.bound, reached=share(lead.row["roof_share"]), cause=_cause_text(lead)
+    )
+    if math.isnan(finding.share):
+        where = f"took {duration(lead.row['duration_ns'])} in the launch that was profiled"
+        return f"{what} {where}; {limit}."
+    calls = sum(number(j.row["calls"]) for j in group)
+    total = sum(number(j.row["total_ns"]) for j in group)
+    spent = f"{duration(total)} in {count(calls)} calls{_stages(group)}"
+    where = f"takes {share(finding.share)} of the GPU time ({spent})"
+    return f"{what} {where}; {limit}. {_gain_text(finding, lead)}"
+
+
+def _gain_text(finding: Finding, lead: Judged) -> str:
+    saved = f"{share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
+    if _near(lead):
+        return f"That is near the roof: the rest is worth at most {saved}."
+    if _cause(lead) == "tensor_idle" and finding.bound != "dram":
+        return f"On the Tensor Cores it could save at most {saved}."
+    if finding.bound == "latency":
+        return f"Without that wait it could save at most {saved}."
+    return f"At the full roof it would save at most {saved}."
+
+
+def _variants(group: list[Judged]) -> str:
+    return f" ({len(group)} launch shapes)" if len(group) > 1 else ""
+
+
+def _stages(group: list[Judged]) -> str:
+    names: list[str] = []
+    for judged in group:
+        names += [s for s in text(judged.row["stage"]).split(",") if s and s not in names]
+    return f", in {' and '.join(names)}" if names else ""
+
+
+def _near(judged: Judged) -> bool:
+    limit = "near_dram_roof" if judged.row["bound_by"] == "dram" else "near_roof"
+    return number(judged.row["roof_share"]) >= threshold(limit)
+
+
+def _cause(judged: Judged) -> str:
+    return judged.causes[0].key if judged.causes else "unknown"
+
+
+def _cause_text(judged: Judged) -> str:
+    return judged.causes[0].text if judged.causes else say("causes", "unknown")
+
+
+def _action(judged: Judged) -> str:
+    bound = text(judged.row["bound_by"])
+    if _near(judged):
+        return say("actions", "near_dram" if bound == "dram" else "near")
+    if _cause(judged) == "tensor_idle" and bound != "dram":
+        return say("actions", "tensor_idle")
+    if bound == "latency":
+        limiter = judged.causes[0].limiter if judged.causes else ""
+        return say("actions", _cause(judged), limiter=limiter)
+    alone = judged.row["category"] in ("elementwise", "copy", "norm", "rotary")
+    return say("actions", "dram_elementwise" if bound == "dram" and alone else bound)
+
+
+def _evidence(judged: Judged) -> list[Evidence]:
+    row = judged.row
+    reached = 100 * number(row["roof_share"])
+    place = LABELS[text(row["bound_by"])]
+    name = "highest share of a roof" if place == "latency" else f"{place} of its roof"
+    held = "under 60 %" if place == "latency" else "60 % or more"
+    rule = "Nsight Compute rule SOLBottleneck"
+    seen = [Evidence(name, reached, "%", held, rule)]
+    columns = (("dram_pct", "DRAM"), ("l2_pct", "L2"), ("l1_pct", "L1"), ("tensor_pct", "Tensor"))
+    seen += [
+        Evidence(f"{label} busy", number(row[column]), "%")
+        for column, label in columns
+        if not math.isnan(number(row[column]))
+    ]
+    waits = row["bound_by"] == "latency"
+    return seen + [c.evidence for c in judged.causes if waits or c.key in ALWAYS_TELLING]
+
+
+def _confidence(group: list[Judged]) -> str:
+    doubts = [_doubts(judged.row) for judged in group]
+    worst = max(doubts)
+    if group[0].row["bound_by"] == "latency":
+        worst += 1 if group[0].causes else 2
+    return ("high", "medium", "low")[min(worst, 2)]
+
+
+def _doubts(row: Row) -> int:
+    differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
+    uneven = number(row["std_ns"]) > threshold("spread") * number(row["mean_ns"])
+    unsure_join = text(row["join_method"]) == "name"
+    return sum((differs, uneven, unsure_join, math.isnan(number(row["share"]))))
+
+
+def _worth_saying(finding: Finding) -> bool:
+    if math.isnan(finding.share):
+        return True
+    large = finding.share >= threshold("small_share")
+    return large or finding.gain_program >= threshold("small_gain")
