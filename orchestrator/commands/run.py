@@ -1,0 +1,102 @@
+"""`prof run`: takes a recipe from its target to its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.recipe import Recipe
+    from orchestrator.runner import RunOutcome
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of `prof run`."""
+
+    out: Path | None
+    replay: Path | None
+    resume: Path | None
+    dry_run: bool
+    force: bool
+
+
+@click.command("run", short_help="Profile a program: nsys, top kernels, ncu, tables, report.")
+@click.argument("recipe")
+@click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the recipe; the value is YAML. May be given often.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Take the raw captures of a recorded run in place of nsys and ncu.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Continue a run that was interrupted or failed; finished steps are kept.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
+@click.option("--force", is_flag=True, help="Write into a run directory that exists.")
+def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
+    """Profile a program: nsys, top kernels, ncu, tables, report.
+
+    RECIPE is a YAML file or the name of a bundled recipe (`prof recipe list`).
+
+    \b
+    Examples:
+      prof run recipes/top-kernels.yaml
+      prof run top-kernels --set target.args.batch=16 --set select.top_k=5
+      prof run top-kernels --set 'capture={nvtx: decode}'
+      prof run own-command --set 'target.command=[./my_app, --size, 4096]'
+      prof run top-kernels --dry-run
+      prof run top-kernels --replay captures/h200-top-kernels
+      prof run top-kernels --resume runs/top-kernels-20260101-120000
+    """
+    from orchestrator.recipe import load_recipe
+
+    asked = Asked(**options)  # type: ignore[arg-type]
+    loaded = load_recipe(recipe, overrides)
+    if asked.dry_run:
+        from orchestrator.dry_run import render_dry_run
+
+        folder = asked.resume or asked.out or Path("runs") / f"{loaded.name}-<time>"
+        click.echo(render_dry_run(loaded, folder), nl=False)
+        return
+    outcome = _run(loaded, asked)
+    _show(outcome)
+    click.get_current_context().exit(outcome.exit_code)
+
+
+def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
+    from orchestrator.display import make_display
+    from orchestrator.runner import RunOptions, run_recipe
+
+    display = make_display()
+    options = RunOptions(asked.out, asked.replay, asked.resume, asked.force, display)
+    try:
+        return run_recipe(recipe, options)
+    finally:
+        display.close()
+
+
+def _show(outcome: RunOutcome) -> None:
+    """Print the findings and where the report is; what failed on the way goes to stderr."""
+    if outcome.findings:
+        click.echo("")
+    for number, finding in enumerate(outcome.findings[:3], 1):
+        click.echo(f"{number}. {finding.sentence}")
+    if outcome.report_path is not None:
+        click.echo(f"\nreport: {outcome.report_path}")
+    for error in outcome.errors:
+        click.echo(f"\nerror: {error.message}\n\nhint: {error.hint}", err=True)

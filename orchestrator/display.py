@@ -1,0 +1,99 @@
+"""Draws the progress of a run: a spinner on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from parsers.run_dir import StepState
+
+MARKS = {
+    StepState.DONE: ("green", "done"),
+    StepState.SKIPPED: ("dim", "kept"),
+    StepState.FAILED: ("red", "failed"),
+    StepState.UNSUPPORTED: ("yellow", "not possible here"),
+}
+# Without a terminal a line as often as this says that a long step still lives.
+PLAIN_EVERY_S = 60.0
+
+
+def make_display() -> Display:
+    """Return the display for stderr: stdout is left to the result."""
+    console = Console(stderr=True, highlight=False)
+    return Display(console, live=console.is_terminal)
+
+
+class Display:
+    """A `Progress` that writes to a console; `live` draws a spinner with the elapsed time."""
+
+    def __init__(self, console: Console, live: bool) -> None:
+        self._console = console
+        self._live = live
+        self._status: Status | None = None
+        self._began = 0.0
+        self._said = 0.0
+        self._waits_for = ""
+
+    def variant(self, name: str, index: int, total: int) -> None:
+        """Head the lines of one run of a sweep."""
+        self._line(f"[bold]run {index} of {total}: {escape(name)}[/]")
+
+    def started(self, step: str, waits_for: str) -> None:
+        """Say what the step waits for."""
+        self._began = self._said = time.monotonic()
+        self._waits_for = waits_for
+        if self._live:
+            self._status = self._console.status(self._text(step, 0.0))
+            self._status.start()
+        else:
+            self._line(f"{step}: {escape(waits_for)}")
+
+    def waits(self, step: str, seconds: float) -> None:
+        """Show the elapsed time."""
+        if self._status is not None:
+            self._status.update(self._text(step, seconds))
+        elif time.monotonic() - self._said >= PLAIN_EVERY_S:
+            self._said = time.monotonic()
+            self._line(f"{step}: still waiting after {elapsed(seconds)}")
+
+    def finished(self, step: str, state: StepState, note: str) -> None:
+        """Say how the step ended, and how long it took."""
+        self._stop()
+        colour, word = MARKS.get(state, ("", state.value))
+        seconds = time.monotonic() - self._began if self._began else 0.0
+        tail = f" in {elapsed(seconds)}" if state == StepState.DONE else ""
+        text = f"{step}: [{colour}]{word}[/]" if colour else f"{step}: {word}"
+        self._line(text + tail + (f", {escape(note)}" if note else ""))
+        self._began = 0.0
+
+    def warning(self, sentence: str) -> None:
+        """Print a warning above the spinner."""
+        self._line(f"[yellow]warning:[/] {escape(sentence)}")
+
+    def close(self) -> None:
+        """Take the spinner away, whatever happened."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _text(self, step: str, seconds: float) -> str:
+        return f"{step}: {escape(self._waits_for)} [dim]{elapsed(seconds)}[/]"
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def elapsed(seconds: float) -> str:
+    """Render a duration for people: 4.2 s, 3 min 12 s, 1 h 02 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,139 @@
+"""Renders what a run would do: the exact commands, shell-quoted, with nothing started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.discover import Tool, find_ncu, find_nsys
+from orchestrator.given_kernels import given_selection
+from orchestrator.plan import Capabilities, Step, plan
+from orchestrator.program import Program, resolve_program
+from orchestrator.recipe import Recipe, expand
+from orchestrator.requests import counters_request, trace_request
+from orchestrator.tools import ncu, nsys
+from parsers.errors import ToolMissing
+from parsers.selection import SelectedKernel, Selection
+
+SELECTED = "<the selected kernels>"
+
+
+class _Everything(frozenset[str]):
+    """The options of a tool that is not here: all that prof knows of."""
+
+    def __contains__(self, option: object) -> bool:
+        return True
+
+
+def render_dry_run(recipe: Recipe, folder: Path) -> str:
+    """Render the steps of every variant; `folder` is where the run directory would be."""
+    parts = []
+    variants = expand(recipe)
+    for number, (name, variant) in enumerate(variants, 1):
+        if name:
+            parts.append(f"# run {number} of {len(variants)}: {name}")
+        parts.append(_render_run(variant, folder / "variants" / name if name else folder))
+    return "\n\n".join(parts) + "\n"
+
+
+def _render_run(recipe: Recipe, folder: Path) -> str:
+    program = resolve_program(recipe)
+    steps = plan(recipe, Capabilities())
+    return "\n\n".join(_render_step(step, recipe, program, folder) for step in steps)
+
+
+def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> str:
+    place = folder / step.directory
+    if step.name == "trace" and step.tool == "nsys":
+        return _render_trace(step, recipe, program, place)
+    if step.name == "trace":
+        return f"# {step.name}: the trace of {recipe.trace.from_run} is used"
+    if step.name == "select":
+        return f"# {step.name}: {_selection_words(recipe)}; written to {place}/selection.yaml"
+    if step.name == "counters":
+        return _render_counters(step, recipe, program, place)
+    return f"# {step.name}: tables and report, written to {folder}/report/report.md"
+
+
+def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+    tool, note = _tool("nsys", find_nsys)
+    request = trace_request(recipe, program, tool.program, place)
+    variables = {**nsys.environment(request), **program.env}
+    lines = _head(step, tool, note, program, variables)
+    lines.append(_shell(nsys.profile_argv(request, tool.features), program))
+    report, database = place / "trace.nsys-rep", place / "trace.sqlite"
+    lines.append(_shell(nsys.export_argv(tool.program, report, database)))
+    return "\n".join(lines)
+
+
+def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+    tool, note = _tool("ncu", find_ncu)
+    given = given_selection(recipe)
+    selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
+    metrics = f"<metrics of the sets {', '.join(recipe.counters.sets)} that the GPU's chip has>"
+    request = counters_request(recipe, program, tool.program, place, (selection, (metrics,)))
+    lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
+    if given is None:
+        lines.append(f"#   {SELECTED}: known once the trace is there; one regex over their names")
+    argv = ncu.counters_argv(request, tool.features)
+    # The filter holds the placeholder as an escaped regex, which nobody could read.
+    regex = ncu.kernel_regex((SELECTED,))
+    lines.append(_shell([word.replace(regex, SELECTED) for word in argv], program))
+    return "\n".join(lines)
+
+
+def _shell(argv: list[str], program: Program | None = None) -> str:
+    """Quote a command for the shell, a line for each option and one for the program."""
+    target = list(program.argv) if program else []
+    tool = argv[: len(argv) - len(target)]
+    lines = [shlex.quote(tool[0])]
+    for word in tool[1:]:
+        if word.startswith("--"):
+            lines.append(shlex.quote(word))
+        else:
+            lines[-1] += " " + shlex.quote(word)
+    return " \\\n  ".join(lines + ([shlex.join(target)] if target else []))
+
+
+def _head(
+    step: Step, tool: Tool, note: str, program: Program, variables: dict[str, str]
+) -> list[str]:
+    """Return the comment lines above a command: values of variables may be secrets."""
+    lines = [f"# {step.name}: {tool.name} {tool.version}, at most {step.timeout_s:g} s".rstrip()]
+    if note:
+        lines.append(f"#   {note}")
+    if program.cwd != Path.cwd():
+        lines.append(f"#   in {program.cwd}")
+    if variables:
+        lines.append(f"#   with the environment variables {', '.join(sorted(variables))}")
+    return lines
+
+
+def _tool(name: str, find: Callable[[dict[str, str]], Tool]) -> tuple[Tool, str]:
+    try:
+        return find(dict(os.environ)), ""
+    except ToolMissing:
+        note = f"{name} is not on this machine: every option is shown; its version may lack some"
+        return Tool(name, name, "(not found)", _Everything()), note
+
+
+def _selection_words(recipe: Recipe) -> str:
+    select = recipe.select
+    if isinstance(select.kernels, str):
+        return f"the kernels of {select.kernels}"
+    if select.kernels is not None:
+        return f"the {len(select.kernels)} kernels that the recipe names"
+    words = [f"at most {select.top_k} kernels" if select.top_k else "all kernels"]
+    if select.coverage is not None:
+        words.append(f"up to {select.coverage:.0%} of GPU time")
+    if select.by_stage:
+        words.append("of each stage")
+    if select.include:
+        words.append(f"that match {', '.join(select.include)}")
+    if select.exclude:
+        words.append(f"without {', '.join(select.exclude)}")
+    if not select.collectives:
+        words.append("without collectives")
+    return ", ".join(words)
