@@ -1,4 +1,4 @@
-"""Turns the name of a CUDA kernel into one that a person can read, with library, category and dtype.
+"""Turns the name of a CUDA kernel into one that a person can read, with library and dtype.
 
 The rules lie in kernel_names.yaml, in order: the first rule that fits names the kernel. What no
 rule knows gets its own name without templates, namespaces and parameters, and says "other".
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import resources
@@ -19,10 +19,6 @@ import yaml
 from parsers.demangle import demangle
 
 MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
-CATEGORIES = frozenset(
-    "gemm gemv attention norm softmax elementwise reduction embedding rotary sampling sort copy "
-    "conv rnn moe quantize kv_cache collective memory fill random other".split()
-)
 
 _CAST = re.compile(r"\((?!anonymous)[A-Za-z_][\w: ]*\)(?=-?\d)")  # nsys writes <(int)4, (bool)0>
 _UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\}|_GLOBAL__N_\w*)::")
@@ -30,7 +26,7 @@ _CLONE = re.compile(r"\s*\[clone [^\]]*\]")
 _LAMBDA = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]|\{lambda\(([^()]*)\)#(\d+)\}")
 _FIELD = re.compile(r"\{(\w+)(?:\|(\w+))?\}")
 _ALTERNATIVE = re.compile(r"_\d$")  # groups x and x_2 are alternatives of one field
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
 _LAMBDA_OWNER = re.compile(r"(\w+)(?:<[^()]*>)?\([^#]*?\)(?: const)?::lambda\([^()]*\)#(\d+)")
 
 
@@ -62,7 +58,7 @@ class _Rule:
     base: str = ""
     match: str = ""
     dtype: tuple[str, ...] = ("auto",)
-    tile: str = ""
+    tile: tuple[str, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -102,17 +98,18 @@ class _Rules:
 def _rules() -> _Rules:
     text = resources.files("parsers").joinpath("kernel_names.yaml").read_text(encoding="utf-8")
     data: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    rules = []
-    for item in data["rules"]:
-        lists = {key: tuple(item.pop(key, ())) for key in ("any", "short")}
-        dtype = item.pop("dtype", "auto")
-        item["dtype"] = (dtype,) if isinstance(dtype, str) else tuple(dtype)
-        rules.append(_Rule(**lists, **item))
+    rules = tuple(_rule(item) for item in data["rules"])
     types = tuple(
         (re.compile(r"(?<![\w])(" + "|".join(map(re.escape, tier)) + r")(?![\w])"), tier)
         for tier in data["types"]
     )
-    return _Rules(tuple(rules), types, data["maps"], data["names"], data["word_maps"])
+    return _Rules(rules, types, data["maps"], data["names"], data["word_maps"])
+
+
+def _rule(item: dict[str, Any]) -> _Rule:
+    for key in {"any", "short", "dtype", "tile"} & item.keys():
+        item[key] = (item[key],) if isinstance(item[key], str) else tuple(item[key])
+    return _Rule(**item)
 
 
 @lru_cache(maxsize=65536)
@@ -135,9 +132,10 @@ def kernel_id(mangled: str, grid: str, block: str) -> str:
 def _apply(rule: _Rule, fields: dict[str, str], text: str) -> KernelName:
     details = {key: _fill(value, fields) for key, value in rule.details.items()}
     fields |= details
-    types = (_dtype(text) if way == "auto" else _fill(way, fields) for way in rule.dtype)
-    fields["dtype"] = next(filter(None, types), "")
-    fields["tile"] = _fill(rule.tile, fields)
+    fields["dtype"] = _first(
+        _dtype(text) if way == "auto" else _fill(way, fields) for way in rule.dtype
+    )
+    fields["tile"] = _first(_fill(way, fields) for way in rule.tile)
     parts = [_fill(part, fields) for part in rule.short]
     return KernelName(
         short_name=_shorten(", ".join(part for part in parts if part)),
@@ -147,6 +145,10 @@ def _apply(rule: _Rule, fields: dict[str, str], text: str) -> KernelName:
         tile=fields["tile"],
         details={key: value for key, value in details.items() if value},
     )
+
+
+def _first(values: Iterable[str]) -> str:
+    return next(filter(None, values), "")
 
 
 def _fill(template: str, fields: Mapping[str, str]) -> str:
