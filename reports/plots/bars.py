@@ -1,0 +1,87 @@
+"""Bars: share of GPU time, and achieved against theoretical occupancy, a row a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from reports.figure_models import OccupancyBar
+from reports.formats import NA, duration, percent, share
+from reports.plots.rows import Head, Rows
+from reports.plots.sheet import Key
+from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style
+
+THICK = 0.62
+TEXT = 280.0  # pixels for the words beside the occupancy bars
+
+
+@dataclass(frozen=True)
+class TimeBar:
+    """One bar of the time plot; `number` is empty for the rest."""
+
+    number: str
+    label: str
+    category: str
+    share: float
+    total_ns: float | None
+    calls: int | None
+
+
+def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None) -> Figure:
+    """Return share of GPU time as one bar a kernel, coloured by what the kernel does."""
+    with style():
+        families = dict.fromkeys(family(bar.category) for bar in bars if bar.number)
+        total = duration(gpu_time_ns)
+        head = Head(
+            f"Where the GPU time goes: {total} in kernels" if total != NA else "GPU time by kernel",
+            "Share of the time of all kernels, then total time and number of launches.",
+            tuple(Key(name, colour) for colour, name in families),
+            "Share of GPU time",
+        )
+        rows = Rows(head, [(bar.number, bar.label) for bar in bars], right=190)
+        top = max([100 * bar.share for bar in bars] + [1.0]) * 1.02
+        axes = rows.axes(top, "%")
+        for row, bar in enumerate(bars):
+            colour = family(bar.category)[0] if bar.number else "#cccccc"
+            axes.barh(row, 100 * bar.share, height=THICK, color=colour)
+            text = share(bar.share)
+            if bar.total_ns is not None:
+                text += f" · {duration(bar.total_ns)}"
+            if bar.calls is not None:
+                text += f" · {bar.calls:,}x"
+            rows.sheet.text(rows.x(100 * bar.share, top) + 6, rows.y(row), text)
+        return rows.sheet.figure
+
+
+def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
+    """Return achieved occupancy as bars, theoretical occupancy as a mark, and its limiter."""
+    with style():
+        head = Head(
+            "Occupancy: warps resident on an SM",
+            "Achieved while the kernel ran, against what its registers, shared memory and block "
+            "size allow (theoretical). Low occupancy is a fault only where latency limits.",
+            (
+                Key("achieved", BLUE),
+                Key("theoretical", VERMILLION, "D", 6.0),
+            ),
+            "Per cent of the warps an SM can hold",
+        )
+        rows = Rows(head, [(str(bar.number), bar.label) for bar in bars], right=TEXT)
+        axes = rows.axes(100, "%")
+        for row, bar in enumerate(bars):
+            if bar.achieved_pct is not None:
+                axes.barh(row, bar.achieved_pct, height=THICK, color=BLUE)
+            if bar.theoretical_pct is not None:
+                axes.plot([bar.theoretical_pct], [row], "D", color=VERMILLION, markersize=6,
+                          markeredgecolor=INK, markeredgewidth=0.6, clip_on=False)  # fmt: skip
+            rows.sheet.text(rows.right + 14, rows.y(row), fit(_limits(bar), TEXT - 24))
+        return rows.sheet.figure
+
+
+def _limits(bar: OccupancyBar) -> str:
+    if bar.achieved_pct is None and bar.theoretical_pct is None:
+        return NA
+    of = f"{percent(bar.achieved_pct)} of {percent(bar.theoretical_pct)}"
+    return f"{of}: {bar.limiter}" if bar.limiter else of

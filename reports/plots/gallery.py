@@ -1,0 +1,115 @@
+"""Turns a view into the list of its pictures: file name, words for who cannot see it, figure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from matplotlib.figure import Figure
+
+from reports.figure_models import RooflinePanel
+from reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from reports.plots.roofline import plot_roofline
+from reports.plots.stacks import plot_stalls, plot_sweep
+from reports.plots.throughput import plot_throughput
+from reports.sweep_models import SweepView
+from reports.view_models import ReportView
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of a report: `group` is the section it belongs to, `stage` empty for the whole.
+
+    `name` is the file name without its suffix; `alt` says what the picture shows.
+    """
+
+    group: str
+    name: str
+    alt: str
+    stage: str
+    draw: Callable[[], Figure]
+
+
+def pictures(view: ReportView) -> list[Picture]:
+    """Return the pictures that the data of `view` allow, in the order of the report."""
+    return _distinct([*_time(view), *_rooflines(view), *_counters(view)])
+
+
+def sweep_pictures(view: SweepView) -> list[Picture]:
+    """Return the pictures of a sweep; none where no variant has a time."""
+    if all(variant.gpu_time_ns is None for variant in view.variants):
+        return []
+    alt = "Stacked bars: GPU time of each variant by kernel"
+    return [Picture("sweep", "sweep", alt, "", lambda: plot_sweep(view))]
+
+
+def _distinct(found: list[Picture]) -> list[Picture]:
+    """Number names that are the same: stages "a b" and "a-b" make one file name."""
+    seen: Counter[str] = Counter()
+    named = []
+    for picture in found:
+        seen[picture.name] += 1
+        more = seen[picture.name]
+        named.append(replace(picture, name=f"{picture.name}-{more}") if more > 1 else picture)
+    return named
+
+
+def _time(view: ReportView) -> Iterator[Picture]:
+    bars = [
+        TimeBar(str(k.number), k.short_name, k.category, k.share, k.total_ns, k.calls)
+        for k in view.kernels
+        if k.share is not None
+    ]
+    if bars and view.rest_kernels and view.rest_share is not None:
+        plural = "s" if view.rest_kernels > 1 else ""
+        rest = f"rest ({view.rest_kernels} kernel{plural})"
+        bars.append(TimeBar("", rest, "", view.rest_share, None, None))
+    if bars:
+        alt = "Bars: share of GPU time of each kernel"
+        yield Picture("time", "time", alt, "", lambda: plot_time(bars, view.gpu_time_ns))
+
+
+def _rooflines(view: ReportView) -> Iterator[Picture]:
+    for panel in view.rooflines:
+        if panel.kernels:
+            yield _roofline(panel, "")
+    for stage in view.stages:
+        for panel in view.rooflines:
+            part = _of_stage(view, panel, stage.stage)
+            if part is not None:
+                yield _roofline(part, stage.stage)
+
+
+def _roofline(panel: RooflinePanel, stage: str) -> Picture:
+    numbers = ", ".join(str(kernel.number) for kernel in panel.kernels)
+    name = f"roofline-{slug(panel.key)}" + (f"-{slug(stage)}" if stage else "")
+    alt = f"{panel.title}: roofline with kernels {numbers}"
+    return Picture("roofline", name, alt, stage, lambda: plot_roofline(panel))
+
+
+def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
+    """Return the panel with the kernels of one stage, or None where it would show nothing new."""
+    stages = {kernel.number: kernel.stages for kernel in view.kernels}
+    mine = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
+    if not mine or len(mine) == len(panel.kernels):
+        return None
+    return replace(panel, title=f"{panel.title}: stage {stage}", kernels=mine)
+
+
+def _counters(view: ReportView) -> Iterator[Picture]:
+    if view.occupancy:
+        alt = "Bars: achieved and theoretical occupancy of each kernel"
+        yield Picture("occupancy", "occupancy", alt, "", lambda: plot_occupancy(view.occupancy))
+    if view.throughput:
+        alt = "Table of cells: per cent of the DRAM, L2, L1 and Tensor Core peaks of each kernel"
+        yield Picture("throughput", "throughput", alt, "", lambda: plot_throughput(view.throughput))
+    if view.stalls.bars:
+        alt = "Stacked bars: stall reasons of each kernel"
+        yield Picture("stalls", "stalls", alt, "", lambda: plot_stalls(view.stalls))
+
+
+def slug(text: str) -> str:
+    """Return a text as part of a file name: lower case letters, digits and dashes."""
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
+    return "-".join(part for part in kept.split("-") if part) or "x"

@@ -1,0 +1,120 @@
+"""The log-log plane of a roofline: limits that fit the data, lines of the roofs, their labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reports.figure_models import Roof, RooflinePanel
+from reports.formats import byte_rate, flop_rate
+from reports.plots.placement import Box, Point, Segment
+
+# Roofs nearer than this are one line on paper: they share a label.
+SAME_LINE = 0.04
+# Decades below the highest roof that are shown at least, so that sloping roofs can be seen.
+LEAST_DECADES = 2.0
+PRECEDENCE = ("measured", "counters", "datasheet")
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Intensity (FLOP/B, x) and throughput (FLOP/s, y), both logarithmic, on a pixel rectangle."""
+
+    box: Box
+    x_min: float
+    x_max: float
+    y_min: float
+    y_max: float
+
+    def pixel(self, intensity: float, throughput: float) -> Point:
+        """Return the place of a point in pixels."""
+        left, bottom, right, top = self.box.extent
+        across = math.log(intensity / self.x_min) / math.log(self.x_max / self.x_min)
+        up = math.log(throughput / self.y_min) / math.log(self.y_max / self.y_min)
+        return left + across * (right - left), bottom + up * (top - bottom)
+
+    def segment(self, start: Point, end: Point) -> Segment:
+        """Return a data segment in pixels."""
+        return self.pixel(*start), self.pixel(*end)
+
+
+@dataclass(frozen=True)
+class RoofLine:
+    """One drawn roof: the values that lie on it (the first is drawn), its ends in data units."""
+
+    roofs: tuple[Roof, ...]
+    start: Point
+    end: Point
+
+    @property
+    def sloping(self) -> bool:
+        """Whether it is a memory level."""
+        return self.roofs[0].unit == "B/s"
+
+    @property
+    def label(self) -> str:
+        """Names, value with unit, and source of all roofs on the line."""
+        shown = byte_rate if self.sloping else flop_rate
+        parts: list[str] = []
+        said: tuple[str, ...] = ()
+        for source in dict.fromkeys(roof.source for roof in self.roofs):
+            mine = [roof for roof in self.roofs if roof.source == source]
+            names = tuple(dict.fromkeys(roof.label for roof in mine))
+            head = "" if names == said else f"{_joined(names)} "
+            parts.append(f"{head}{shown(mine[0].value)} ({source})")
+            said = names
+        return ", ".join(parts)
+
+
+def _joined(labels: tuple[str, ...]) -> str:
+    """Join labels, with a first word that they share said once: "Tensor bf16, fp16"."""
+    first = labels[0].split(" ")[0]
+    return ", ".join([labels[0], *(label.removeprefix(f"{first} ") for label in labels[1:])])
+
+
+def plane(panel: RooflinePanel, box: Box) -> Plane:
+    """Return a plane that holds every point, every compute roof and every ridge point."""
+    xs = [point.intensity for kernel in panel.kernels for point in kernel.points]
+    xs += [ridge.intensity for ridge in panel.ridges] or [1.0]
+    ys = [kernel.throughput for kernel in panel.kernels]
+    tops = [roof.value for roof in panel.compute_roofs] or [max(ys, default=1e12)]
+    y_max = max(tops + ys) * 2.2
+    y_min = min([y / 2.5 for y in ys] + [max(tops) / 10**LEAST_DECADES])
+    return Plane(box, min(xs) / 2.5, max(xs) * 4, y_min, y_max)
+
+
+def _merged(roofs: Iterable[Roof]) -> list[tuple[Roof, ...]]:
+    groups: list[list[Roof]] = []
+    ranked = sorted(
+        roofs, key=lambda r: PRECEDENCE.index(r.source) if r.source in PRECEDENCE else 9
+    )
+    for roof in ranked:
+        for group in groups:
+            if abs(math.log(roof.value / group[0].value)) < SAME_LINE:
+                group.append(roof)
+                break
+        else:
+            groups.append([roof])
+    return [tuple(group) for group in groups]
+
+
+def roof_lines(panel: RooflinePanel, plane: Plane) -> list[RoofLine]:
+    """Return the roofs to draw: slopes end at the highest compute roof, levels at the slopes."""
+    slopes = _merged(panel.memory_roofs)
+    levels = _merged(panel.compute_roofs)
+    ceiling = max((group[0].value for group in levels), default=plane.y_max)
+    steepest = max((group[0].value for group in slopes), default=math.inf)
+    lines = []
+    for group in slopes:
+        rate = group[0].value
+        left = max(plane.x_min, plane.y_min / rate)
+        right = min(plane.x_max, ceiling / rate)
+        if left < right:
+            lines.append(RoofLine(group, (left, left * rate), (right, right * rate)))
+    for group in levels:
+        value = group[0].value
+        left = max(plane.x_min, value / steepest)
+        if plane.y_min < value < plane.y_max and left < plane.x_max:
+            lines.append(RoofLine(group, (left, value), (plane.x_max, value)))
+    return lines

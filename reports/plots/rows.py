@@ -1,0 +1,98 @@
+"""Plots with one row a kernel: number and name at the left, a strip of drawing, text at the right.
+
+The rows, in pixels from the top, are shared by the time, occupancy, throughput and stall plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
+from reports.formats import significant
+from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
+
+ROW = 24.0
+NAMES = 300.0  # widest column of names, in pixels
+
+
+@dataclass(frozen=True)
+class Head:
+    """Title, subtitle, key and (where there is an axis) its label."""
+
+    title: str
+    subtitle: str
+    keys: tuple[Key, ...] = ()
+    axis: str = ""
+
+
+class Rows:
+    """A sheet with one row for each (number, name); `right` pixels are kept free for text."""
+
+    def __init__(
+        self, head: Head, names: Sequence[tuple[str, str]], right: float, gap: float = 0.0
+    ) -> None:
+        tail = 44.0 if head.axis else 4.0
+        body = ROW * len(names) + gap
+        top = title_height(head.subtitle) + keys_height(head.keys)
+        self.sheet = Sheet(MARGIN + top + body + tail + MARGIN)
+        self.sheet.title(head.title, head.subtitle)
+        self.sheet.keys(head.keys)
+        widest = max((text_width(name) for _, name in names), default=0.0)
+        self.left = MARGIN + 30 + min(widest, NAMES) + 10
+        self.right = WIDTH - MARGIN - right
+        self.first = self.sheet.top - gap
+        self.bottom = self.first - ROW * len(names)
+        self.axis = head.axis
+        for row, (number, name) in enumerate(names):
+            self.sheet.text(MARGIN + 22, self.y(row), number, Ink(bold=True, ha="right"))
+            self.sheet.text(MARGIN + 30, self.y(row), fit(name, NAMES))
+
+    def y(self, row: int) -> float:
+        """Return the middle of a row in pixels."""
+        return self.first - ROW * (row + 0.5)
+
+    def axes(self, top_value: float, unit: str) -> Axes:
+        """Return axes from 0 to `top_value` across the strip, one unit of y a row, downwards."""
+        count = (self.first - self.bottom) / ROW
+        axes = self.sheet.axes(
+            self.left, self.bottom, self.right - self.left, self.first - self.bottom
+        )
+        axes.set_xlim(0, top_value)
+        axes.set_ylim(count - 0.5, -0.5)
+        axes.yaxis.set_visible(False)
+        axes.spines["left"].set_color(QUIET)
+        ticks = steps(top_value)
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))
+        for label in axes.get_xticklabels():
+            label.set_fontproperties(font())
+        axes.tick_params(color=QUIET, labelcolor=INK)
+        axes.grid(True, axis="x", color=GRID, linewidth=0.6)
+        middle = (self.left + self.right) / 2
+        self.sheet.text(middle, self.bottom - 34, self.axis, Ink(ha="center"))
+        return axes
+
+    def x(self, value: float, top_value: float) -> float:
+        """Return the pixel of a value on such axes."""
+        return self.left + (self.right - self.left) * value / top_value
+
+
+def tick(value: float, unit: str) -> str:
+    """Return the text of a tick."""
+    text = significant(value, 2) if value % 1 else f"{value:.0f}"
+    return f"{text} {unit}".rstrip()
+
+
+def steps(top_value: float) -> list[float]:
+    """Return four to eight round ticks from 0 to `top_value`."""
+    power = 10.0**-12
+    while True:
+        for digit in (1, 2, 5):
+            step = power * digit
+            if top_value / step <= 6:
+                return [step * i for i in range(int(top_value / step + 1e-9) + 1)]
+        power *= 10

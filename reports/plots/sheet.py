@@ -1,0 +1,219 @@
+"""A figure measured in pixels, laid out from the top: title, keys, axes and lists of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from reports.formats import NA, share
+from reports.plots.style import (
+    DPI,
+    INK,
+    LINE,
+    QUIET,
+    TEXT_PT,
+    TITLE_PT,
+    WIDTH,
+    drawable,
+    fit,
+    font,
+    text_width,
+)
+
+MARGIN = 14.0
+PT = DPI / 72  # pixels a point
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a key: a marker (matplotlib's letter), a bar (`hatch`) or a line (`dashes`)."""
+
+    text: str
+    colour: str
+    marker: str = ""
+    size: float = 7.0
+    hatch: str = ""
+    dashes: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel in the list below a plot."""
+
+    number: int
+    label: str
+    share: float | None
+    colour: str
+
+
+@dataclass(frozen=True)
+class Ink:
+    """How a line of text is written; `role` says what it is for to who looks through a figure."""
+
+    colour: str = INK
+    ha: Literal["left", "center", "right"] = "left"
+    bold: bool = False
+    size: float = TEXT_PT
+    rotation: float = 0.0
+    halo: bool = False
+    role: str = ""
+
+
+PLAIN = Ink()
+
+
+class Sheet:
+    """A white figure of WIDTH x `height` pixels at DPI; y counts upwards from the bottom."""
+
+    def __init__(self, height: float) -> None:
+        self.height = height
+        self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="white")
+        self.top = height - MARGIN
+
+    def text(self, x: float, y: float, text: str, ink: Ink = PLAIN) -> Text:
+        """Write one line; y is the middle of its height."""
+        artist = self.figure.text(
+            x / WIDTH,
+            y / self.height,
+            drawable(text, bold=ink.bold),
+            fontproperties=font(ink.size, bold=ink.bold),
+            color=ink.colour,
+            ha=ink.ha,
+            va="center",
+            rotation=ink.rotation,
+            rotation_mode="anchor",
+            zorder=10,
+            gid=ink.role or None,
+        )
+        if ink.halo:
+            artist.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8})
+        return artist
+
+    def marker(self, x: float, y: float, key: Key) -> None:
+        """Draw one marker of `key.size` points."""
+        self._line([x], [y], marker=key.marker, markersize=key.size, color=key.colour,
+                   markeredgecolor=INK, markeredgewidth=0.6, linestyle="none")  # fmt: skip
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], **look: object) -> None:
+        """Draw a line in pixels."""
+        self._line(xs, ys, **look)
+
+    def _line(self, xs: Sequence[float], ys: Sequence[float], **look: object) -> None:
+        artist = Line2D(
+            [x / WIDTH for x in xs], [y / self.height for y in ys],
+            transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.figure.add_artist(artist)
+
+    def box(self, x: float, y: float, width: float, height: float, **look: object) -> None:
+        """Draw a rectangle with its lower left corner at (x, y)."""
+        patch = Rectangle(
+            (x / WIDTH, y / self.height), width / WIDTH, height / self.height,
+            transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.figure.add_artist(patch)
+
+    def title(self, title: str, subtitle: str = "") -> None:
+        """Write the head of the plot; each line is cut to the width."""
+        self.text(MARGIN, self.top - 8, fit_title(title), Ink(size=TITLE_PT, bold=True))
+        self.top -= 22
+        for line in wrap(subtitle, WIDTH - 2 * MARGIN):
+            self.text(MARGIN, self.top - 8, line, Ink(colour=QUIET))
+            self.top -= LINE
+        self.top -= 4
+
+    def keys(self, keys: Sequence[Key]) -> None:
+        """Write a key from left to right, in as many rows as it takes."""
+        if not keys:
+            return
+        for x, row, key in flow(keys):
+            y = self.top - 8 - LINE * row
+            symbol = _symbol_width(key)
+            self._symbol(x, y, symbol, key)
+            self.text(x + symbol + 5, y, key.text)
+        self.top -= keys_height(keys)
+
+    def _symbol(self, x: float, y: float, width: float, key: Key) -> None:
+        if key.dashes is not None:
+            style = (0, key.dashes) if key.dashes else "-"
+            self._line([x, x + width], [y, y], color=key.colour, linestyle=style, linewidth=1.5)
+        elif key.marker:
+            self.marker(x + width / 2, y, key)
+        else:
+            self.box(x, y - 5, width, 10, facecolor=key.colour, hatch=key.hatch,
+                     edgecolor="white" if key.hatch else "none", linewidth=0)  # fmt: skip
+
+    def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
+        """Return axes at this place in pixels, without frame above and right."""
+        place = (left / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
+        axes = self.figure.add_axes(place)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)
+        return axes
+
+    def entries(self, entries: Sequence[Entry], columns: int = 2) -> None:
+        """List kernels: number, colour, short name, share of GPU time."""
+        width = (WIDTH - 2 * MARGIN) / columns
+        rows = -(-len(entries) // columns)
+        for index, entry in enumerate(entries):
+            x = MARGIN + width * (index // rows)
+            y = self.top - 8 - LINE * (index % rows)
+            self._entry(x, y, width - 18, entry)
+        self.top -= LINE * rows
+
+    def _entry(self, x: float, y: float, width: float, entry: Entry) -> None:
+        amount = share(entry.share) if entry.share is not None else f"share {NA}"
+        self.text(x + 20, y, str(entry.number), Ink(bold=True, ha="right"))
+        self.box(x + 26, y - 5, 10, 10, facecolor=entry.colour, linewidth=0)
+        self.text(x + 42, y, fit(entry.label, width - 42 - text_width(amount) - 8))
+        self.text(x + width, y, amount, Ink(ha="right", colour=QUIET))
+
+
+def fit_title(title: str) -> str:
+    """Return a title cut to the width of the figure."""
+    return fit(title, WIDTH - 2 * MARGIN - 20, TITLE_PT)
+
+
+def wrap(text: str, width: float) -> list[str]:
+    """Return `text` broken at spaces into lines of at most `width` pixels."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(fit(word, width))
+    return lines
+
+
+def _symbol_width(key: Key) -> float:
+    return 26.0 if key.dashes is not None else max(key.size * PT, 12.0)
+
+
+def flow(keys: Sequence[Key]) -> list[tuple[float, int, Key]]:
+    """Return (x, row, key) for keys written from left to right in as many rows as it takes."""
+    places, x, row = [], MARGIN, 0
+    for key in keys:
+        width = _symbol_width(key) + 5 + text_width(key.text)
+        if x > MARGIN and x + width > WIDTH - MARGIN:
+            x, row = MARGIN, row + 1
+        places.append((x, row, key))
+        x += width + 16
+    return places
+
+
+def keys_height(keys: Sequence[Key]) -> float:
+    """Return the pixels that `Sheet.keys` takes for `keys`."""
+    return LINE * (flow(keys)[-1][1] + 1) + 4 if keys else 0.0
+
+
+def title_height(subtitle: str) -> float:
+    """Return the pixels that `Sheet.title` takes."""
+    return 26 + LINE * len(wrap(subtitle, WIDTH - 2 * MARGIN))

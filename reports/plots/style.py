@@ -1,0 +1,133 @@
+"""Look of all plots: colour-blind safe palette, bundled font, deterministic SVG and PNG output."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, get_font
+
+# Pixels of a GitHub page's text column; the SVG's 648 pt are shown as 864 CSS pixels there.
+WIDTH = 900
+DPI = 100
+PNG_DPI = 160
+TEXT_PT = 9.0
+TITLE_PT = 11.0
+LINE = 17.0  # pixels from one line of TEXT_PT to the next
+
+INK, QUIET, GRID = "#1a1a1a", "#595959", "#d9d9d9"
+# Okabe and Ito, "Color Universal Design" (2008): apart for all common kinds of colour blindness.
+ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++")
+
+_FAMILIES = {
+    BLUE: ("matrix products", ("gemm", "gemv", "conv", "rnn", "moe")),
+    VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
+    GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
+    ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),
+    SKY: ("copy, memory", ("copy", "memory", "collective")),
+    PURPLE: ("embedding, sampling, sort", ("embedding", "sampling", "sort")),
+}
+
+
+def family(category: str) -> tuple[str, str]:
+    """Return (colour, name) of the family that a kernel category belongs to."""
+    for colour, (name, members) in _FAMILIES.items():
+        if category in members:
+            return colour, name
+    return GREY, "other"
+
+
+def font(size: float = TEXT_PT, *, bold: bool = False) -> FontProperties:
+    """Return the bundled font, by file: the reader's fonts do not change the picture."""
+    return FontProperties(fname=_font_file(bold), size=size)
+
+
+def _font_file(bold: bool) -> str:
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name)
+
+
+@cache
+def _glyphs(bold: bool) -> frozenset[int]:
+    return frozenset(get_font(_font_file(bold)).get_charmap())
+
+
+def drawable(text: str, *, bold: bool = False) -> str:
+    """Return `text` on one line; a character that the font lacks becomes a question mark."""
+    glyphs = _glyphs(bold)
+    return "".join(c if ord(c) in glyphs else "?" for c in " ".join(text.split()))
+
+
+@cache
+def text_width(text: str, size: float = TEXT_PT, bold: bool = False) -> float:
+    """Return the width of a drawn text in pixels at DPI."""
+    renderer: RendererBase = _measuring_canvas().get_renderer()  # type: ignore[no-untyped-call]
+    return float(
+        renderer.get_text_width_height_descent(
+            drawable(text, bold=bold), font(size, bold=bold), ismath=False
+        )[0]
+    )
+
+
+@cache
+def _measuring_canvas() -> FigureCanvasAgg:
+    return FigureCanvasAgg(Figure(figsize=(1, 1), dpi=DPI))
+
+
+def fit(text: str, width: float, size: float = TEXT_PT) -> str:
+    """Return `text` cut in its middle so that it is at most `width` pixels wide."""
+    if text_width(text, size) <= width:
+        return text
+    for keep in range(len(text) - 1, 1, -1):
+        tail = keep // 3
+        cut = f"{text[: keep - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+        if text_width(cut, size) <= width:
+            return cut
+    return "…"
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw with our settings only, whatever the reader's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "svg.hashsalt": "prof",
+                "svg.fonttype": "path",
+                "text.parse_math": False,
+                "axes.unicode_minus": False,
+                "hatch.linewidth": 0.5,
+                "hatch.color": "#ffffff",
+                "path.simplify": False,
+            }
+        )
+        yield
+
+
+def render_svg(figure: Figure) -> bytes:
+    """Return the figure as SVG: the same bytes for the same figure."""
+    return _render(figure, "svg", {"Date": None, "Creator": None})
+
+
+def render_png(figure: Figure) -> bytes:
+    """Return the figure as PNG: the same bytes for the same figure and library versions."""
+    return _render(figure, "png", {"Software": None})
+
+
+def _render(figure: Figure, kind: str, metadata: dict[str, str | None]) -> bytes:
+    stream = io.BytesIO()
+    dpi = PNG_DPI if kind == "png" else DPI
+    with style():
+        figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
+    return stream.getvalue()

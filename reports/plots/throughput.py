@@ -1,0 +1,58 @@
+"""Throughput as a table of coloured cells: per cent of each roof that each kernel reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from reports.figure_models import ThroughputBar
+from reports.formats import NA, percent
+from reports.plots.rows import ROW, Head, Rows
+from reports.plots.sheet import Ink, Key
+from reports.plots.style import INK, QUIET, style
+
+COLUMNS = ("dram", "l2", "l1", "tensor")
+NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor Cores"}
+
+HEAD = Head(
+    "Throughput: how much of each part of the GPU is used",
+    "Per cent of the peak at the clock of the run (Tensor Cores: of the cycles). A row without a "
+    "frame is limited by something else (latency, say), or the evidence does not tell.",
+    (Key("framed: limits the kernel", "white", "s", 7.0),),
+)
+
+
+def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
+    """Return one coloured cell a kernel and resource; the binding resource has a frame."""
+    with style():
+        rows = Rows(HEAD, [(str(bar.number), bar.label) for bar in bars], right=8, gap=20)
+        width = (rows.right - rows.left) / len(COLUMNS)
+        for column, name in enumerate(COLUMNS):
+            x = rows.left + width * column
+            title = Ink(bold=True, ha="center")
+            rows.sheet.text(x + width / 2, rows.first + 10, NAMES[name], title)
+            for row, bar in enumerate(bars):
+                _cell(rows, x, row, width, getattr(bar, f"{name}_pct"))
+                if bar.bound_by == name:
+                    _frame(rows, x, row, width)
+        return rows.sheet.figure
+
+
+def _frame(rows: Rows, x: float, row: int, width: float) -> None:
+    place = (x + 2.5, rows.y(row) - ROW / 2 + 2.5, width - 5, ROW - 5)
+    rows.sheet.box(*place, fill=False, edgecolor=INK, linewidth=2.0)
+
+
+def _cell(rows: Rows, x: float, row: int, width: float, value: float | None) -> None:
+    place = (x + 1, rows.y(row) - ROW / 2 + 1, width - 2, ROW - 2)
+    if value is None:
+        rows.sheet.box(*place, facecolor="#f2f2f2", hatch="//", edgecolor="#dddddd", linewidth=0)
+        rows.sheet.text(x + width / 2, rows.y(row), NA, Ink(ha="center", colour=QUIET, halo=True))
+        return
+    # Pale to dark blue: lightness alone carries the order, so no colour vision is needed.
+    colour = colormaps["Blues"](0.04 + 0.86 * min(max(value, 0.0), 100.0) / 100)
+    rows.sheet.box(*place, facecolor=colour, linewidth=0)
+    ink = "white" if value > 55 else INK
+    rows.sheet.text(x + width / 2, rows.y(row), percent(value), Ink(ha="center", colour=ink))

@@ -1,0 +1,310 @@
+"""Pictures: labels that never cover each other, the same bytes every time, no surprises."""
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from reports.figure_models import (
+    OccupancyBar,
+    Ridge,
+    Roof,
+    RooflineKernel,
+    RooflinePanel,
+    RooflinePoint,
+    StallBar,
+    StallFigure,
+    ThroughputBar,
+)
+from reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from reports.plots.gallery import slug
+from reports.plots.placement import Anchor, Box, Placer, along, around
+from reports.plots.roofline import plot_roofline
+from reports.plots.rows import steps
+from reports.plots.stacks import plot_stalls, plot_sweep
+from reports.plots.style import HATCHES, SERIES, drawable, render_png, render_svg
+from reports.plots.throughput import plot_throughput
+from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
+
+MEMORY = (
+    Roof("dram", "", "DRAM", 4.79e12, "B/s", "counters", 1.9e9, ""),
+    Roof("dram", "", "DRAM", 4.81e12, "B/s", "datasheet", None, ""),
+    Roof("l2", "", "L2", 1.05e13, "B/s", "counters", 1.9e9, ""),
+    Roof("l1", "", "L1", 3.2e13, "B/s", "counters", 1.9e9, ""),
+)
+COMPUTE = (
+    Roof("tensor", "bf16", "Tensor bf16", 9.5e14, "FLOP/s", "counters", 1.9e9, ""),
+    Roof("tensor", "fp16", "Tensor fp16", 9.5e14, "FLOP/s", "counters", 1.9e9, ""),
+    Roof("tensor", "fp8", "Tensor fp8", 1.9e15, "FLOP/s", "counters", 1.9e9, ""),
+    Roof("tensor", "tf32", "Tensor tf32", 4.7e14, "FLOP/s", "counters", 1.9e9, ""),
+    Roof("fp32", "", "FP32", 6.4e13, "FLOP/s", "counters", 1.9e9, ""),
+    Roof("fp64", "", "FP64", 3.2e13, "FLOP/s", "counters", 1.9e9, ""),
+)
+NASTY = "foo<int, $x_1$> 漢字 \U0001f680 `tick` | pipe\nline " + "long " * 40
+
+
+def kernel(number: int, intensity: float, throughput: float, spread: float) -> RooflineKernel:
+    points = tuple(
+        RooflinePoint(level, intensity / spread**step, None)
+        for step, level in enumerate(("dram", "l2", "l1"))
+    )
+    category = ("gemm", "attention", "norm", "elementwise", "copy", "?")[number % 6]
+    return RooflineKernel(
+        number, f"k{number}", f"kernel {number} {NASTY}", category, 0.5 / number, throughput,
+        "tensor", "bf16", "dram", points,
+    )  # fmt: skip
+
+
+def panel(kernels: list[RooflineKernel], *, roofs: bool = True) -> RooflinePanel:
+    memory, compute = (MEMORY, COMPUTE) if roofs else ((), ())
+    ridges = tuple(Ridge(m.key, c.key, c.dtype, c.value / m.value) for m in memory for c in compute)
+    return RooflinePanel(
+        "tensor", "Roofline: Tensor Cores", memory, compute, ridges, tuple(kernels)
+    )
+
+
+def close(seed: int, count: int = 20) -> list[RooflineKernel]:
+    """Kernels that lie nearly on one point."""
+    chance = random.Random(seed)
+    return [
+        kernel(n, 200 * 1.05 ** chance.uniform(-1, 1), 5e14 * 1.05 ** chance.uniform(-1, 1), 1.8)
+        for n in range(1, count + 1)
+    ]
+
+
+def far(seed: int, count: int = 20) -> list[RooflineKernel]:
+    chance = random.Random(seed)
+    return [
+        kernel(n, 10 ** chance.uniform(-3, 4), 10 ** chance.uniform(9, 15), 3.0)
+        for n in range(1, count + 1)
+    ]
+
+
+PANELS: dict[str, Callable[[], RooflinePanel]] = {
+    **{f"close {seed}": lambda seed=seed: panel(close(seed)) for seed in range(4)},  # type: ignore[misc]
+    **{f"far {seed}": lambda seed=seed: panel(far(seed)) for seed in range(4)},  # type: ignore[misc]
+    "same point": lambda: panel([kernel(n, 100.0, 4e14, 1.0) for n in range(1, 21)]),
+    "one kernel": lambda: panel([kernel(1, 300.0, 7e14, 2.0)]),
+    "no kernel": lambda: panel([]),
+    "no roofs": lambda: panel(far(1), roofs=False),
+    "on the roofs": lambda: panel([kernel(n, 10.0**n, min(4.79e12 * 10**n, 9.5e14), 2.2)
+                                   for n in range(-2, 4) if n]),
+}  # fmt: skip
+
+
+@cache
+def bars(count: int = 20) -> dict[str, Figure]:
+    chance = random.Random(5)
+    names = [f"{NASTY} {n}" if n % 3 else f"cuBLAS GEMM {n}" for n in range(1, count + 1)]
+    numbers = range(1, count + 1)
+    maybe = [None, 0.0, 12.34, 55.0, 100.0]
+    reasons = tuple(f"reason_{n}" for n in range(7)) + ("other",)
+    variants = tuple(
+        VariantColumn(f"batch={n}", (), 1e7 * n if n != 3 else None, None, None, 1, float(n), "",
+                      "the target ended with exit code 1 " * 9 if n == 3 else "")
+        for n in range(1, 6)
+    )  # fmt: skip
+    rows = tuple(
+        SweepRow(name, tuple(SweepCell(1e6, 0.1, 3, 1.0, "") for _ in variants)) for name in names
+    )
+    shares = [[chance.random() for _ in reasons] for _ in numbers]
+    return {
+        "time": plot_time(
+            [TimeBar(str(n), names[n - 1], "gemm", 0.5**n, 1e9 * 0.5**n, 10**n % 977)
+             for n in numbers], 2e9),
+        "occupancy": plot_occupancy(
+            [OccupancyBar(n, names[n - 1], 0.1, maybe[n % 5], maybe[(n + 1) % 5],
+                          "registers, shared memory, blocks, warps") for n in numbers]),
+        "throughput": plot_throughput(
+            [ThroughputBar(n, names[n - 1], 0.1, maybe[n % 5], 3.0, None, 88.8, "l2")
+             for n in numbers]),
+        "stalls": plot_stalls(StallFigure(reasons, reasons, tuple(
+            StallBar(n, names[n - 1], 0.1, tuple(v / sum(row) for v in row))
+            for n, row in zip(numbers, shares, strict=True)))),
+        "sweep": plot_sweep(SweepView("t", "q", (), variants, (), rows, ())),
+    }  # fmt: skip
+
+
+BARS = ("time", "occupancy", "throughput", "stalls", "sweep")
+FIGURES: dict[str, Callable[[], Figure]] = {
+    **{name: lambda make=make: plot_roofline(make()) for name, make in PANELS.items()},  # type: ignore[misc]
+    **{name: lambda name=name: bars()[name] for name in BARS},  # type: ignore[misc]
+}
+
+
+@cache
+def drawn(name: str) -> Figure:
+    """Draw each figure once for all tests that only look at it."""
+    return FIGURES[name]()
+
+
+def text_boxes(figure: Figure) -> list[tuple[Text, Box]]:
+    """Measure every text as drawn: the box of its ink, turned with it."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    found = []
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if not text.get_visible() or not text.get_text():
+            continue
+        angle = text.get_rotation()
+        text.set_rotation(0)
+        flat = text.get_window_extent()
+        text.set_rotation(angle)
+        x, y = text.get_transform().transform(text.get_position())
+        dx, dy = (flat.x0 + flat.x1) / 2 - x, (flat.y0 + flat.y1) / 2 - y
+        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        middle = (x + dx * cos - dy * sin, y + dx * sin + dy * cos)
+        found.append((text, Box(*middle, flat.width, flat.height, angle)))
+    return found
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_covers_another_or_leaves_the_figure(name: str) -> None:
+    figure = drawn(name)
+    boxes = text_boxes(figure)
+    width, height = figure.get_size_inches() * figure.dpi
+    page = Box(width / 2, height / 2, width, height)
+    assert len(boxes) > 4
+    for text, box in boxes:
+        assert box.inside(page), f"{text.get_text()!r} leaves the figure"
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        assert not a.overlaps(b), f"{one.get_text()!r} covers {other.get_text()!r}"
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_labels_of_roofs_and_kernels_stay_inside_the_axes(name: str) -> None:
+    made, figure = PANELS[name](), drawn(name)
+    boxes = text_boxes(figure)
+    extent = figure.axes[0].get_window_extent()
+    middle = (extent.p0 + extent.p1) / 2
+    inner = Box(middle[0], middle[1], extent.width, extent.height)
+    numbers = [text.get_text() for text, _ in boxes if text.get_gid() == "kernel"]
+    assert sorted(numbers, key=int) == [str(k.number) for k in made.kernels]
+    for text, box in boxes:
+        if text.get_gid():
+            assert box.inside(inner), text.get_text()
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_every_roof_in_sight_has_a_label_with_value_unit_and_source(name: str) -> None:
+    made, figure = PANELS[name](), drawn(name)
+    labels = " | ".join(t.get_text() for t, _ in text_boxes(figure) if t.get_gid() == "roof")
+    for roof in (*made.memory_roofs, *made.compute_roofs):
+        assert roof.label.split(" ")[-1] in labels
+        assert roof.source in labels
+    if made.memory_roofs:
+        assert "DRAM 4.79 TB/s (counters), 4.81 TB/s (datasheet)" in labels
+        assert "Tensor bf16, fp16 950 TFLOP/s (counters)" in labels
+
+
+def test_ink_of_labels_does_not_meet() -> None:
+    """The same question asked of the pixels, for the densest picture."""
+    figure = plot_roofline(PANELS["close 1"]())
+    canvas = FigureCanvasAgg(figure)
+    texts = [t for t in figure.findobj(Text) if isinstance(t, Text) and t.get_gid()]
+    for artist in figure.findobj():
+        artist.set_visible(artist is figure)
+    seen = np.zeros(canvas.get_width_height()[::-1], dtype=int)
+    for text in texts:
+        text.set_visible(True)
+        text.set_bbox(None)
+        text.set_color("black")
+        canvas.draw()  # type: ignore[no-untyped-call]
+        ink = np.asarray(canvas.buffer_rgba())[..., 0] < 128  # type: ignore[no-untyped-call]
+        assert ink.any(), text.get_text()
+        seen += ink
+        text.set_visible(False)
+    assert seen.max() == 1
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_the_axes_hold_every_point_and_ridge(name: str) -> None:
+    made, axes = PANELS[name](), drawn(name).axes[0]
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    for one in made.kernels:
+        assert bottom < one.throughput < top
+        assert all(left < point.intensity < right for point in one.points)
+    assert all(left < ridge.intensity < right for ridge in made.ridges)
+
+
+def test_one_marker_shape_a_memory_level_and_one_hatch_a_series() -> None:
+    axes = plot_roofline(panel([kernel(1, 300.0, 7e14, 2.0)])).axes[0]
+    shapes = {line.get_marker() for line in axes.lines} - {"None"}
+    assert len(shapes) == 3
+    assert len(set(HATCHES)) == len(set(SERIES)) == len(SERIES)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_is_smaller_than_nine_points(name: str) -> None:
+    assert min(float(text.get_fontsize()) for text, _ in text_boxes(drawn(name))) >= 9
+
+
+def test_the_same_data_give_the_same_bytes_whatever_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = plot_roofline(PANELS["close 0"]())
+    svg, png = render_svg(first), render_png(first)
+    for key in ("font.size", "lines.linewidth", "axes.labelsize"):
+        monkeypatch.setitem(matplotlib.rcParams, key, 30.0)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "12345")
+    second = plot_roofline(PANELS["close 0"]())
+    assert render_svg(second) == svg
+    assert render_png(second) == png
+    assert b"<dc:date>" not in svg
+    assert matplotlib.rcParams["font.size"] == 30.0
+
+
+def test_no_window_system_is_touched() -> None:
+    code = "import sys, reports.plots.gallery; assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_character_that_the_font_lacks_is_a_question_mark() -> None:
+    assert drawable("a\n漢 b") == "a ? b"
+
+
+def test_a_label_avoids_what_is_taken() -> None:
+    placer = Placer(Box(50, 50, 120, 120))
+    anchors = [Anchor(50, 50, 4)]
+    placed = [placer.place(around(anchors, 14, 11)) for _ in range(12)]
+    boxes = [candidate.box for candidate in placed if candidate]
+    assert len(boxes) == 12
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_a_label_without_room_is_not_placed() -> None:
+    placer = Placer(Box(5, 5, 10, 10))
+    assert placer.place(around([Anchor(5, 5, 1)], 30, 11)) is None
+    assert placer.place(along(((0, 0), (10, 0)), 30, 11, 0.5)) is None
+
+
+def test_turned_boxes_side_by_side_do_not_overlap() -> None:
+    one = Box(0, 0, 100, 10, 45)
+    assert not one.overlaps(Box(12, -12, 100, 10, 45))
+    assert one.overlaps(Box(3, -3, 100, 10, 45))
+    assert one.overlaps(Box(0, 0, 10, 100, 45))
+    assert one.crosses(((-50, 50), (50, -50)))
+    assert not one.crosses(((-50, 30), (-10, 70)))
+
+
+@pytest.mark.parametrize("top", [1e-3, 0.7, 1.0, 37.2, 100, 8e5])
+def test_ticks_are_few_and_round(top: float) -> None:
+    ticks = steps(top)
+    assert 3 <= len(ticks) <= 8
+    assert ticks[-1] <= top * (1 + 1e-9)
+
+
+def test_a_stage_name_makes_a_safe_file_name() -> None:
+    assert slug("Prefill / step 1") == "prefill-step-1"
+    assert slug("../..") == "x"
