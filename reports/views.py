@@ -6,15 +6,177 @@ reports/sweep_models.py.
 
 from __future__ import annotations
 
+from reports.bound import LABELS
+from reports.cells import count, known, number, records, text
+from reports.evidence import Evidence, Finding
+from reports.figure_views import (
+    all_roofs,
+    occupancy_bars,
+    rooflines,
+    stall_figure,
+    throughput_bars,
+)
+from reports.findings import abstained, findings, profiled_share
+from reports.gemm import Padding, paddings
+from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
-from reports.view_models import ReportView, SummaryView
+from reports.method_view import caveats, environment, failed_joins, glossary, left_out, method
+from reports.profiled import kernel_time
+from reports.program_findings import stage_rows
+from reports.summary import summarise
+from reports.view_models import (
+    EvidenceRow,
+    FindingRow,
+    GemmRow,
+    KernelRow,
+    OperationRow,
+    ReportView,
+    SummaryView,
+)
+
+ANSWERS = 4
+"""Findings whose sentences make the answer; the rest follows in the list of findings."""
+TOP_CALLS = 8
 
 
 def report_view(run: Run) -> ReportView:
     """Return everything that the report of `run` shows."""
-    raise NotImplementedError(run.path)
+    kernels = kernel_rows(run)
+    found = findings(run)
+    rows = tuple(finding_row(place, f, kernels) for place, f in enumerate(found, 1))
+    panels, missed = rooflines(run, kernels)
+    open_questions = tuple(abstained(run))
+    answer = answer_sentences(found, open_questions)
+    wall, idle = wall_time(run)
+    shown = sum(row.share or 0.0 for row in kernels)
+    return ReportView(
+        title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
+        question=str(run.manifest.recipe.get("question", "")),
+        run_id=run.manifest.run_id,
+        created=run.manifest.created,
+        tier=tier(run),
+        answer=answer,
+        findings=rows,
+        abstained=open_questions,
+        environment=environment(run),
+        gpu_time_ns=known(kernel_time(run)),
+        wall_ns=wall,
+        idle_share=idle,
+        profiled_share=known(profiled_share(run)),
+        kernels=kernels,
+        rest_kernels=len(run.kernels) - len(kernels),
+        rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
+        stages=stage_views(run, kernels),
+        memory_operations=_operations(run),
+        api_calls=_api_calls(run),
+        roofs=all_roofs(run),
+        rooflines=panels,
+        not_plotted=missed,
+        occupancy=occupancy_bars(kernels),
+        throughput=throughput_bars(kernels),
+        stalls=stall_figure(run, kernels),
+        gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
+        left_out=left_out(run),
+        selection_notes=tuple(run.selection.notes) if run.selection else (),
+        failed_joins=failed_joins(run),
+        caveats=caveats(run, kernels),
+        method=method(run, kernels),
+        assumptions=tuple(run.manifest.assumptions),
+        notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
+        glossary=glossary(_report_text(rows, bool(panels))),
+    )
 
 
 def summary_view(run: Run) -> SummaryView:
     """Return half a page for a reader who decides and does not tune kernels."""
-    raise NotImplementedError(run.path)
+    return summarise(report_view(run))
+
+
+def tier(run: Run) -> str:
+    """Return what the run rests on: trace and counters, trace only, counters only, or nothing."""
+    traced = known(kernel_time(run)) is not None
+    counted = not run.counters.empty
+    names = {(True, True): "trace and counters", (True, False): "trace only"}
+    return names.get((traced, counted), "counters only" if counted else "nothing")
+
+
+def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sentences that the report starts with: the largest findings, what is open."""
+    top = [finding.sentence for finding in found[:ANSWERS]]
+    return (*top, *open_questions[:1])
+
+
+def wall_time(run: Run) -> tuple[float | None, float | None]:
+    """Return wall time in ns of the stages (of the capture where it has none), and idle share."""
+    rows = stage_rows(run)
+    wall = sum(number(row["wall_ns"]) for row in rows)
+    idle = sum(number(row["idle_ns"]) for row in rows)
+    return (known(wall), known(idle / wall)) if wall > 0 else (None, None)
+
+
+def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:
+    """Return a finding with the numbers that its kernels have in the table."""
+    numbers = {row.kernel_id: row.number for row in kernels}
+    return FindingRow(
+        rank=rank,
+        title=finding.title,
+        sentence=finding.sentence,
+        action=finding.action,
+        bound_label=LABELS.get(finding.bound, ""),
+        kernels=tuple(numbers[key] for key in finding.kernel_ids if key in numbers),
+        share=known(finding.share),
+        gain_kernel=known(finding.gain_kernel),
+        gain_program=known(finding.gain_program),
+        gain_ns=known(finding.gain_ns),
+        gain_of=finding.gain_of,
+        confidence=finding.confidence,
+        evidence=tuple(_evidence(seen) for seen in finding.evidence),
+    )
+
+
+def _evidence(seen: Evidence) -> EvidenceRow:
+    return EvidenceRow(seen.metric, known(seen.value), seen.unit, seen.threshold, seen.source)
+
+
+def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:
+    shape, row = padding.shape, padding.row
+    numbers = {kernel.kernel_id: kernel.number for kernel in kernels}
+    return GemmRow(
+        shape.name,
+        shape.stage,
+        shape.m,
+        shape.n,
+        shape.k,
+        text(row["tile"]) if row else "",
+        numbers.get(text(row["kernel_id"])) if row else None,
+        padding.counted,
+        shape.flops,
+        padding.ratio,
+        padding.reason,
+    )
+
+
+def _operations(run: Run) -> tuple[OperationRow, ...]:
+    ordered = run.memory_operations.sort_values("total_ns", ascending=False)
+    return tuple(
+        OperationRow(text(r["kind"]), count(r["calls"]), known(r["total_ns"]), known(r["bytes"]))
+        for r in records(ordered)
+    )
+
+
+def _api_calls(run: Run) -> tuple[OperationRow, ...]:
+    ordered = run.api_calls.sort_values("total_ns", ascending=False).head(TOP_CALLS)
+    return tuple(
+        OperationRow(text(r["name"]), count(r["calls"]), known(r["total_ns"]), None)
+        for r in records(ordered)
+    )
+
+
+def _report_text(rows: tuple[FindingRow, ...], counted: bool) -> str:
+    """Return the words of a report whose terms the glossary explains."""
+    always = "GPU time, kernel, stage, nsys"
+    if counted:
+        always += (
+            ", ncu, roof, roofline, intensity, bound, DRAM, L2, L1, occupancy, stall, warp, SM"
+        )
+    return " ".join([always, *(f"{row.title} {row.sentence} {row.action}" for row in rows)])

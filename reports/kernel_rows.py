@@ -1,0 +1,161 @@
+"""Makes the rows of the kernel table and the stage table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pandas as pd
+
+from reports.bound import LABELS
+from reports.causes import causes
+from reports.cells import Row, count, known, number, records, text
+from reports.evidence import threshold
+from reports.load import Run
+from reports.profiled import TRACE_ONLY, empty_counters, profiled, sm_count
+from reports.program_findings import ALL, idle_share
+from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
+
+SHOWN = 30
+"""Kernels of the table: all that were profiled, and further ones up to this many."""
+LEVEL_LABELS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
+TOP_OF_STAGE = 5
+
+
+def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
+    """Return the profiled kernels and the largest others, most GPU time first, numbered from 1."""
+    counted = {text(row["kernel_id"]): row for row in profiled(run)}
+    rows = [row for row in records(run.kernels) if text(row["kernel_id"]) in counted]
+    others = [row for row in records(run.kernels) if text(row["kernel_id"]) not in counted]
+    rows += others[: max(0, SHOWN - len(rows))]
+    rows.sort(key=lambda row: number(row["total_ns"]), reverse=True)
+    if run.kernels["total_ns"].isna().all():
+        rows = list(counted.values())
+    missing, sms = _missing(run.gaps), sm_count(run)
+    return tuple(
+        _kernel_row(place, row, counted.get(text(row["kernel_id"])), missing, sms)
+        for place, row in enumerate(rows, 1)
+    )
+
+
+def _missing(gaps: pd.DataFrame) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in records(gaps):
+        if text(row["kernel_id"]):
+            found[text(row["kernel_id"])].append(f"{text(row['column'])}: {text(row['reason'])}")
+    return found
+
+
+def _kernel_row(
+    place: int, kernel: Row, counted: Row | None, missing: dict[str, list[str]], sms: float
+) -> KernelRow:
+    key = text(kernel["kernel_id"])
+    row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
+    difference = known(row["duration_difference"])
+    bound = text(row["bound_by"])
+    return KernelRow(
+        number=place,
+        kernel_id=key,
+        **_identity(kernel),
+        **_times(kernel),
+        profiled=counted is not None,
+        ncu_duration_ns=known(row["duration_ns"]),
+        trace_duration_ns=known(row["trace_duration_ns"]),
+        duration_difference=difference,
+        duration_flagged=abs(difference or 0.0) > threshold("duration_difference"),
+        occupancy_limiter=text(row["occupancy_limiter"]),
+        registers=count(row["registers"]) if counted else count(kernel.get("registers")),
+        dram=_level(row, "dram"),
+        l2=_level(row, "l2"),
+        l1=_level(row, "l1"),
+        pipe=text(row["pipe"]),
+        pipe_dtype=text(row["tensor_dtype"])
+        if text(row["pipe"]) == "tensor"
+        else text(row["pipe"]),
+        top_stall=text(row["top_stall"]),
+        bound_by=bound,
+        bound_label=LABELS.get(bound, ""),
+        bound_reason=_reason(row, sms) if counted else "",
+        missing=tuple(missing.get(key, ())),
+        **_figures(row),
+    )
+
+
+NUMBERS = (
+    *("achieved_occupancy_pct", "theoretical_occupancy_pct", "waves", "shared_bytes", "roof_share"),
+    *("l2_hit_pct", "l1_hit_pct", "flops", "flop_throughput", "tensor_pct", "issue_active_pct"),
+    *("top_stall_ratio", "sm_clock_hz"),
+)
+"""Fields of KernelRow that are columns of `counters` as they stand."""
+
+
+def _figures(row: Row) -> Row:
+    return {name: known(row[name]) for name in NUMBERS}
+
+
+def _identity(kernel: Row) -> Row:
+    names = ("short_name", "name", "library", "category", "dtype", "tile", "grid", "block")
+    stages = tuple(s for s in text(kernel["stage"]).split(",") if s)
+    return {name: text(kernel[name]) for name in names} | {"stages": stages}
+
+
+def _times(kernel: Row) -> Row:
+    names = ("share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
+    return {name: known(kernel[name]) for name in names} | {"calls": count(kernel["calls"])}
+
+
+def _level(row: Row, level: str) -> LevelFigures:
+    return LevelFigures(
+        level,
+        LEVEL_LABELS[level],
+        known(row[f"{level}_bytes"]),
+        known(row[f"{level}_throughput"]),
+        known(row[f"{level}_pct"]),
+        known(row[f"intensity_{level}"]),
+    )
+
+
+def _reason(row: Row, sms: float) -> str:
+    if row["bound_by"] != "latency":
+        return ""
+    found = causes(row, sms)
+    return found[0].text if found else ""
+
+
+def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:
+    """Return the stages in order of their GPU time, the whole capture last."""
+    numbers = {row.kernel_id: row.number for row in kernels}
+    rows = sorted(records(run.stages), key=lambda r: (r["stage"] == ALL, -number(r["share"])))
+    return tuple(_stage(run, row, numbers) for row in rows)
+
+
+def _stage(run: Run, row: Row, numbers: dict[str, int]) -> StageRow:
+    return StageRow(
+        stage=text(row["stage"]),
+        instances=count(row["instances"]),
+        launches=count(row["launches"]),
+        wall_ns=known(row["wall_ns"]),
+        kernel_ns=known(row["kernel_ns"]),
+        busy_ns=known(row["gpu_busy_ns"]),
+        idle_ns=known(row["idle_ns"]),
+        idle_share=known(idle_share(row)),
+        share=known(row["share"]),
+        top=_top_kernels(run, text(row["stage"]), numbers),
+    )
+
+
+def _top_kernels(run: Run, stage: str, numbers: dict[str, int]) -> tuple[StageKernel, ...]:
+    mine = run.stage_kernels[run.stage_kernels["stage"] == stage]
+    if stage == ALL and mine.empty:
+        mine = run.kernels
+    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    top = mine.sort_values("total_ns", ascending=False).head(TOP_OF_STAGE)
+    return tuple(
+        StageKernel(
+            numbers.get(key := text(row["kernel_id"])),
+            text(names.get(key, key)),
+            count(row["calls"]) or 0,
+            number(row["total_ns"]),
+            known(row["share"]),
+        )
+        for row in records(top)
+    )

@@ -1,0 +1,205 @@
+"""Makes the parts of a report that say how the numbers came about, and what to be wary of."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import defaultdict
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from parsers.run_dir import StepRecord, StepState
+from reports.cells import count, known, number, records, text
+from reports.evidence import threshold
+from reports.formats import byte_rate, clock, data_size, share
+from reports.load import Run
+from reports.profiled import profiled
+from reports.view_models import (
+    Caveat,
+    CommandRow,
+    Fact,
+    FailedJoin,
+    GlossaryEntry,
+    KernelRow,
+    LeftOut,
+    Method,
+)
+
+
+def environment(run: Run) -> tuple[Fact, ...]:
+    """Return GPU, driver and software of the machine that captured, as label and value."""
+    gpus = records(run.gpus)
+    facts = [fact for gpu in gpus for fact in _gpu_facts(gpu)]
+    if not gpus:
+        facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]
+    known_facts = {fact.label.lower() for fact in facts}
+    facts += [Fact(k, v) for k, v in run.manifest.software.items() if k.lower() not in known_facts]
+    facts += [Fact(name, version) for name, version in run.manifest.tools.items()]
+    facts.append(Fact("prof", run.manifest.prof_version))
+    return tuple(fact for fact in facts if fact.value)
+
+
+def _gpu_facts(gpu: dict[str, Any]) -> list[Fact]:
+    values = {
+        "SMs": _shown(gpu["sm_count"], lambda v: f"{v:.0f}"),
+        "Compute capability": text(gpu["compute_capability"]),
+        "Maximum SM clock": _shown(gpu["clock_hz"], clock),
+        "Memory": _shown(gpu["memory_bytes"], data_size),
+        "Memory bandwidth (datasheet)": _shown(gpu["memory_bandwidth"], byte_rate),
+        "L2 cache": _shown(gpu["l2_bytes"], data_size),
+    }
+    name = f"{text(gpu['name'])} ({text(gpu['chip'])})".replace(" ()", "")
+    return [Fact("GPU", name), *(Fact(label, value) for label, value in values.items())]
+
+
+def _shown(value: Any, show: Any) -> str:
+    return "" if known(value) is None else str(show(value))
+
+
+def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
+    """Return commands, versions and settings, exactly as the manifest has them."""
+    recipe = run.manifest.recipe
+    counters = recipe.get("counters") or {}
+    passes = [int(p) for p in run.counters["passes"].dropna()]
+    return Method(
+        commands=tuple(_command(step) for step in run.manifest.steps),
+        versions=tuple(Fact(name, value) for name, value in run.manifest.tools.items()),
+        clock_control=str(counters.get("clock_control", "")),
+        cache_control=str(counters.get("cache_control", "")),
+        sets=tuple(str(s) for s in counters.get("sets") or ()),
+        passes=(min(passes), max(passes)) if passes else None,
+        profiled_kernels=sum(row.profiled for row in kernels),
+        total_kernels=len(run.kernels),
+    )
+
+
+def _command(step: StepRecord) -> CommandRow:
+    notes = [step.error, step.hint, *step.warnings]
+    return CommandRow(
+        step.name,
+        step.state.value,
+        shlex.join(step.argv),
+        step.seconds,
+        step.exit_code,
+        "; ".join(note for note in notes if note),
+    )
+
+
+def left_out(run: Run) -> tuple[LeftOut, ...]:
+    """Return what the selection left out, as it says."""
+    rows = run.selection.left_out if run.selection else []
+    return tuple(
+        LeftOut(
+            str(row.get("short_name", "")),
+            count(row.get("kernels")) or 0,
+            known(row.get("share")),
+            str(row.get("reason", "")),
+        )
+        for row in rows
+    )
+
+
+def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
+    """Return the profiled launches that fit no kernel of the trace."""
+    lost = run.joins[run.joins["kernel_id"].fillna("") == ""]
+    return tuple(
+        FailedJoin(text(r["name"]), text(r["grid"]), text(r["block"]), text(r["reason"]))
+        for r in records(lost)
+    )
+
+
+def caveats(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Caveat, ...]:
+    """Return what the reader must know, steps first, then durations, clock and missing values."""
+    found = [*_steps(run), *_durations(kernels), *_clock(run), *_overruns(kernels), *_gaps(run)]
+    return tuple(found)
+
+
+def _steps(run: Run) -> list[Caveat]:
+    bad = (StepState.FAILED, StepState.UNSUPPORTED)
+    found = []
+    for step in run.manifest.steps:
+        if step.state in bad:
+            hint = f" ({step.hint.rstrip('.')})" if step.hint else ""
+            reason = step.error.rstrip(".") or step.state.value
+            found.append(Caveat(f"The step {step.name} gave no result: {reason}{hint}.", ()))
+        found += [Caveat(f"{step.name}: {warning}", ()) for warning in step.warnings]
+    return found
+
+
+def _durations(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    flagged = [row for row in kernels if row.duration_flagged]
+    if not flagged:
+        return []
+    worst = max((row.duration_difference or 0.0 for row in flagged), key=abs)
+    words = (
+        f"ncu and nsys disagree by more than {share(threshold('duration_difference'))} on how long "
+        f"these kernels take (at worst {100 * worst:+.0f} %): counters were read at another clock, "
+        "cache state or size of work than the typical launch. Trust their counters less."
+    )
+    return [Caveat(words, tuple(f"{row.number} {row.short_name}" for row in flagged))]
+
+
+def _clock(run: Run) -> list[Caveat]:
+    rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["total_ns"]) > 0]
+    top = number(run.gpus["clock_hz"].max())
+    total = sum(number(r["total_ns"]) for r in rows)
+    if not rows or math.isnan(top):
+        return []
+    mean = sum(number(r["sm_clock_hz"]) * number(r["total_ns"]) for r in rows) / total
+    if mean / top >= threshold("clock"):
+        return []
+    words = (
+        f"The SMs ran at {clock(mean)} under ncu (mean weighted by GPU time), not at their maximum "
+        f"of {clock(top)}. Shares of a roof are at the clock of each kernel; a power or heat limit "
+        "that holds the clock down comes on top."
+    )
+    return [Caveat(words, ())]
+
+
+def _overruns(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    over = [row for row in kernels if (row.roof_share or 0.0) > 1.05]
+    if not over:
+        return []
+    words = "These kernels pass 105 % of their roof, so the roof or a counter is wrong there."
+    return [Caveat(words, tuple(f"{row.number} {row.short_name}" for row in over))]
+
+
+def _gaps(run: Run) -> list[Caveat]:
+    """Group the holes of all tables by their reason."""
+    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for row in records(run.gaps):
+        key = text(row["kernel_id"])
+        who = text(names.get(key, key)) or f"table {text(row['table'])}"
+        concern = f"{text(row['column'])} of {who}" if text(row["column"]) else who
+        if concern not in grouped[text(row["reason"])]:
+            grouped[text(row["reason"])].append(concern)
+    return [
+        Caveat(f"Not available: {reason.rstrip('.')}.", tuple(concerns))
+        for reason, concerns in grouped.items()
+    ]
+
+
+@cache
+def _glossary() -> list[dict[str, Any]]:
+    path = resources.files("reports").joinpath("glossary.yaml")
+    entries: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return entries
+
+
+def glossary(used: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms that the text `used` contains, in plain words."""
+    return tuple(
+        GlossaryEntry(entry["term"], entry["meaning"])
+        for entry in _glossary()
+        if any(_contains(used, word) for word in entry.get("words", [entry["term"]]))
+    )
+
+
+def _contains(used: str, word: str) -> bool:
+    flags = 0 if word.isupper() else re.IGNORECASE
+    return re.search(rf"(?<!\w){re.escape(word)}s?(?!\w)", used, flags) is not None

@@ -1,0 +1,69 @@
+"""Shortens a report to half a page for a reader who decides and does not tune kernels."""
+
+from __future__ import annotations
+
+from reports.method_view import glossary
+from reports.view_models import FindingRow, ReportView, SummaryRow, SummaryView
+
+ROWS, STEPS = 5, 3
+LIMITS = {
+    "DRAM bandwidth": "speed of the GPU's memory",
+    "L2 bandwidth": "speed of the GPU's shared cache (L2)",
+    "L1 bandwidth": "speed of the caches inside the GPU's processors (L1)",
+    "Tensor Cores": "speed of the matrix units (Tensor Cores)",
+    "FP32 arithmetic": "arithmetic speed",
+    "FP64 arithmetic": "arithmetic speed (double precision)",
+    "FP16 arithmetic": "arithmetic speed (half precision)",
+    "latency": "waiting: no part of the GPU is busy",
+}
+"""What limits, in words without jargon."""
+
+
+def summarise(view: ReportView) -> SummaryView:
+    """Return the summary of a report; the numbers are those of the report."""
+    acting = [row for row in view.findings if row.gain_program]
+    steps = [f"{row.title}: {_lower(row.action)}" for row in acting[:STEPS] if row.action]
+    answer = view.answer[:3]
+    rows = _rows(view)
+    words = " ".join([*answer, *steps, *(row.what + row.limited_by for row in rows)])
+    return SummaryView(
+        title=view.title,
+        question=view.question,
+        machine=next((fact.value for fact in view.environment if fact.label == "GPU"), ""),
+        answer=answer,
+        rows=rows,
+        next_steps=tuple(steps),
+        reservations=_reservations(view),
+        terms=glossary(words),
+    )
+
+
+def _lower(sentence: str) -> str:
+    first = sentence.split(" ", 1)[0]
+    return sentence if first.isupper() else sentence[:1].lower() + sentence[1:]
+
+
+def _rows(view: ReportView) -> tuple[SummaryRow, ...]:
+    gains = {number: row for row in view.findings if row.gain_kernel for number in row.kernels}
+    return tuple(
+        SummaryRow(
+            kernel.short_name,
+            kernel.share,
+            LIMITS.get(kernel.bound_label, "not measured"),
+            kernel.roof_share if kernel.bound_by != "latency" else None,
+            _gain(kernel.share, gains.get(kernel.number)),
+        )
+        for kernel in view.kernels[:ROWS]
+    )
+
+
+def _gain(share: float | None, finding: FindingRow | None) -> float | None:
+    if share is None or finding is None or finding.gain_kernel is None:
+        return None
+    return share * finding.gain_kernel
+
+
+def _reservations(view: ReportView) -> tuple[str, ...]:
+    """Return what weakens the answer: what is open, failed steps, doubtful counters."""
+    serious = [c.text for c in view.caveats if not c.text.startswith("Not available")]
+    return (*view.abstained, *serious[:2])
