@@ -11,18 +11,26 @@ from parsers.run_dir import StepState
 from reports.evidence import Evidence, Finding, threshold
 from reports.formats import share
 from reports.gemm import padding_findings, paddings
-from reports.kernel_findings import kernel_findings
+from reports.kernel_findings import bound_findings, kernel_findings
 from reports.load import Run
 from reports.profiled import kernel_time
 from reports.program_findings import program_findings
 
 __all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
 
+OVERVIEW = ("time", "bounds")
+"""Findings about the whole program that come first: they have no gain of their own."""
+
 
 def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first."""
-    found = [*program_findings(run), *kernel_findings(run), *padding_findings(run)]
-    return sorted(found, key=lambda f: (f.key != "time", -_rank(f)))
+    found = [*program_findings(run), *bound_findings(run), *kernel_findings(run)]
+    found += padding_findings(run)
+    return sorted(found, key=lambda f: (_place(f), -_rank(f)))
+
+
+def _place(finding: Finding) -> int:
+    return OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
 
 
 def _rank(finding: Finding) -> float:
@@ -33,7 +41,8 @@ def _rank(finding: Finding) -> float:
 
 def headline(run: Run) -> list[str]:
     """Return at most three short sentences: what a reader should know first."""
-    return [f"{finding.headline}." for finding in findings(run)[:3]]
+    found = [f"{finding.headline}." for finding in findings(run)]
+    return [*found[:3], *abstained(run)][:3]
 
 
 def profiled_share(run: Run) -> float:

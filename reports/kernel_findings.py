@@ -18,6 +18,9 @@ from reports.roofline import Ceilings, ceilings
 TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 """The Tensor Core type that takes the place of a type without one."""
 
+BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
+    "latency": "spent waiting, with nothing saturated"
+}
 ALWAYS_TELLING = ("tensor_idle", "issue_full", "sectors", "bank_conflicts")
 """Causes that matter for a kernel at a roof too; the others explain only waiting."""
 
@@ -33,17 +36,55 @@ class Judged:
 
 def kernel_findings(run: Run) -> list[Finding]:
     """Return a finding for each group of kernels with one readable name and one bound."""
-    roofs, sms = ceilings(run.roofs), sm_count(run)
-    floor = number(run.kernels["min_ns"].min())
     groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
-    for row in profiled(run):
-        if not text(row["bound_by"]):
-            continue
-        why = tuple(causes(row, sms))
-        judged = Judged(row, why, _gain(row, why, roofs, floor))
-        groups[(text(row["short_name"]), text(row["bound_by"]))].append(judged)
+    for judged in _judge(run):
+        key = text(judged.row["short_name"]), text(judged.row["bound_by"])
+        groups[key].append(judged)
     found = [_finding(group, kernel_time(run)) for group in groups.values()]
     return [finding for finding in found if _worth_saying(finding)]
+
+
+def bound_findings(run: Run) -> list[Finding]:
+    """Return how the GPU time divides by what limits it; empty without trace or counters."""
+    total, judged = kernel_time(run), _judge(run)
+    parts: dict[str, float] = defaultdict(float)
+    for one in judged:
+        parts[text(one.row["bound_by"])] += number(one.row["share"])
+    known = sum(parts.values())
+    if not judged or math.isnan(total) or math.isnan(known):
+        return []
+    gain = sum(number(j.row["share"]) * j.gain for j in judged)
+    ranked = sorted(parts, key=lambda key: -parts[key])
+    split = [f"{share(parts[key])} {BY[key]}" for key in ranked]
+    rest = f", and {share(1 - known)} was not measured" if known < 0.995 else ""
+    saved = f"{share(gain)} of the GPU time ({duration(gain * total)})"
+    first = f"{share(parts[ranked[0]])} of the GPU time is {BY[ranked[0]]}"
+    return [
+        Finding(
+            key="bounds",
+            title=first,
+            headline=f"{first}; better kernels could save at most {share(gain)} in all",
+            sentence=f"Of the GPU time, {', '.join(split)}{rest}. Kernels that do the same work at "
+            f"their limits would save at most {saved} in all; more takes less work or less data.",
+            share=known,
+            gain_kernel=gain / known,
+            gain_program=gain,
+            gain_ns=gain * total,
+            bound=ranked[0],
+            confidence="medium",
+        )
+    ]
+
+
+def _judge(run: Run) -> list[Judged]:
+    """Return the profiled kernels whose bound is known, most GPU time first."""
+    roofs, sms = ceilings(run.roofs), sm_count(run)
+    floor = number(run.kernels["min_ns"].min())
+    found = []
+    for row in (r for r in profiled(run) if text(r["bound_by"])):
+        why = tuple(causes(row, sms))
+        found.append(Judged(row, why, _gain(row, why, roofs, floor)))
+    return found
 
 
 def _gain(row: Row, why: tuple[Cause, ...], roofs: Ceilings, floor_ns: float) -> float:

@@ -21,8 +21,8 @@ LIMITS = {
 
 def summarise(view: ReportView) -> SummaryView:
     """Return the summary of a report; the numbers are those of the report."""
-    acting = [row for row in view.findings if row.gain_program]
-    steps = [f"{row.title}: {_lower(row.action)}" for row in acting[:STEPS] if row.action]
+    acting = [row for row in view.findings if row.gain_program and row.action]
+    steps = [f"{row.title}. {row.action}" for row in acting[:STEPS]]
     answer = view.answer[:3]
     rows = _rows(view)
     words = " ".join([*answer, *steps, *(row.what + row.limited_by for row in rows)])
@@ -36,11 +36,6 @@ def summarise(view: ReportView) -> SummaryView:
         reservations=_reservations(view),
         terms=glossary(words),
     )
-
-
-def _lower(sentence: str) -> str:
-    first = sentence.split(" ", 1)[0]
-    return sentence if first.isupper() else sentence[:1].lower() + sentence[1:]
 
 
 def _rows(view: ReportView) -> tuple[SummaryRow, ...]:

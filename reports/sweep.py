@@ -1,0 +1,215 @@
+"""Compares the variants of a sweep run: GPU time, stages and kernels side by side."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from parsers.errors import ProfError
+from parsers.run_dir import VARIANTS, RunDir, read_manifest
+from reports.cells import count, known, number, records, text
+from reports.findings import headline
+from reports.formats import duration, share, speedup
+from reports.load import Run, load_run
+from reports.profiled import kernel_time
+from reports.program_findings import ALL
+from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
+from reports.view_models import Caveat, Fact
+from reports.views import wall_time
+
+TOP_KERNELS = 15
+"""Kernels of the comparison: those that took the most time in any variant."""
+SAME = 0.02
+"""Variants closer than this are called equal: two runs of one program differ by as much."""
+
+
+def is_sweep(path: Path) -> bool:
+    """Tell whether the run directory `path` holds variants instead of one run."""
+    return bool(read_manifest(RunDir(path)).variants)
+
+
+def load_variants(path: Path) -> dict[str, Run | ProfError]:
+    """Open every variant of a sweep; one that cannot be opened is there with its error."""
+    found: dict[str, Run | ProfError] = {}
+    for name in read_manifest(RunDir(path)).variants:
+        try:
+            found[name] = load_run(path / VARIANTS / name)
+        except ProfError as error:
+            found[name] = error
+    return found
+
+
+def sweep_view(path: Path) -> SweepView:
+    """Return the comparison of the variants of the sweep run `path`; the first is the baseline.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+    """
+    manifest = read_manifest(RunDir(path))
+    variants = load_variants(path)
+    runs = {name: run for name, run in variants.items() if isinstance(run, Run)}
+    settings = _differing({name: run.manifest.recipe for name, run in runs.items()})
+    base = _baseline(runs)
+    columns = tuple(
+        _column(name, run, settings.get(name, ()), base) for name, run in variants.items()
+    )
+    readable = [(name, runs.get(name)) for name in variants]
+    return SweepView(
+        title=str(manifest.recipe.get("name", "")) or manifest.run_id,
+        question=str(manifest.recipe.get("question", "")),
+        answer=tuple(_answer(columns)),
+        variants=columns,
+        stages=_stage_rows(readable),
+        kernels=_kernel_rows(readable),
+        caveats=tuple(_caveats(columns, settings)),
+    )
+
+
+def _baseline(runs: dict[str, Run]) -> float:
+    return kernel_time(next(iter(runs.values()))) if runs else math.nan
+
+
+def _differing(recipes: dict[str, dict[str, Any]]) -> dict[str, tuple[Fact, ...]]:
+    """Return for each variant the recipe keys (dotted) whose values differ between variants."""
+    flat = {name: _flatten(recipe) for name, recipe in recipes.items()}
+    keys = sorted({key for values in flat.values() for key in values} - {"name", "sweep"})
+    differing = [k for k in keys if len({repr(v.get(k)) for v in flat.values()}) > 1]
+    return {
+        name: tuple(Fact(key, str(values.get(key, "-"))) for key in differing)
+        for name, values in flat.items()
+    }
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def _column(
+    name: str, run: Run | ProfError, settings: tuple[Fact, ...], base: float
+) -> VariantColumn:
+    if isinstance(run, ProfError):
+        return VariantColumn(name, settings, None, None, None, None, None, "", run.message)
+    total = kernel_time(run)
+    wall, idle = wall_time(run)
+    lines = headline(run)
+    failed = [f"{step.name}: {step.error}" for step in run.manifest.steps if step.error]
+    problem = "; ".join(failed) if math.isnan(total) else ""
+    return VariantColumn(
+        name=name,
+        settings=settings,
+        gpu_time_ns=known(total),
+        wall_ns=wall,
+        idle_share=idle,
+        launches=count(run.kernels["calls"].sum(min_count=1)),
+        ratio=known(total / base) if base > 0 else None,
+        headline=lines[0] if lines else "",
+        problem=problem or ("no kernels in the trace" if math.isnan(total) else ""),
+    )
+
+
+def _stage_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
+    cells = [_stage_cells(run) if run else {} for _, run in runs]
+    return _rows(cells, len(cells))
+
+
+def _stage_cells(run: Run) -> dict[str, SweepCell]:
+    return {
+        text(row["stage"]): SweepCell(
+            known(row["kernel_ns"]), known(row["share"]), count(row["launches"]), None, ""
+        )
+        for row in records(run.stages[run.stages["stage"] != ALL])
+    }
+
+
+def _kernel_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
+    cells = [_kernel_cells(run) if run else {} for _, run in runs]
+    return _rows(cells, TOP_KERNELS)
+
+
+def _kernel_cells(run: Run) -> dict[str, SweepCell]:
+    """Return the kernels by readable name: another size gives another grid and kernel id."""
+    bounds = dict(zip(run.counters["kernel_id"], run.counters["bound_by"], strict=True))
+    spent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for row in records(run.kernels):
+        name, total = text(row["short_name"]), number(row["total_ns"])
+        for place, value in enumerate((total, number(row["share"]), number(row["calls"]))):
+            sums[name][place] += value
+        bound = text(bounds.get(row["kernel_id"]))
+        spent[name][bound] += total
+    return {
+        name: SweepCell(
+            known(total),
+            known(part),
+            count(calls),
+            None,
+            max(spent[name], key=spent[name].__getitem__),
+        )
+        for name, (total, part, calls) in sums.items()
+    }
+
+
+def _rows(columns: list[dict[str, SweepCell]], most: int) -> tuple[SweepRow, ...]:
+    """Return a row a name, largest time in any variant first; the first column is the baseline."""
+    largest: dict[str, float] = defaultdict(float)
+    for cells in columns:
+        for name, cell in cells.items():
+            largest[name] = max(largest[name], cell.total_ns or 0.0)
+    names = sorted(largest, key=lambda name: -largest[name])[:most]
+    return tuple(SweepRow(name, _compared([c.get(name) for c in columns])) for name in names)
+
+
+def _compared(cells: list[SweepCell | None]) -> tuple[SweepCell, ...]:
+    first = cells[0].total_ns if cells and cells[0] else None
+    return tuple(_against(cell, first) for cell in cells)
+
+
+def _against(cell: SweepCell | None, first: float | None) -> SweepCell:
+    if cell is None:
+        return SweepCell(None, None, None, None, "")
+    ratio = cell.total_ns / first if cell.total_ns is not None and first else None
+    return SweepCell(cell.total_ns, cell.share, cell.calls, ratio, cell.bound_by)
+
+
+def _answer(columns: tuple[VariantColumn, ...]) -> list[str]:
+    timed = [c for c in columns if c.gpu_time_ns is not None]
+    if len(timed) < 2:
+        return ["Fewer than two variants have a trace, so nothing can be compared."]
+    base, best = timed[0], min(timed, key=lambda c: c.gpu_time_ns or 0.0)
+    worst = max(timed, key=lambda c: c.gpu_time_ns or 0.0)
+    least, most = best.gpu_time_ns or 0.0, worst.gpu_time_ns or 0.0
+    if most / least - 1 < SAME:
+        return [f"All variants take the same GPU time within {share(SAME)}."]
+    lines = [
+        f"{_named(best)} takes the least GPU time: {duration(least)}; {_named(worst)} the most: "
+        f"{duration(most)}, {speedup(most / least)} as much."
+    ]
+    if best is not base:
+        saved = share(1 - least / (base.gpu_time_ns or math.nan))
+        lines.append(f"That is {saved} less than {_named(base)}, the first variant.")
+    lines.append(
+        "Variants that do different amounts of work compare per unit of work, not in total."
+    )
+    return lines
+
+
+def _named(column: VariantColumn) -> str:
+    settings = ", ".join(f"{fact.label} = {fact.value}" for fact in column.settings)
+    return settings or column.name
+
+
+def _caveats(
+    columns: tuple[VariantColumn, ...], settings: dict[str, tuple[Fact, ...]]
+) -> list[Caveat]:
+    lost = tuple(f"{c.name}: {c.problem}" for c in columns if c.problem)
+    found = [Caveat("These variants have no numbers.", lost)] if lost else []
+    if not any(settings.values()) and len(columns) > 1:
+        found.append(Caveat("The recipes of the variants do not differ.", ()))
+    return found
