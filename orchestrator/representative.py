@@ -1,0 +1,108 @@
+"""Chooses one window of launches for all selected kernels, so that one ncu run profiles them all.
+
+ncu's `--filter-mode per-launch-config --launch-skip S --launch-count C` has one skip and one count,
+and counts the launches of each mangled name x grid x block x shared memory apart, in each process
+(seen with ncu 2025.3.1). A launch is profiled where S <= its position in that count < S + C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+TOLERANCE = 0.05  # a launch this near to the median duration stands for its kernel
+MAX_COUNT = 3  # each further launch costs all replay passes of all kernels once more
+MAX_SKIP = 10_000  # ncu has to run the program as far as the window
+
+_CONFIG = ["kernel_id", "pid", "static_shared_bytes", "dynamic_shared_bytes"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Skip and count for ncu, and per kernel the launch in the window nearest its median.
+
+    `launches` are values of launches.index; `deviations` are duration over median minus 1.
+    """
+
+    skip: int
+    count: int
+    launches: dict[str, int]
+    deviations: dict[str, float]
+
+
+def choose_window(launches: pd.DataFrame, weights: Mapping[str, float]) -> Window:
+    """Return the smallest window in which every kernel has a launch near its median duration.
+
+    `weights` names the kernels and says what each counts, its GPU time. Of the windows with the
+    fewest launches, the one with the smallest weighted deviation wins, to 0.1 %, then the earliest.
+    Where no window of up to MAX_COUNT launches is near enough for all kernels, every kernel still
+    has a launch in it, and as little weight as possible is too far from its median.
+    """
+    frame = _positions(launches, weights)
+    if frame.empty:
+        return Window(0, 1, {}, {})
+    matrix, weight = _deviation_matrix(frame, weights)
+    skip, count = _best_window(matrix, weight)
+    inside = frame[(frame["position"] >= skip) & (frame["position"] < skip + count)]
+    nearest = inside.loc[inside.groupby("kernel_id", sort=False)["distance"].idxmin()]
+    ids = nearest["kernel_id"].tolist()
+    return Window(
+        skip,
+        count,
+        dict(zip(ids, nearest["index"].astype(int).tolist(), strict=True)),
+        dict(zip(ids, nearest["deviation"].astype(float).tolist(), strict=True)),
+    )
+
+
+def _positions(launches: pd.DataFrame, kernels: Mapping[str, float]) -> pd.DataFrame:
+    """Return the launches of `kernels` with ncu's count of them and their distance from median."""
+    columns = [*_CONFIG, "index", "duration_ns"]
+    frame = launches.loc[launches["kernel_id"].isin(list(kernels)), columns].copy()
+    frame["kernel_id"] = frame["kernel_id"].astype(str)
+    frame = frame.sort_values("index", kind="stable", ignore_index=True)
+    frame["position"] = frame.groupby(_CONFIG, dropna=False, sort=False).cumcount()
+    duration = frame["duration_ns"].astype(float)
+    median = duration.groupby(frame["kernel_id"], sort=False).transform("median")
+    frame["deviation"] = (duration / median.where(median > 0) - 1).fillna(0.0)
+    frame["distance"] = frame["deviation"].abs()
+    return frame
+
+
+def _deviation_matrix(
+    frame: pd.DataFrame, weights: Mapping[str, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return distance by kernel and position, and the kernels' weights.
+
+    The last MAX_COUNT - 1 positions are there to fill windows; none starts there, since a kernel
+    with fewer launches would be missed.
+    """
+    codes, ids = pd.factorize(frame["kernel_id"])
+    reach = int(frame["position"].groupby(codes).max().min()) + 1
+    width = min(reach, MAX_SKIP + 1) + MAX_COUNT - 1
+    matrix = np.full((len(ids), width), np.inf)
+    position = frame["position"].to_numpy()
+    near = position < width
+    np.minimum.at(matrix, (codes[near], position[near]), frame["distance"].to_numpy()[near])
+    weight = np.nan_to_num(np.array([float(weights[key]) for key in ids]))
+    return matrix, weight / weight.sum() if weight.sum() > 0 else np.full(len(ids), 1 / len(ids))
+
+
+def _best_window(matrix: NDArray[np.float64], weight: NDArray[np.float64]) -> tuple[int, int]:
+    starts = matrix.shape[1] - MAX_COUNT + 1
+    best: tuple[float, int, float, int] | None = None
+    for count in range(1, MAX_COUNT + 1):
+        distance = np.min([matrix[:, shift : shift + starts] for shift in range(count)], axis=0)
+        outside = np.round(weight @ (distance > TOLERANCE), 3)
+        outside[(distance > TOLERANCE).any(axis=0) & (outside == 0)] = 0.001
+        deviation = np.round(weight @ distance, 3)
+        start = int(np.lexsort((deviation, outside))[0])
+        found = (float(outside[start]), count, float(deviation[start]), start)
+        best = min(best, found) if best else found
+        if best[0] == 0:
+            break
+    assert best is not None
+    return best[3], best[1]
