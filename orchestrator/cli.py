@@ -16,7 +16,7 @@ from parsers.errors import ProfError
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
     "doctor": "Say whether this machine can profile, what is missing, and the remedy.",
-    "import": "Make a run directory from existing Nsight files.",
+    "import": "Make a run directory from existing Nsight files of any version.",
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "recipe": "List, show and check recipes.",
     "report": "Render the report of a run again; needs no GPU.",

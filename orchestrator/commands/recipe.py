@@ -7,7 +7,7 @@ import json
 import click
 
 
-@click.group("recipe", short_help="List, show and check recipes.")
+@click.group("recipe")
 def command() -> None:
     """List, show and check recipes.
 

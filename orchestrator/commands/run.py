@@ -24,7 +24,7 @@ class Asked:
     force: bool
 
 
-@click.command("run", short_help="Profile a program: nsys, top kernels, ncu, tables, report.")
+@click.command("run")
 @click.argument("recipe")
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
 @click.option(

@@ -1,0 +1,176 @@
+"""Turns existing Nsight files of any version into a run directory that `prof report` renders."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from orchestrator.export import export_sqlite
+from orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
+from orchestrator.secrets import drop_environment
+from orchestrator.version import prof_version
+from parsers.errors import UsageError
+from parsers.run_dir import (
+    STEPS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    decompress,
+    write_manifest,
+)
+
+TRACE_FOLDER, COUNTERS_FOLDER = f"{STEPS}/1-trace", f"{STEPS}/3-counters"
+ARTIFACTS = {
+    Kind.SQLITE: "trace.sqlite",
+    Kind.NSYS_REPORT: "trace.nsys-rep",
+    Kind.KERN_SUM: "kern_sum.csv",
+    Kind.NCU_REPORT: "counters.ncu-rep",
+    Kind.NCU_TEXT: "counters.csv",
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """One file to import, and what it is."""
+
+    path: Path
+    kind: Kind
+
+
+def import_files(files: Sequence[Path], out: Path) -> RunDir:
+    """Make the run directory `out` from one trace, one set of counters, or both.
+
+    The originals stay as they are. In the copy of an SQLite export the environment that nsys
+    recorded is deleted. The manifest keeps the files' names, never their folders.
+
+    Raises:
+        UsageError: `out` is there already, or several traces or several sets of counters.
+        ArtifactUnreadable: a file that prof cannot read, or that holds no kernel.
+        ToolMissing: an .nsys-rep, and no nsys to export it.
+    """
+    given = [Given(path, recognize(path)) for path in files]
+    trace, counters = _one_of_each(given)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is there already", "give a folder that is new or empty")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        _fill(RunDir(partial), trace, counters, out.name)
+        partial.chmod(0o755)
+        os.replace(partial, out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return RunDir(out)
+
+
+def _one_of_each(given: Sequence[Given]) -> tuple[Given | None, Given | None]:
+    """Return the trace and the counters; an export beside its own report is one trace."""
+    traces = [item for item in given if item.kind in TRACES]
+    exports = {_stem(item.path) for item in traces if item.kind is Kind.SQLITE}
+    traces = [
+        item
+        for item in traces
+        if not (item.kind is Kind.NSYS_REPORT and _stem(item.path) in exports)
+    ]
+    counters = [item for item in given if item.kind in COUNTERS]
+    for found, what in ((traces, "traces"), (counters, "sets of counters")):
+        if len(found) > 1:
+            names = ", ".join(f"{item.path.name} ({item.kind})" for item in found)
+            raise UsageError(
+                f"{len(found)} {what} were given: {names}",
+                "a run holds one trace (.nsys-rep, .sqlite or kernel summary) and one set of "
+                "counters (.ncu-rep or .csv): import the others into runs of their own",
+            )
+    return next(iter(traces), None), next(iter(counters), None)
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".xz").rpartition(".")[0]
+
+
+def _fill(run: RunDir, trace: Given | None, counters: Given | None, name: str) -> None:
+    manifest = Manifest(
+        run_id=name,
+        created=_now(),
+        recipe={"name": name, "question": "What do these Nsight files say?"},
+        prof_version=prof_version(),
+        imported=[item.path.name for item in (trace, counters) if item is not None],
+        assumptions=["The files were imported: how they were captured is not known."],
+    )
+    if trace is not None:
+        manifest.steps.append(_take(run, "trace", TRACE_FOLDER, trace))
+        _add_trace_facts(manifest, run, trace.kind)
+    if counters is not None:
+        manifest.steps.append(_take(run, "counters", COUNTERS_FOLDER, counters))
+        manifest.tools |= _ncu_facts(run.path / COUNTERS_FOLDER / ARTIFACTS[counters.kind])
+    write_manifest(run, manifest)
+
+
+def _take(run: RunDir, step: str, directory: str, given: Given) -> StepRecord:
+    """Copy a file into its step, unpacked and under the name that the readers look for."""
+    folder = run.path / directory
+    folder.mkdir(parents=True)
+    target = folder / ARTIFACTS[given.kind]
+    if given.path.suffix == ".xz":
+        decompress(given.path, target)
+    else:
+        shutil.copyfile(given.path, target)
+    with target.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if given.kind is Kind.SQLITE:
+        drop_environment(target)
+    if given.kind is Kind.NSYS_REPORT:
+        export_sqlite(target, folder / ARTIFACTS[Kind.SQLITE])
+    return StepRecord(
+        name=step,
+        id=digest[:16],
+        state=StepState.DONE,
+        directory=directory,
+        inputs={"file": given.path.name, "sha256": digest},
+        finished=_now(),
+    )
+
+
+def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
+    """Read the trace once: a file that cannot be reported on is refused now, not later."""
+    folder = run.path / TRACE_FOLDER
+    if kind is Kind.KERN_SUM:
+        from parsers.nsys.kern_sum_csv import read_kern_sum
+
+        read_kern_sum(folder / ARTIFACTS[kind])
+        manifest.assumptions.append(
+            "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
+        )
+        return
+    from parsers.nsys import open_trace
+
+    with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
+        trace.kernels()
+        manifest.tools["nsys"] = trace.product_version
+        manifest.gpus = [_facts(row) for row in trace.gpus().to_dict("records")]
+
+
+def _facts(row: dict[Any, Any]) -> dict[str, Any]:
+    import pandas as pd
+
+    return {str(key): value for key, value in row.items() if not pd.isna(value)}
+
+
+def _ncu_facts(path: Path) -> dict[str, str]:
+    from parsers.ncu import read_ncu
+
+    version = read_ncu(path).version
+    return {"ncu": version} if version else {}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,103 @@
+"""Tells from a file's content what Nsight file it is, whatever it is called."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from parsers.errors import ArtifactUnreadable
+
+HEAD_BYTES = 1 << 18
+SQLITE = b"SQLite format 3\0"
+# .nsys-rep and the .qdrep before 2021.4 begin alike; so do all .ncu-rep since 2020.3.
+NSYS_REPORT = b"NVIDIA Tegra Profiler Report"
+NCU_REPORT = b"NVR\0"
+LFS = b"version https://git-lfs.github.com/spec/"
+NCU_TEXT = re.compile(r"^==(PROF|ERROR|WARNING)==|^\s+Section: \S", re.MULTILINE)
+
+
+class Kind(StrEnum):
+    """What a file is; the value says it to people."""
+
+    SQLITE = "an SQLite export of nsys"
+    NSYS_REPORT = "an nsys report"
+    KERN_SUM = "a kernel summary of nsys stats"
+    NCU_REPORT = "an ncu report"
+    NCU_TEXT = "an ncu output (CSV or text)"
+
+
+TRACES = (Kind.SQLITE, Kind.NSYS_REPORT, Kind.KERN_SUM)
+COUNTERS = (Kind.NCU_REPORT, Kind.NCU_TEXT)
+
+
+def recognize(path: Path) -> Kind:
+    """Return what `path` (or what an .xz file holds) is.
+
+    Raises:
+        ArtifactUnreadable: it is empty, an LFS pointer, or nothing that prof knows.
+    """
+    head = read_head(path)
+    if not head:
+        raise ArtifactUnreadable(f"{path} is empty", "run the tool again: it wrote nothing")
+    if head.startswith(LFS):
+        raise ArtifactUnreadable(
+            f"{path} is a Git LFS pointer, not the file itself", "fetch it: git lfs pull"
+        )
+    for magic, kind in (
+        (SQLITE, Kind.SQLITE),
+        (NSYS_REPORT, Kind.NSYS_REPORT),
+        (NCU_REPORT, Kind.NCU_REPORT),
+    ):
+        if head.startswith(magic):
+            return kind
+    kind_of_text = None if b"\0" in head else _recognize_text(head.decode("utf-8", "replace"))
+    if kind_of_text is None:
+        raise ArtifactUnreadable(
+            f"{path} is none of the files that prof reads",
+            "give an .nsys-rep, its .sqlite export, `nsys stats -r cuda_gpu_kern_sum --format csv`,"
+            " an .ncu-rep, or `ncu --import FILE --csv --page raw --print-units base`",
+        )
+    return kind_of_text
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a file, unpacked where it is an .xz file.
+
+    Raises:
+        ArtifactUnreadable: it does not exist or cannot be unpacked.
+    """
+    try:
+        if path.suffix != ".xz":
+            with path.open("rb") as stream:
+                return stream.read(HEAD_BYTES)
+        with lzma.open(path) as packed:
+            return packed.read(HEAD_BYTES)
+    except (lzma.LZMAError, EOFError) as error:
+        raise ArtifactUnreadable(f"{path} cannot be unpacked: {error}", "copy it again") from error
+    except OSError as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error
+
+
+def _recognize_text(text: str) -> Kind | None:
+    for cells in _rows(text):
+        if {"ID", "Kernel Name"} <= cells:
+            return Kind.NCU_TEXT
+        total = any(cell.startswith(("Total Time", "Total_Time")) for cell in cells)
+        if total and "Instances" in cells and cells & {"Name", "Kernel", "Kernel Name"}:
+            return Kind.KERN_SUM
+    return Kind.NCU_TEXT if NCU_TEXT.search(text) else None
+
+
+def _rows(text: str) -> Iterator[set[str]]:
+    """Give the cells of each line that may be a header of a CSV file or of a text table."""
+    for line in text.lstrip("\ufeff").splitlines():
+        if "," in line:
+            yield {cell.strip() for cell in next(csv.reader([line]), [])}
+        elif "Instances" in line:
+            yield {cell.strip() for cell in re.split(r"\s{2,}", line.strip())}

@@ -1,0 +1,99 @@
+"""The plan: which steps a recipe becomes, and what makes a finished step stale."""
+
+import pytest
+
+from orchestrator.plan import Capabilities, Step, plan
+from orchestrator.recipe import load_recipe
+from parsers.errors import RecipeError
+
+
+def steps(*overrides: str, capabilities: Capabilities | None = None) -> dict[str, Step]:
+    recipe = load_recipe("top-kernels", overrides)
+    return {step.name: step for step in plan(recipe, capabilities or Capabilities())}
+
+
+def changed(*overrides: str) -> set[str]:
+    """Names of the steps whose id differs from that of the plain recipe."""
+    before, after = steps(), steps(*overrides)
+    return {name for name in before if before[name].id != after[name].id}
+
+
+def test_the_whole_pipeline_has_four_steps_in_order() -> None:
+    planned = steps()
+    assert list(planned) == ["trace", "select", "counters", "report"]
+    assert [step.tool for step in planned.values()] == ["nsys", "prof", "ncu", "prof"]
+    assert planned["trace"].directory == "steps/1-trace"
+    assert planned["counters"].directory == "steps/3-counters"
+    assert planned["report"].needs == ("trace", "select", "counters")
+
+
+def test_a_trace_only_recipe_has_no_selection_and_no_counters() -> None:
+    assert list(steps("counters.enabled=false")) == ["trace", "report"]
+
+
+def test_counters_on_given_kernels_need_no_trace() -> None:
+    planned = steps("trace.enabled=false", "select.kernels=[a, b]")
+    assert list(planned) == ["select", "counters", "report"]
+    assert planned["select"].needs == ()
+
+
+def test_the_trace_of_another_run_is_taken_without_nsys() -> None:
+    trace = steps("trace.from=runs/old")["trace"]
+    assert (trace.tool, trace.inputs) == ("prof", {"trace.from": "runs/old"})
+
+
+def test_timeouts_bound_the_steps() -> None:
+    planned = steps("trace.timeout=90s", "counters.timeout=2h")
+    assert (planned["trace"].timeout_s, planned["counters"].timeout_s) == (90, 7200)
+    assert planned["select"].timeout_s is None
+
+
+def test_what_the_machine_cannot_do_is_planned_with_the_reason() -> None:
+    planned = steps(capabilities=Capabilities(unavailable={"counters": "no permission"}))
+    assert planned["counters"].unsupported == "no permission"
+    assert planned["trace"].unsupported == ""
+
+
+def test_the_same_recipe_has_the_same_ids() -> None:
+    assert steps() == steps()
+    assert changed() == set()
+
+
+@pytest.mark.parametrize(
+    ("override", "stale"),
+    [
+        ("target.args.batch=1", {"trace", "select", "counters", "report"}),
+        ("target.env.A=1", {"trace", "select", "counters", "report"}),
+        ("capture=all", {"trace", "select", "counters", "report"}),
+        ("trace.extra_args=[--gpu-metrics-devices=all]", {"trace", "select", "counters", "report"}),
+        ("select.top_k=5", {"select", "counters", "report"}),
+        ("counters.sets=[roofline]", {"counters", "report"}),
+        ("trace.timeout=1h", set()),
+        ("counters.timeout=2h", set()),
+        ("question=why?", set()),
+        ("notes=[a]", set()),
+    ],
+)
+def test_a_change_makes_stale_what_depends_on_it_and_no_more(
+    override: str, stale: set[str]
+) -> None:
+    assert changed(override) == stale
+
+
+def test_a_changed_program_or_tool_makes_the_captures_stale() -> None:
+    old = steps(capabilities=Capabilities(versions={"nsys": "2025.3.1"}, target_digest="a"))
+    new = steps(capabilities=Capabilities(versions={"nsys": "2025.5.2"}, target_digest="a"))
+    other = steps(capabilities=Capabilities(versions={"nsys": "2025.3.1"}, target_digest="b"))
+    assert old["trace"].id != new["trace"].id
+    assert old["trace"].id != other["trace"].id
+    assert old["counters"].id != other["counters"].id
+
+
+def test_no_value_of_the_environment_stands_in_the_inputs() -> None:
+    trace = steps("target.env.TOKEN=s3cret")["trace"]
+    assert "s3cret" not in str(trace.inputs)
+
+
+def test_a_recipe_that_does_nothing_is_refused() -> None:
+    with pytest.raises(RecipeError, match="nothing to do"):
+        steps("trace.enabled=false", "counters.enabled=false")
