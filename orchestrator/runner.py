@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import contextlib
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.journal import Journal
+from orchestrator.machine import Machine, look_around, program_digest
+from orchestrator.plan import Capabilities, Step, plan
+from orchestrator.program import Program, resolve_program
 from orchestrator.progress import Progress, Silent
-from orchestrator.recipe import Recipe
-from parsers.errors import ProfError
+from orchestrator.recipe import Recipe, expand
+from orchestrator.replay import check_same_program, recorded_capabilities
+from orchestrator.run_lock import clear, locked, new_folder
+from orchestrator.secrets import choose_environment
+from orchestrator.steps import perform
+from orchestrator.version import prof_version
+from orchestrator.work import Work
+from parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
+from parsers.run_dir import (
+    VARIANTS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from reports.findings import Finding
@@ -45,10 +70,244 @@ class RunOutcome:
 
 
 def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
-    """Run a recipe from its target to its report.
+    """Run a recipe from its target to its report; a sweep runs every variant.
+
+    SIGTERM and SIGHUP stop a run as Ctrl-C does.
 
     Raises:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
         Interrupted: Ctrl-C; the run is resumable.
     """
-    raise NotImplementedError
+    folder: Path | None = None
+    try:
+        with _stoppable():
+            folder = _folder(recipe, options)
+            with locked(folder):
+                run = _run_sweep if recipe.sweep else _run_one
+                return run(recipe, options, RunDir(folder))
+    except KeyboardInterrupt as error:
+        raise _interrupted(folder) from error
+    finally:
+        if folder is not None:
+            # Nothing was started: leave no empty folder behind.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _interrupted(folder: Path | None) -> Interrupted:
+    if folder is None or not RunDir(folder).manifest_path.is_file():
+        return Interrupted("interrupted before the first step", "start the run again")
+    return Interrupted(
+        "interrupted; what was finished is kept", f"continue with: prof run … --resume {folder}"
+    )
+
+
+def _folder(recipe: Recipe, options: RunOptions) -> Path:
+    """Return the run's folder, made or found; what cannot work is refused before it is made."""
+    if options.replay is not None and not recipe.sweep:
+        check_same_program(recipe, read_manifest(RunDir(options.replay)), str(options.replay))
+    if options.resume is None:
+        return new_folder(recipe.name, options.out, options.force)
+    if options.out is not None and options.out != options.resume:
+        raise UsageError("--out and --resume name two folders", "give --resume alone")
+    read_manifest(RunDir(options.resume))
+    return options.resume
+
+
+def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
+    journal = _journal(recipe, options, run)
+    work, capabilities = _prepare(recipe, options, run, journal.manifest)
+    steps = plan(recipe, capabilities)
+    if options.force and options.resume is None:
+        clear(run.path)
+    journal.plan(steps)
+    for warning in work.machine.warnings:
+        options.progress.warning(warning)
+    errors: list[ProfError] = []
+    for step in steps:
+        if step.name != "report":
+            _step(step, work, journal, errors)
+    return _report(steps[-1], work, journal, errors)
+
+
+def _journal(recipe: Recipe, options: RunOptions, run: RunDir) -> Journal:
+    """Start the manifest, or go on with that of the run that is resumed."""
+    if options.resume is not None:
+        manifest = read_manifest(run)
+        manifest.recipe = recipe.to_dict()
+    else:
+        created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        manifest = Manifest(run.path.resolve().name, created, recipe.to_dict())
+    manifest.prof_version = prof_version()
+    return Journal(run, manifest)
+
+
+def _prepare(
+    recipe: Recipe, options: RunOptions, run: RunDir, manifest: Manifest
+) -> tuple[Work, Capabilities]:
+    """Look at this machine, or at the recorded one, and put the facts into the manifest."""
+    if options.replay is not None:
+        source = RunDir(options.replay)
+        recorded = read_manifest(source)
+        manifest.replayed_from = recorded.run_id
+        manifest.tools, manifest.gpus = recorded.tools, recorded.gpus
+        manifest.software, manifest.assumptions = recorded.software, recorded.assumptions
+        nothing = Machine(choose_environment({}, {}))
+        program = Program((), {}, Path.cwd())
+        work = Work(run, recipe, program, nothing, options.progress, source)
+        return work, recorded_capabilities(recorded)
+    program = resolve_program(recipe)
+    machine = look_around(recipe, program)
+    # A resumed run keeps what is known of the machine that made its finished steps.
+    manifest.tools |= {name: tool.version for name, tool in machine.tools.items()}
+    manifest.gpus = machine.gpus or manifest.gpus
+    manifest.software |= dict(machine.software)
+    manifest.assumptions = _assumptions(recipe, machine)
+    work = Work(run, recipe, program, machine, options.progress)
+    return work, machine.capabilities(program_digest(program))
+
+
+def _step(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> None:
+    """Do one step, unless it is done already or cannot be done here."""
+    record = journal.manifest.step(step.name)
+    assert record is not None  # the journal made a record for each step of the plan
+    if record.state == StepState.DONE:
+        work.progress.finished(step.name, StepState.SKIPPED, "done before, and nothing changed")
+        return
+    if step.unsupported:
+        errors.append(_unsupported(step, record, work, journal))
+        return
+    work.progress.started(step.name, _waits_for(step, work))
+    if record.rerun_reason:
+        work.progress.warning(f"{step.name} is done again: {record.rerun_reason}")
+    try:
+        with journal.doing(step, record) as (folder, result):
+            perform(step, folder, work, result)
+    except ProfError as error:
+        work.progress.finished(step.name, StepState.FAILED, error.message)
+        if step.name != "counters" or isinstance(error, Interrupted):
+            raise
+        # The trace stands without the counters: report it, and say what is missing.
+        errors.append(error)
+        return
+    for warning in record.warnings:
+        work.progress.warning(warning)
+    work.progress.finished(step.name, StepState.DONE, "")
+
+
+def _unsupported(step: Step, record: StepRecord, work: Work, journal: Journal) -> ProfError:
+    error = work.machine.obstacles.get(step.name) or ToolMissing(
+        step.unsupported, "record the run again on a machine that can do it"
+    )
+    if step.name == "trace":
+        raise error
+    record.state = StepState.UNSUPPORTED
+    record.error, record.hint = error.message, error.hint
+    journal.save()
+    work.progress.finished(step.name, record.state, error.message)
+    return error
+
+
+def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> RunOutcome:
+    """Make tables and report; always, because it is cheap and its code may be newer."""
+    from reports.analyse import build_tables
+    from reports.findings import findings
+    from reports.load import load_run
+    from reports.render import render_report
+
+    record = journal.manifest.step(step.name)
+    assert record is not None
+    record.rerun_reason = ""
+    work.progress.started(step.name, "tables and report")
+    try:
+        with journal.doing(step, record):
+            build_tables(work.run)
+            paths = render_report(load_run(work.run.path))
+    except ProfError as error:
+        work.progress.finished(step.name, StepState.FAILED, error.message)
+        raise
+    work.progress.finished(step.name, StepState.DONE, "")
+    return RunOutcome(
+        work.run.path,
+        findings(load_run(work.run.path)),
+        paths.report,
+        errors[0].exit_code if errors else 0,
+        tuple(errors),
+    )
+
+
+def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
+    """Run every variant as a whole run, then compare them; a failed variant stops no other."""
+    from reports.sweep import render_sweep
+
+    journal = _journal(recipe, options, run)
+    if options.force and options.resume is None:
+        clear(run.path)
+    variants = expand(recipe)
+    journal.manifest.variants = [name for name, _ in variants]
+    journal.save()
+    errors: list[ProfError] = []
+    outcomes = []
+    for index, (name, variant) in enumerate(variants, 1):
+        options.progress.variant(name, index, len(variants))
+        try:
+            outcomes.append(_run_variant(variant, options, run.path / VARIANTS / name))
+            errors += outcomes[-1].errors
+        except Interrupted:
+            raise
+        except ProfError as error:
+            errors.append(type(error)(f"{name}: {error.message}", error.hint))
+    if not outcomes:
+        raise errors[0]
+    paths = render_sweep(run.path)
+    found = [finding for outcome in outcomes for finding in outcome.findings]
+    code = errors[0].exit_code if errors else 0
+    return RunOutcome(run.path, found, paths.report, code, tuple(errors))
+
+
+def _run_variant(recipe: Recipe, options: RunOptions, folder: Path) -> RunOutcome:
+    resumed = (
+        folder if options.resume is not None and RunDir(folder).manifest_path.is_file() else None
+    )
+    replay = options.replay / VARIANTS / folder.name if options.replay is not None else None
+    if replay is not None:
+        check_same_program(recipe, read_manifest(RunDir(replay)), str(replay))
+    folder.mkdir(parents=True, exist_ok=True)
+    return _run_one(recipe, replace(options, resume=resumed, replay=replay), RunDir(folder))
+
+
+def _waits_for(step: Step, work: Work) -> str:
+    if work.replay is not None and step.name != "select":
+        return f"the recorded run {work.replay.path}"
+    if step.tool == "prof":
+        return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
+    return f"{step.tool} {shlex.join(work.program.argv)}"
+
+
+def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
+    """Return what the reader of the report should know of how it was captured."""
+    counters = recipe.counters
+    told = list(machine.warnings)
+    if counters.enabled and counters.clock_control == "none":
+        told.append("ncu left the GPU clocks as they were (clock_control: none)")
+    if counters.enabled and counters.cache_control == "none":
+        told.append("ncu left the caches as the program had them (cache_control: none)")
+    return told
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the run as Ctrl-C does: children ended, manifest true."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

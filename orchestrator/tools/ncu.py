@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parsers.errors import PermissionRefused, ProfError, StepFailed, ToolMissing, UsageError
 
+Explanations = list[tuple[str, Callable[[re.Match[str]], ProfError]]]
 VERSION = re.compile(r"Version (\d+\.\d+\.\d+[\d.]*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
 PER_LAUNCH_CONFIG = "per-launch-config"
@@ -129,7 +130,16 @@ def unknown_metrics(log: str) -> list[str]:
 
 def explain(log: str) -> ProfError | None:
     """Return what ncu's output says about its failure, or None where it says nothing known."""
-    for pattern, make in EXPLANATIONS:
+    return explain_tool(log) or _first(ENDS, log)
+
+
+def explain_tool(log: str) -> ProfError | None:
+    """Return the cause that lies with ncu, the driver or the options; None where it may not."""
+    return _first(CAUSES, log)
+
+
+def _first(known: Explanations, log: str) -> ProfError | None:
+    for pattern, make in known:
         match = re.search(pattern, log)
         if match:
             return make(match)
@@ -241,7 +251,7 @@ def _none(_match: re.Match[str]) -> ProfError:
     )
 
 
-EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+CAUSES: Explanations = [
     (r"ERR_NVGPUCTRPERM", _permission),
     (r"unrecogni[sz]ed option '([^']+)'", _option),
     (r"'[^']*' does not exist or is not an executable", _program),
@@ -256,6 +266,9 @@ EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
         r"Failed to prepare kernel for profiling.*|Failed to profile .*|Unknown Error on device.*",
         _replay,
     ),
+]
+# How it ended where no cause is known.
+ENDS: Explanations = [
     (r"The application returned an error code \((\d+)\)", _target),
     (r"No kernels were profiled", _none),
 ]

@@ -1,0 +1,152 @@
+"""Keeps the manifest of a run true at every moment: each change of a step's state is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.plan import Step
+from orchestrator.work import Result
+from parsers.errors import Interrupted, ProfError, StepFailed
+from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+
+PARTIAL = ".partial"
+DISK_FULL = (28, 122)  # ENOSPC, EDQUOT
+
+
+class Journal:
+    """The manifest of the run in `run`, kept on disk."""
+
+    def __init__(self, run: RunDir, manifest: Manifest) -> None:
+        self.run = run
+        self.manifest = manifest
+
+    def save(self) -> None:
+        """Write the manifest."""
+        write_manifest(self.run, self.manifest)
+
+    def plan(self, steps: tuple[Step, ...]) -> None:
+        """Give the manifest one record a step; records whose id still holds are kept.
+
+        A step that must be done again gets the reason: the inputs that changed.
+        """
+        old = {record.name: record for record in self.manifest.steps}
+        self.manifest.steps = [self._planned(step, old.get(step.name)) for step in steps]
+        self.save()
+
+    @contextmanager
+    def doing(self, step: Step, record: StepRecord) -> Iterator[tuple[Path, Result]]:
+        """Give the step a folder to work in; afterwards the record says how it went.
+
+        The folder is `….partial` while the step works, and `….failed-N` if it fails.
+
+        Raises:
+            Interrupted: Ctrl-C.
+            StepFailed: the disk is full.
+        """
+        folder = self._open(step)
+        started = datetime.now(UTC)
+        record.state, record.started = StepState.RUNNING, _stamp(started)
+        record.finished, record.error, record.hint = "", "", ""
+        self.save()
+        result = Result()
+        try:
+            with _plain_errors(self.run):
+                yield folder, result
+                self._close(step, record, folder)
+        except BaseException as error:
+            self._failed(record, folder, error)
+            raise
+        finally:
+            ended = datetime.now(UTC)
+            record.finished = _stamp(ended)
+            record.seconds = round((ended - started).total_seconds(), 3)
+            record.argv, record.exit_code = result.argv, result.exit_code
+            record.warnings = result.warnings
+            # A disk that is full keeps the last manifest: `running`, which a resume does again.
+            with contextlib.suppress(OSError):
+                self.save()
+
+    def _planned(self, step: Step, old: StepRecord | None) -> StepRecord:
+        kept = (self.run.path / step.directory).is_dir()
+        if old is not None and old.state == StepState.DONE and old.id == step.id and kept:
+            return old
+        record = StepRecord(step.name, id=step.id, inputs=dict(step.inputs))
+        if old is not None:
+            record.rerun_reason = _reason(step, old, kept)
+        return record
+
+    def _open(self, step: Step) -> Path:
+        if not step.directory:
+            return self.run.path
+        final = self.run.path / step.directory
+        partial = final.with_name(final.name + PARTIAL)
+        # What a killed run left is evidence, and so are captures of other inputs.
+        keep(partial, "failed")
+        keep(final, "replaced")
+        partial.mkdir(parents=True)
+        return partial
+
+    def _close(self, step: Step, record: StepRecord, folder: Path) -> None:
+        if step.directory:
+            os.rename(folder, self.run.path / step.directory)
+        record.directory = step.directory
+        record.state = StepState.DONE
+
+    def _failed(self, record: StepRecord, folder: Path, error: BaseException) -> None:
+        record.state, record.directory = StepState.FAILED, ""
+        record.error = error.message if isinstance(error, ProfError) else repr(error)
+        record.hint = error.hint if isinstance(error, ProfError) else ""
+        if folder.name.endswith(PARTIAL):
+            with contextlib.suppress(OSError):
+                keep(folder, "failed")
+
+
+def keep(folder: Path, why: str) -> Path | None:
+    """Rename a step's folder to `<n>-<name>.<why>-<k>`; None where there is none."""
+    if not folder.exists():
+        return None
+    stem = folder.name.removesuffix(PARTIAL)
+    number = 1
+    while (target := folder.with_name(f"{stem}.{why}-{number}")).exists():
+        number += 1
+    os.rename(folder, target)
+    return target
+
+
+def _reason(step: Step, old: StepRecord, kept: bool) -> str:
+    """Say why a step of a resumed run is done again."""
+    if old.state != StepState.DONE:
+        return f"it did not finish ({old.state})"
+    if not kept:
+        return f"its folder {step.directory} is gone"
+    names = sorted(step.inputs.keys() | old.inputs.keys())
+    changed = [name for name in names if step.inputs.get(name) != old.inputs.get(name)]
+    if changed:
+        return f"changed: {', '.join(changed)}"
+    return f"a step that it builds on is done again: {', '.join(step.needs)}"
+
+
+@contextmanager
+def _plain_errors(run: RunDir) -> Iterator[None]:
+    """Turn Ctrl-C and a full disk into errors that say how to go on."""
+    resume = f"continue with: prof run … --resume {run.path}"
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted; what was finished is kept", resume) from error
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise StepFailed(
+                f"the disk is full: {error.strerror}: {error.filename or run.path}",
+                f"free space, then {resume}",
+            ) from error
+        raise
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

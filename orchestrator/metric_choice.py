@@ -1,0 +1,46 @@
+"""Chooses the tool metrics of a counters run: the recipe's sets, for the chip and the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.recipe import Recipe
+from parsers.metrics import catalogue
+from parsers.selection import Selection
+
+TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8", "fp64")
+# Compute capability -> chip, for runs without a trace: NVML does not name the chip.
+CHIPS = {
+    "7.0": "GV100",
+    "7.5": "TU102",
+    "8.0": "GA100",
+    "8.6": "GA102",
+    "8.9": "AD102",
+    "9.0": "GH100",
+    "10.0": "GB100",
+    "10.3": "GB110",
+    "12.0": "GB202",
+}
+
+
+def choose_metrics(recipe: Recipe, selection: Selection, chip: str) -> tuple[str, ...]:
+    """Return the names for `ncu --metrics`; `chip` is empty where it is unknown.
+
+    Raises:
+        ProfError: the catalogue does not know the chip.
+    """
+    dtypes = tensor_dtypes(recipe, selection)
+    return tuple(catalogue().tool_metrics(recipe.counters.sets, chip, dtypes))
+
+
+def tensor_dtypes(recipe: Recipe, selection: Selection) -> list[str]:
+    """Return the Tensor Core input types to count: the recipe's, or those the names tell."""
+    if recipe.counters.tensor_dtypes != "auto":
+        return list(recipe.counters.tensor_dtypes)
+    told = {kernel.dtype for kernel in selection.kernels}
+    return [dtype for dtype in TENSOR_DTYPES if dtype in told]
+
+
+def chip_of(compute_capabilities: Iterable[str]) -> str:
+    """Return the chip of the first GPU whose compute capability tells it, or ""."""
+    return next((CHIPS[c] for c in compute_capabilities if c in CHIPS), "")

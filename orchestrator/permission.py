@@ -1,0 +1,33 @@
+"""Asks, before a long run, whether this process may read the GPU's performance counters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.discover import Tool
+from orchestrator.environment import counters_refused
+from orchestrator.process import ask
+from orchestrator.tools import ncu
+from parsers.errors import PermissionRefused, ProfError, ToolMissing
+
+TINY_KERNEL = Path(__file__).resolve().parent.parent / "targets" / "tiny_kernel.py"
+PROBE_SECONDS = 90.0
+
+
+def ask_counters(tool: Tool, environment: Mapping[str, str]) -> ProfError | None:
+    """Return why counters cannot be read here, or None where a tiny kernel was measured.
+
+    What the driver's parameters say is enough to refuse; otherwise ncu measures one tiny kernel.
+    A try that fails for a reason that is not known forbids nothing: the real run will tell.
+    """
+    reason = counters_refused()
+    if reason:
+        return PermissionRefused(reason, ncu.PERMISSION_REMEDY)
+    argv = ncu.probe_argv(tool.program, (sys.executable, str(TINY_KERNEL)))
+    answer = ask(argv, env={**environment, **ncu.ENVIRONMENT}, timeout_s=PROBE_SECONDS)
+    if answer.exit_code == 0:
+        return None
+    error = ncu.explain(answer.stdout + answer.stderr)
+    return error if isinstance(error, ToolMissing) else None

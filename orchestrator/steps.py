@@ -1,0 +1,204 @@
+"""Does one step of a plan: captures, selects or counts, into a folder that it is given."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.discover import Tool
+from orchestrator.export import export_csv, export_with
+from orchestrator.given_kernels import given_selection
+from orchestrator.metric_choice import chip_of, choose_metrics
+from orchestrator.plan import Step
+from orchestrator.process import Finished
+from orchestrator.replay import copy_step
+from orchestrator.requests import counters_request, trace_request
+from orchestrator.secrets import mask_file
+from orchestrator.select import SelectOptions, choose_kernels
+from orchestrator.tools import ncu, nsys, target
+from orchestrator.work import Call, Result, Work, call, failure
+from parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from parsers.nsys import open_trace
+from parsers.run_dir import RunDir
+from parsers.selection import Selection, read_selection, write_selection
+
+SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
+COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
+
+
+def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
+    """Do `step` into `folder`, which exists and is empty; `result` fills as it goes.
+
+    Raises:
+        ProfError: it failed; what it captured before stays in `folder`.
+    """
+    if step.name == "select":
+        _select(folder, work, result)
+    elif work.replay is not None:
+        copy_step(work.replay, step.name, folder, result)
+    elif step.name == "trace" and work.recipe.trace.from_run is not None:
+        copy_step(RunDir(Path(work.recipe.trace.from_run)), step.name, folder, result)
+    elif step.name == "trace":
+        _trace(step, folder, work, result)
+    else:
+        _counters(step, folder, work, result)
+
+
+def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
+    tool = work.machine.tools["nsys"]
+    request = trace_request(work.recipe, work.program, tool.program, folder)
+    result.argv = nsys.profile_argv(request, tool.features)
+    timeout_s = step.timeout_s
+    what = Call(step.name, tool, result.argv, folder, timeout_s, nsys.environment(request))
+    finished = call(work, what)
+    result.exit_code = finished.exit_code
+    report = folder / REPORT
+    _mask(report, work, result)
+    if finished.timed_out or not nsys.succeeded(finished.exit_code, request):
+        raise failure(finished, what, (target.explain, nsys.explain))
+    if not report.is_file():
+        raise failure(finished, what, (nsys.explain, _no_report))
+    export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
+    _mask(folder / SQLITE, work, result)
+    check_trace(folder / SQLITE)
+
+
+def check_trace(sqlite: Path) -> None:
+    """Read a trace's kernels once, so that an empty or unknown trace fails here and not later.
+
+    Raises:
+        NoKernels: the program launched none that nsys saw.
+        ArtifactUnreadable: the schema is unknown.
+    """
+    with open_trace(sqlite) as trace:
+        trace.kernels()
+
+
+def _no_report(_log: str) -> ProfError:
+    return StepFailed(
+        "nsys ended well and left no report",
+        "with capture: profiler-api or {nvtx: NAME} the range was never entered: check its name; "
+        "else see stderr.log of the trace step",
+    )
+
+
+def _select(folder: Path, work: Work, result: Result) -> None:
+    selection = given_selection(work.recipe)
+    trace = _artifact(work, "trace", SQLITE)
+    if selection is None:
+        if trace is None:
+            raise StepFailed(
+                "there is no trace to rank the kernels of",
+                "run the trace first, or give select.kernels",
+            )
+        selection = _ranked(trace, work)
+    if not selection.kernels:
+        raise StepFailed(
+            "no kernel is selected",
+            "loosen select.include, select.exclude or select.collectives",
+        )
+    write_selection(folder / SELECTION, selection)
+    result.warnings += selection.notes
+
+
+def _ranked(trace_path: Path, work: Work) -> Selection:
+    select = work.recipe.select
+    options = SelectOptions(
+        top_k=select.top_k,
+        coverage=select.coverage,
+        by_stage=select.by_stage,
+        include=select.include,
+        exclude=select.exclude,
+        collectives=select.collectives,
+    )
+    with open_trace(trace_path, work.recipe.stages) as trace:
+        return choose_kernels(trace.kernels(), trace.launches(), trace.stage_kernels(), options)
+
+
+def _counters(step: Step, folder: Path, work: Work, result: Result) -> None:
+    tool = work.machine.tools["ncu"]
+    selection = _selection(work)
+    metrics = choose_metrics(work.recipe, selection, _chip(work))
+    finished, what = _profile(step, folder, work, selection, metrics)
+    lacking = ncu.unknown_metrics(_read(folder / NCU_LOG) + finished.tail)
+    left = tuple(metric for metric in metrics if metric not in lacking)
+    if lacking and left:
+        result.warnings.append(
+            f"this chip or ncu {tool.version} lacks metrics, which were left out: "
+            f"{', '.join(lacking)}"
+        )
+        if not (folder / COUNTERS).is_file():
+            finished, what = _profile(step, folder, work, selection, left)
+    result.argv, result.exit_code = what.argv, finished.exit_code
+    if not finished.ok or not (folder / COUNTERS).is_file():
+        explainers = (ncu.explain_tool, target.explain, ncu.explain, *_nothing(finished))
+        raise failure(finished, what, explainers, _read(folder / NCU_LOG))
+    _mask(folder / COUNTERS, work, result)
+    _print_csv(tool, folder, work, result)
+
+
+def _nothing(finished: Finished) -> tuple[Callable[[str], ProfError | None], ...]:
+    """Where ncu ended well without a report, say that it profiled nothing."""
+    return (lambda _log: ncu.explain("No kernels were profiled"),) if finished.ok else ()
+
+
+def _profile(
+    step: Step, folder: Path, work: Work, selection: Selection, metrics: tuple[str, ...]
+) -> tuple[Finished, Call]:
+    tool = work.machine.tools["ncu"]
+    chosen = (selection, metrics)
+    request = counters_request(work.recipe, work.program, tool.program, folder, chosen)
+    argv = ncu.counters_argv(request, tool.features)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, ncu.ENVIRONMENT)
+    finished = call(work, what)
+    mask_file(folder / NCU_LOG, work.machine.environment.secrets)
+    return finished, what
+
+
+def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
+    """Write counters.csv beside the report; without ncu-report it is what gets read."""
+    csv = folder / COUNTERS_CSV
+    try:
+        export_csv(tool, folder / COUNTERS, csv, work.machine.environment.variables)
+    except ArtifactUnreadable as error:
+        if importlib.util.find_spec("ncu_report") is None:
+            raise
+        result.warnings.append(f"no {COUNTERS_CSV}: {error.message}")
+    else:
+        _mask(csv, work, result)
+
+
+def _chip(work: Work) -> str:
+    """Return the chip from the trace where there is one, else from the compute capability."""
+    trace = _artifact(work, "trace", SQLITE)
+    if trace is not None:
+        with open_trace(trace) as opened:
+            chips = [str(chip) for chip in opened.gpus()["chip"].dropna() if chip]
+        if chips:
+            return chips[0]
+    return chip_of(str(gpu.get("compute_capability", "")) for gpu in work.machine.gpus)
+
+
+def _selection(work: Work) -> Selection:
+    path = _artifact(work, "select", SELECTION)
+    if path is None:
+        raise StepFailed("there is no selection to profile", "run the select step first")
+    return read_selection(path)
+
+
+def _artifact(work: Work, step: str, name: str) -> Path | None:
+    return work.run.artifact(step, name)
+
+
+def _mask(path: Path, work: Work, result: Result) -> None:
+    """Mask secrets that reached a capture all the same, and say so."""
+    if mask_file(path, work.machine.environment.secrets):
+        result.warnings.append(
+            f"{path.name} held values of secret variables, which were masked; compressed parts of "
+            "a report may hold them still: do not publish it"
+        )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -1,0 +1,132 @@
+"""What the steps of one run share, and how a tool is started on behalf of a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.discover import Tool
+from orchestrator.machine import Machine
+from orchestrator.process import Command, Finished, run
+from orchestrator.program import Program
+from orchestrator.progress import Progress
+from orchestrator.recipe import Recipe
+from orchestrator.secrets import REDACTED, looks_secret, mask_file
+from parsers.errors import ProfError, StepFailed
+from parsers.run_dir import RunDir, write_atomic
+
+# Variables whose values change what a GPU program does; they go into command.json.
+TELLING = ("CUDA_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "TORCH", "TRITON_", "CUBLAS", "XLA_")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One run at work: where it writes, what it runs, on what machine; `replay` a recorded run."""
+
+    run: RunDir
+    recipe: Recipe
+    program: Program
+    machine: Machine
+    progress: Progress
+    replay: RunDir | None = None
+
+
+@dataclass
+class Result:
+    """What a step left besides its files."""
+
+    argv: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One start of a tool for a step; `own` are variables that the tool itself needs."""
+
+    step: str
+    tool: Tool
+    argv: list[str]
+    folder: Path
+    timeout_s: float | None
+    own: Mapping[str, str] = field(default_factory=dict)
+
+
+def call(work: Work, what: Call) -> Finished:
+    """Run a tool under its target's environment; command.json, stdout.log, stderr.log stay behind.
+
+    Secrets are masked in both logs, whoever printed them.
+    """
+    environment = work.machine.environment
+    write_atomic(what.folder / "command.json", _record(work, what))
+    command = Command(
+        argv=tuple(what.argv),
+        env={**environment.variables, **what.own},
+        cwd=work.program.cwd,
+        stdout=what.folder / "stdout.log",
+        stderr=what.folder / "stderr.log",
+        timeout_s=what.timeout_s,
+    )
+    try:
+        finished = run(command, lambda seconds: work.progress.waits(what.step, seconds))
+    finally:
+        for log in (command.stdout, command.stderr):
+            mask_file(log, environment.secrets)
+    return finished
+
+
+def failure(
+    finished: Finished,
+    what: Call,
+    explainers: Sequence[Callable[[str], ProfError | None]],
+    log: str = "",
+) -> ProfError:
+    """Return the error of a tool that did not end well, with the remedy as far as it is known.
+
+    `log` is what the tool wrote into a file of its own.
+    """
+    name = what.tool.name
+    if finished.timed_out:
+        return StepFailed(
+            f"{name} and the program did not end within {what.timeout_s:.0f} s; all of its "
+            "processes were ended",
+            f"if it only needs more time: --set {what.step}.timeout=2h; if it hangs, run it "
+            "without the profiler first; kernels that wait for others hang under ncu: leave them "
+            "out with select.exclude",
+        )
+    if finished.signal or finished.exit_code in (137, 139, 134, 136):
+        how = finished.signal or f"signal {(finished.exit_code or 0) - 128}"
+        return StepFailed(
+            f"{name} or the program was killed ({how})",
+            "SIGKILL is often too little memory (see dmesg); SIGSEGV and SIGABRT: run the program "
+            "without the profiler first, and use a profiler as new as the driver (prof doctor)",
+        )
+    text = log + finished.tail
+    known = (explain(text) for explain in explainers)
+    return next((error for error in known if error is not None), None) or StepFailed(
+        f"the program ended with exit code {finished.exit_code} under {name}",
+        f"see stdout.log and stderr.log of the {what.step} step, and run the program without the "
+        "profiler first; if a non-zero exit code is normal for it, wrap it: "
+        'command: [sh, -c, "my_program; true"]',
+    )
+
+
+def _record(work: Work, what: Call) -> str:
+    """Return command.json: what is needed to repeat the command, and no secret."""
+    environment = work.machine.environment
+    telling = {
+        name: REDACTED if looks_secret(name, value) else environment.redact(value)
+        for name, value in environment.variables.items()
+        if name.startswith(TELLING)
+    }
+    record = {
+        "argv": [environment.redact(word) for word in what.argv],
+        "cwd": str(work.program.cwd),
+        "environment": {**telling, **environment.shown(), **what.own},
+        "withheld": list(environment.withheld),
+        "tool": {"name": what.tool.name, "version": what.tool.version, "note": what.tool.note},
+        "timeout_s": what.timeout_s,
+    }
+    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
