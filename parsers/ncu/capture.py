@@ -1,0 +1,181 @@
+"""Turns profiled launches and their metric values into the two frames of an `NcuCapture`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from parsers.errors import ArtifactUnreadable
+from parsers.units import scale_of
+
+# ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".
+_DIMENSIONS = re.compile(r"^\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?$")
+
+LAUNCH_DTYPES = {
+    "profile": "Int64",
+    "name": "string",
+    "mangled_name": "string",
+    "function_name": "string",
+    "grid": "string",
+    "block": "string",
+    "device": "Int64",
+    "pid": "Int64",
+    "stream": "Int64",
+    "context": "Int64",
+    "nvtx": "string",
+    "passes": "Int64",
+    "workload": "string",
+}
+METRIC_DTYPES = {
+    "profile": "Int64",
+    "metric": "string",
+    "value": "float64",
+    "text": "string",
+    "unit": "string",
+    "source": "string",
+}
+
+
+@dataclass
+class Launch:
+    """One result of ncu: a kernel launch, or a graph or range (`workload`).
+
+    `grid` and `block` are XxYxZ. `nvtx` is the path of open ranges, outermost first, joined by /.
+    `passes` is how often ncu replayed it. Unknown is None.
+    """
+
+    profile: int
+    name: str
+    mangled_name: str | None = None
+    function_name: str | None = None
+    grid: str | None = None
+    block: str | None = None
+    device: int | None = None
+    pid: int | None = None
+    stream: int | None = None
+    context: int | None = None
+    nvtx: str | None = None
+    passes: int | None = None
+    workload: str = "kernel"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One metric of one result, in base units; `value` is NaN where it is text or unknown."""
+
+    profile: int
+    metric: str
+    value: float
+    text: str | None
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class NcuCapture:
+    """What ncu measured.
+
+    `launches`: a row a result, columns of `Launch`. `metrics`: profile, metric, value (base units),
+    text, unit, source. `version` is that of ncu, empty where the file does not tell. `warnings` are
+    sentences for the report.
+    """
+
+    launches: pd.DataFrame
+    metrics: pd.DataFrame
+    version: str
+    warnings: list[str]
+
+
+class Gatherer:
+    """Collects launches and values while a file is read; `capture` makes the frames."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.launches: list[Launch] = []
+        self.values: list[Value] = []
+        self.warnings: list[str] = []
+        self._seen: dict[tuple[int, str], int] = {}
+        self._unknown_units: set[str] = set()
+
+    def add(self, profile: int, metric: str, value: float, unit: str) -> None:
+        """Add a number in `unit`; a unit that nobody knows makes it unknown, with a warning."""
+        try:
+            scale = scale_of(unit, metric)
+        except ArtifactUnreadable as error:
+            if unit not in self._unknown_units:
+                self._unknown_units.add(unit)
+                self.warn(f"{error.message}: the values of all metrics with it are left out")
+            self._put(Value(profile, metric, math.nan, None, unit, self.source))
+            return
+        self._put(Value(profile, metric, value * scale.factor, None, scale.unit, self.source))
+
+    def add_text(self, profile: int, metric: str, text: str | None) -> None:
+        """Add a metric that is text; None says that ncu could not measure it."""
+        self._put(Value(profile, metric, math.nan, text, "", self.source))
+
+    def warn(self, sentence: str) -> None:
+        """Add a warning, once."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
+    def number(self, profile: int, metric: str) -> float | None:
+        """Return a value that was added, or None."""
+        place = self._seen.get((profile, metric))
+        if place is None or math.isnan(self.values[place].value):
+            return None
+        return self.values[place].value
+
+    def _put(self, value: Value) -> None:
+        self._seen.setdefault((value.profile, value.metric), len(self.values))
+        if self._seen[value.profile, value.metric] == len(self.values):
+            self.values.append(value)
+
+    def capture(self, version: str) -> NcuCapture:
+        """Return the frames; launches get grid, block, device, stream and passes from metrics."""
+        for launch in self.launches:
+            self._complete(launch)
+        return NcuCapture(
+            launches=_frame(self.launches, LAUNCH_DTYPES, Launch),
+            metrics=_frame(self.values, METRIC_DTYPES, Value),
+            version=version,
+            warnings=self.warnings,
+        )
+
+    def _complete(self, launch: Launch) -> None:
+        profile = launch.profile
+        launch.grid = launch.grid or self._dimensions(profile, "grid")
+        launch.block = launch.block or self._dimensions(profile, "block")
+        for field, metric in (
+            ("device", "launch__device_id"),
+            ("stream", "launch__stream_id"),
+            ("context", "launch__context_id"),
+            ("passes", "profiler__replayer_passes"),
+        ):
+            number = self.number(profile, metric)
+            if getattr(launch, field) is None and number is not None:
+                setattr(launch, field, int(number))
+
+    def _dimensions(self, profile: int, what: str) -> str | None:
+        sizes = [self.number(profile, f"launch__{what}_dim_{axis}") for axis in "xyz"]
+        return dimensions(tuple(None if s is None else int(s) for s in sizes))
+
+
+def dimensions(sizes: str | Sequence[int | None]) -> str | None:
+    """Return "(32, 4, 1)" or three numbers as 32x4x1; None where unknown or zero."""
+    if isinstance(sizes, str):
+        match = _DIMENSIONS.match(sizes.strip())
+        sizes = [int(part) for part in match.groups()] if match else []
+    if len(sizes) != 3 or not all(sizes):
+        return None
+    return "x".join(str(size) for size in sizes)
+
+
+def _frame(
+    rows: Sequence[Launch] | Sequence[Value], dtypes: dict[str, str], row: type
+) -> pd.DataFrame:
+    columns = {f.name: [getattr(item, f.name) for item in rows] for f in fields(row)}
+    return pd.DataFrame({n: pd.Series(v, dtype=dtypes[n]) for n, v in columns.items()})

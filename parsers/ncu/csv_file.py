@@ -1,0 +1,203 @@
+"""Turns a saved CSV output of ncu, raw or details page of any version, into an `NcuCapture`.
+
+The raw page is the one to export. Its precision depends on the units (measured with 2024.1.1 and
+2025.3.1 on the reports of ten versions): `--print-units base` prints integers exactly and all else
+with 2 decimals of the base unit, so rates and bytes keep 8 digits and more, but ratios, percentages
+and values per cycle keep only 2 decimals; the default (`auto`) prints 6 decimals of a scaled unit
+that all rows of a column share, so ratios keep 6 decimals, while a kernel that moved 19 kB beside
+one that moved 2 GB reads 0.000019 Gbyte. `--print-fp` prints 2 decimals of everything. The details
+page has 2 decimals of a scaled unit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parsers.errors import ArtifactUnreadable, NoKernels
+from parsers.ncu import nvtx
+from parsers.ncu.capture import Gatherer, Launch, NcuCapture, dimensions
+from parsers.ncu.labels import metric_name
+from parsers.ncu.numbers import Marks, find_marks, is_unavailable
+from parsers.ncu.records import Page, split_pages
+from parsers.ncu.text_file import Banner, no_data, read_banner, read_text
+from parsers.ncu.text_tables import parse_tables
+
+_ABOUT_LAUNCH = frozenset(
+    ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")
+    + ("Stream", "Block Size", "Grid Size", "Device", "CC")
+)
+_NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+# --print-metric-instances appends them: "3670 (32; 32; 64)" or "0 (0: 0)".
+_INSTANCES = re.compile(r"^(?P<value>[^(]*\S) \(.*\)$", re.DOTALL)
+
+
+def read_csv(path: Path) -> NcuCapture:
+    """Read a saved text output of ncu: CSV (raw or details page) or plain tables; .xz too.
+
+    Values are in base units, as precise as the file prints them.
+
+    Raises:
+        NoKernels: empty, or ncu profiled nothing.
+        PermissionRefused: ncu was refused the counters.
+        ArtifactUnreadable: cut before its first whole record, a git LFS pointer, binary, or of a
+            layout or number format that cannot be told.
+    """
+    text = read_text(path)
+    banner = read_banner(text)
+    gatherer = Gatherer("csv")
+    pages = split_pages(text)
+    if pages:
+        _read_pages(pages, gatherer, path)
+    else:
+        parse_tables(text, gatherer, str(path))
+    if not gatherer.launches:
+        raise no_data(path, banner) if not pages else _no_record(path, pages)
+    _tell(banner, gatherer)
+    return gatherer.capture(version="")
+
+
+def _no_record(path: Path, pages: list[Page]) -> ArtifactUnreadable:
+    if any(page.cut for page in pages):
+        return ArtifactUnreadable(f"{path} ends within its first record", "export it again")
+    return NoKernels(f"{path} has a header and no record", "profile again, or export it again")
+
+
+def _tell(banner: Banner, gatherer: Gatherer) -> None:
+    for sentence in banner.errors:
+        gatherer.warn(f"ncu failed after the kernels shown here: {sentence}")
+    for sentence in banner.warnings:
+        gatherer.warn(f"ncu: {sentence}")
+    if len(banner.passes) == len(gatherer.launches):
+        for launch, (_, passes) in zip(
+            gatherer.launches, sorted(banner.passes.items()), strict=True
+        ):
+            launch.passes = passes
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the readers of one page need beside its records."""
+
+    page: Page
+    marks: Marks
+    gatherer: Gatherer
+    path: Path
+    failed: set[int] = field(default_factory=set)
+
+    def put(self, profile: int, metric: str, unit: str, text: str) -> None:
+        """Add one printed value: a number, a text, or `n/a`; nothing where it is empty."""
+        text = text.strip()
+        if instances := _INSTANCES.match(text):
+            text = instances["value"]
+        if not text:
+            return
+        if is_unavailable(text):
+            self.gatherer.add_text(profile, metric, None)
+            return
+        number = None if "(!)" in text else self.marks.parse(text)
+        if number == 0 and profile in self.failed:
+            # ncu 2024.1.1 prints the NaN of a result it could not measure as 0.000000.
+            self.gatherer.add_text(profile, metric, None)
+            return
+        if number is None:
+            self.gatherer.add_text(profile, metric, text)
+        else:
+            self.gatherer.add(profile, metric, number, unit)
+
+    def launch(self, record: list[str]) -> Launch:
+        """Make the launch that `record` belongs to."""
+        cells = dict(zip(self.page.header, record, strict=False))
+        name = cells.get("Kernel Name", "")
+        launch = Launch(
+            profile=len(self.gatherer.launches),
+            name=name,
+            mangled_name=name if name.startswith("_Z") else None,
+            grid=dimensions(cells.get("Grid Size", "")),
+            block=dimensions(cells.get("Block Size", "")),
+            device=_integer(cells.get("Device")),
+            pid=_integer(cells.get("Process ID")),
+            stream=_integer(cells.get("Stream")),
+            context=_integer(cells.get("Context")),
+            nvtx=nvtx.parse_columns(cells),
+        )
+        if "Grid Size" in cells and launch.grid is None:
+            self.failed.add(launch.profile)
+            self.gatherer.warn(f"ncu could not profile result {launch.profile}, {name}: no grid")
+        self.gatherer.launches.append(launch)
+        return launch
+
+
+def _read_pages(pages: list[Page], gatherer: Gatherer, path: Path) -> None:
+    marks = find_marks((text for page in pages for text in _printed(page)), str(path))
+    for page in pages:
+        context = _Context(page, marks, gatherer, path)
+        if _NAME in page.header:
+            _read_details(context)
+        else:
+            _read_raw(context)
+        if page.cut:
+            gatherer.warn(f"{path.name} was cut: {page.cut} unfinished records are left out")
+
+
+def _printed(page: Page) -> list[str]:
+    if _VALUE in page.header:
+        place = page.header.index(_VALUE)
+        return [record[place] for record in page.records if len(record) > place]
+    columns = _metric_columns(page.header)
+    return [record[i] for record in page.records for i in columns if i < len(record)]
+
+
+def _metric_columns(header: list[str]) -> list[int]:
+    known = _ABOUT_LAUNCH
+    return [i for i, name in enumerate(header) if name not in known and not nvtx.is_column(name)]
+
+
+def _read_raw(context: _Context) -> None:
+    """Read a raw page: a column a metric, the first record holds the units, then a record a launch.
+
+    The header has the columns of ncu 2020 to 2026, in any number and order.
+    """
+    page = context.page
+    if not page.records:
+        return
+    units, *records = page.records
+    if any(units[: page.header.index("Kernel Name") + 1]):
+        raise ArtifactUnreadable(
+            f"{context.path}: the raw page has no row of units behind its header",
+            "export it again; without units a value could be wrong by 10^9",
+        )
+    columns = _metric_columns(page.header)
+    for record in records:
+        if len(record) != len(page.header):
+            page.cut += 1
+            continue
+        profile = context.launch(record).profile
+        for column in columns:
+            context.put(profile, page.header[column], units[column], record[column])
+
+
+def _read_details(context: _Context) -> None:
+    """Read a details page: a record a metric; records of rules carry no metric and are passed."""
+    header = context.page.header
+    place = {name: i for i, name in enumerate(header)}
+    profiles: dict[tuple[str, ...], int] = {}
+    for record in context.page.records:
+        if len(record) <= place[_VALUE]:
+            context.page.cut += 1
+            continue
+        key = tuple(record[place[n]] for n in ("ID", "Process ID", "Kernel Name") if n in place)
+        if key not in profiles:
+            profiles[key] = context.launch(record).profile
+        if not record[place[_NAME]]:
+            continue
+        section, item = (
+            record[place[n]] if n in place else "" for n in ("Section Name", "Body Item Label")
+        )
+        metric = metric_name(section, item, record[place[_NAME]])
+        context.put(profiles[key], metric, record[place[_UNIT]], record[place[_VALUE]])
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text and text.strip().isdigit() else None

@@ -1,0 +1,109 @@
+"""Turns a saved ncu output (CSV or text, any encoding, .xz too) into text, or says what it is."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
+from parsers.run_dir import plain_file
+
+_LFS = b"version https://git-lfs"
+_EXPORT = "ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
+_BANNER = re.compile(r"==(PROF|WARNING|ERROR)== (.*)")
+# ==PROF== Profiling "kernel" - 3: 0%....50%....100% - 10 passes
+_PROFILED = re.compile(r'Profiling "(?P<name>.*)" - (?P<id>\d+).*- (?P<passes>\d+) pass')
+
+
+@dataclass
+class Banner:
+    """What ncu said beside the data: errors, warnings, passes by result id."""
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    passes: dict[int, int] = field(default_factory=dict)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a saved ncu output with `\\n` line ends and no byte order mark.
+
+    Raises:
+        ArtifactUnreadable: missing, a git LFS pointer, an .ncu-rep, or no text at all.
+        NoKernels: empty.
+    """
+    try:
+        with plain_file(path) as plain:
+            data = plain.read_bytes()
+    except OSError as error:
+        raise ArtifactUnreadable(f"{path}: {error.strerror}", "check the path") from error
+    if not data.strip():
+        raise NoKernels(
+            f"{path} is empty: ncu found no kernel that matched",
+            "an import whose filter matches nothing exits 0 and prints nothing (ncu 2024.1.1); "
+            "leave the kernel filter out, or look into ncu's own output for the reason",
+        )
+    if data.startswith(_LFS):
+        raise ArtifactUnreadable(
+            f"{path} is a git LFS pointer, not the file itself", "fetch the content: git lfs pull"
+        )
+    if data.startswith(b"NVR\0"):
+        raise ArtifactUnreadable(f"{path} is an .ncu-rep under another name", "rename it")
+    return _decode(data, path).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decode(data: bytes, path: Path) -> str:
+    # PowerShell's `>` writes UTF-16.
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not utf16 and b"\0" in data:
+        raise ArtifactUnreadable(f"{path} is binary, not a text output of ncu", _hint())
+    try:
+        return data.decode("utf-16" if utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        if utf16:
+            raise ArtifactUnreadable(f"{path} is damaged UTF-16", _hint()) from None
+    text = data.decode("latin-1")
+    if '"ID"' not in text and "==PROF==" not in text and "Metric Name" not in text:
+        raise ArtifactUnreadable(f"{path} is binary, not a text output of ncu", _hint())
+    return text
+
+
+def _hint() -> str:
+    return f"name an .ncu-rep, or export one: {_EXPORT}"
+
+
+def read_banner(text: str) -> Banner:
+    """Return what the `==PROF==`, `==WARNING==` and `==ERROR==` lines say."""
+    banner = Banner()
+    for match in _BANNER.finditer(text):
+        kind, sentence = match.groups()
+        if kind == "ERROR":
+            banner.errors.append(sentence.strip())
+        elif kind == "WARNING":
+            banner.warnings.append(sentence.strip())
+        elif profiled := _PROFILED.search(sentence):
+            banner.passes[int(profiled["id"])] = int(profiled["passes"])
+    return banner
+
+
+def no_data(path: Path, banner: Banner) -> ArtifactUnreadable | PermissionRefused:
+    """Return the error for an output of ncu that holds no result."""
+    said = "; ".join(banner.errors + banner.warnings)
+    if "ERR_NVGPUCTRPERM" in said:
+        return PermissionRefused(
+            f"{path}: ncu was refused access to the GPU performance counters (ERR_NVGPUCTRPERM)",
+            "run as root, or let all users profile: NVreg_RestrictProfilingToAdminUsers=0 for the "
+            "nvidia module, https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+        )
+    if banner.errors:
+        return ArtifactUnreadable(f"{path}: ncu failed: {said}", "remove the cause, profile again")
+    if banner.warnings or banner.passes or "==PROF==" in said:
+        return NoKernels(
+            f"{path}: ncu profiled no kernel: {said}",
+            "check the kernel filter, and that the program launches kernels on this GPU",
+        )
+    return ArtifactUnreadable(
+        f"{path} holds neither a CSV page nor a table of ncu",
+        f"name an .ncu-rep, or export one: {_EXPORT}",
+    )

@@ -1,0 +1,121 @@
+"""Turns the tables that ncu prints without --csv into launches and values.
+
+A launch is a line with its name and shape, a table stands under a line of dashes that tells the
+columns' widths:
+
+      gemm(const float *, int) (32, 32, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.6
+        Section: Launch Statistics
+        -------------------- ----------- ------------
+        Metric Name          Metric Unit Metric Value
+        -------------------- ----------- ------------
+        Registers Per Thread register/thread       40
+
+Values have 2 decimals of a scaled unit. Older versions print the date instead of the shape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from parsers.ncu.capture import Gatherer, Launch, dimensions
+from parsers.ncu.labels import metric_name
+from parsers.ncu.numbers import find_marks, is_unavailable
+
+_PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
+_SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
+_LAUNCH = re.compile(
+    rf"^  (?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+), Context (?P<context>\d+),"
+    r" Stream (?P<stream>\d+)(?:, Device (?P<device>\d+), CC [\d.]+)?\s*$"
+)
+_SECTION = re.compile(r"^\s+Section: (?P<section>.*\S)\s*$")
+_DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}\s*$")
+_HEAD = re.compile(r"^\s*Metric Name\s+Metric Unit\s+Metric Value\s*$")
+
+
+@dataclass(frozen=True)
+class _Row:
+    profile: int
+    section: str
+    label: str
+    unit: str
+    text: str
+
+
+def parse_tables(text: str, gatherer: Gatherer, where: str) -> None:
+    """Add every launch and value of `text` to `gatherer`; nothing where it holds no table.
+
+    Raises:
+        ArtifactUnreadable: the decimal mark cannot be told.
+    """
+    reader = _Reader(gatherer)
+    for line in text.split("\n"):
+        reader.line(line)
+    if not text.endswith("\n") and reader.in_table and reader.rows:
+        row = reader.rows.pop()
+        gatherer.warn(f"{where} was cut: the last value, {row.label}, is left out")
+    marks = find_marks((row.text for row in reader.rows), where)
+    for row in reader.rows:
+        metric = metric_name(row.section, "", row.label)
+        number = None if "(!)" in row.text else marks.parse(row.text)
+        if is_unavailable(row.text):
+            gatherer.add_text(row.profile, metric, None)
+        elif number is None:
+            gatherer.add_text(row.profile, metric, row.text)
+        else:
+            gatherer.add(row.profile, metric, number, row.unit)
+
+
+class _Reader:
+    def __init__(self, gatherer: Gatherer) -> None:
+        self.rows: list[_Row] = []
+        self.in_table = False
+        self._gatherer = gatherer
+        self._pid: int | None = None
+        self._section = ""
+        self._head_seen = False
+        self._spans: list[tuple[int, int]] = []
+
+    def line(self, line: str) -> None:
+        if process := _PROCESS.match(line):
+            self._pid = int(process["pid"])
+        elif launch := _LAUNCH.match(line):
+            self._add_launch(launch)
+        elif section := _SECTION.match(line):
+            self._section, self.in_table = section["section"], False
+        elif _HEAD.match(line):
+            self._head_seen, self.in_table = True, False
+        elif _DASHES.match(line):
+            self.in_table = self._head_seen and not self.in_table
+            self._head_seen = False
+            self._spans = [match.span() for match in re.finditer("-+", line)]
+        elif self.in_table and line.strip():
+            self._add_row(line)
+        else:
+            self.in_table = False
+
+    def _add_launch(self, found: re.Match[str]) -> None:
+        self._section, self.in_table = "", False
+        device = found["device"]
+        self._gatherer.launches.append(
+            Launch(
+                profile=len(self._gatherer.launches),
+                name=found["name"],
+                grid=dimensions(found["grid"] or ""),
+                block=dimensions(found["block"] or ""),
+                device=int(device) if device else None,
+                pid=self._pid,
+                stream=int(found["stream"]),
+                context=int(found["context"]),
+            )
+        )
+
+    def _add_row(self, line: str) -> None:
+        if not self._gatherer.launches:
+            return
+        (_, name_end), (_, unit_end), _ = self._spans
+        profile = self._gatherer.launches[-1].profile
+        label, unit, text = line[:name_end], line[name_end:unit_end], line[unit_end:]
+        row = _Row(profile, self._section, label.strip(), unit.strip(), text.strip())
+        if row.label and row.text:
+            self.rows.append(row)
