@@ -21,6 +21,10 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
 
 
+class Markdown(str):
+    """Text that is markdown already: it is written as it stands."""
+
+
 def known(value: Any) -> float | None:
     """Return `value` as a float, or None where it is unknown (None, NA, NaN, infinite, text)."""
     try:
@@ -60,6 +64,12 @@ def _scaled(value: Any, steps: tuple[tuple[float, str], ...], unit: str) -> str:
 def duration(value_ns: Any) -> str:
     """Return nanoseconds as "12.3 us"."""
     return _scaled(value_ns, _TIME, "")
+
+
+def seconds(value: Any) -> str:
+    """Return seconds as "41.2 s"."""
+    number = known(value)
+    return NA if number is None else duration(number * 1e9)
 
 
 def data_size(value_bytes: Any) -> str:
@@ -175,7 +185,7 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
-def escape(text: Any) -> str:
+def escape(text: Any) -> Markdown:
     """Return `text` so that markdown shows it as it stands, in a paragraph or a table cell.
 
     Angle brackets and ampersands become entities (a name like `foo<int>` would vanish as HTML);
@@ -184,28 +194,63 @@ def escape(text: Any) -> str:
     flat = " ".join(str(text).split())
     entities = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # GitHub pairs dollar signs to formulas and does not honour a backslash before them.
-    return _MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>")
+    return Markdown(_MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>"))
 
 
-def escape_html(text: Any) -> str:
+def escape_html(text: Any) -> Markdown:
     """Return `text` for the inside of an HTML element within markdown (a <summary>, say)."""
     flat = " ".join(str(text).split())
-    return _HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat)
+    return Markdown(_HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat))
 
 
-def fenced(text: Any, language: str = "text") -> str:
+def fenced(text: Any, language: str = "text") -> Markdown:
     """Return a fenced code block; the fence is longer than any run of backticks inside."""
     body = str(text).replace("\r\n", "\n").replace("\r", "\n")
     longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{body}\n{fence}"
+    return Markdown(f"{fence}{language}\n{body}\n{fence}")
+
+
+def code(text: Any) -> Markdown:
+    """Return `text` as inline code, as <code> because a table cell ends at a pipe in backticks."""
+    return Markdown(f"<code>{escape_html(text)}</code>")
+
+
+def markdown(text: Any) -> Markdown:
+    """Return `text`, which is markdown already, as it stands."""
+    return Markdown(text)
+
+
+def shown(value: Any) -> str:
+    """Return what a template writes: text escaped, markdown as it is, whole numbers as digits.
+
+    Raises:
+        TypeError: a fraction without a format, or nothing at all; both are faults of a template.
+    """
+    if isinstance(value, Markdown):
+        return value
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError(f"{value!r} has no format: send it through a filter of reports/formats.py")
 
 
 FILTERS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
-        *(significant, duration, data_size, byte_rate, flop_count, flop_rate, clock, intensity),
+        *(
+            significant,
+            duration,
+            seconds,
+            data_size,
+            byte_rate,
+            flop_count,
+            flop_rate,
+            clock,
+            intensity,
+        ),
         *(percent, share, count, speedup, difference, quantity, exact, or_na, shorten),
-        *(escape, escape_html, fenced),
+        *(escape, escape_html, fenced, code, markdown),
     )
 }

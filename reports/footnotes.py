@@ -1,0 +1,46 @@
+"""Letters for cells that are not available, and the reasons that the letters stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from string import ascii_lowercase
+
+from reports.formats import NA
+from reports.view_models import KernelRow
+
+
+@dataclass
+class Footnotes:
+    """Gives each reason a letter when a cell first needs it."""
+
+    letters: dict[str, str] = field(default_factory=dict)
+
+    def mark(self, shown: str, kernel: KernelRow, column: str) -> str:
+        """Return a cell as it is, or "n/a (b)" where it is not available for a known reason."""
+        reason = reason_of(kernel.missing, column) if shown == NA else ""
+        if not reason:
+            return shown
+        letter = self.letters.setdefault(reason, letters(len(self.letters)))
+        return f"{NA} ({letter})"
+
+    def take(self) -> list[tuple[str, str]]:
+        """Return (letter, reason) of all cells marked so far, and start afresh."""
+        taken = [(letter, reason) for reason, letter in self.letters.items()]
+        self.letters.clear()
+        return taken
+
+
+def reason_of(missing: Sequence[str], column: str) -> str:
+    """Return the reason that `missing` ("column: reason") gives for a column, or ""."""
+    for entry in missing:
+        name, _, reason = entry.partition(": ")
+        if name == column:
+            return reason
+    return ""
+
+
+def letters(place: int) -> str:
+    """Return a, b, … z, aa, ab, … for 0, 1, …"""
+    more, last = divmod(place, len(ascii_lowercase))
+    return (letters(more - 1) if more else "") + ascii_lowercase[last]
