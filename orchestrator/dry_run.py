@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.discover import Tool, find_ncu, find_nsys
+from orchestrator.environment import read_gpus
 from orchestrator.given_kernels import given_selection
+from orchestrator.metric_choice import chip_of, choose_metrics
 from orchestrator.plan import Capabilities, Step, plan
 from orchestrator.program import Program, resolve_program
 from orchestrator.recipe import Recipe, expand
@@ -72,8 +74,8 @@ def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) 
     tool, note = _tool("ncu", find_ncu)
     given = given_selection(recipe)
     selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
-    metrics = f"<metrics of the sets {', '.join(recipe.counters.sets)} that the GPU's chip has>"
-    request = counters_request(recipe, program, tool.program, place, (selection, (metrics,)))
+    metrics = _metrics(recipe, given)
+    request = counters_request(recipe, program, tool.program, place, (selection, metrics))
     lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
     if given is None:
         lines.append(f"#   {SELECTED}: known once the trace is there; one regex over their names")
@@ -82,6 +84,16 @@ def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) 
     regex = ncu.kernel_regex((SELECTED,))
     lines.append(_shell([word.replace(regex, SELECTED) for word in argv], program))
     return "\n".join(lines)
+
+
+def _metrics(recipe: Recipe, given: Selection | None) -> tuple[str, ...]:
+    """Return the metric names where the chip and the Tensor dtypes are known, else a mark."""
+    chip = chip_of(gpu.get("compute_capability", "") for gpu in read_gpus().gpus)
+    known = given is not None or recipe.counters.tensor_dtypes != "auto"
+    if chip and known:
+        return choose_metrics(recipe, given or Selection(), chip)
+    why = "the selected kernels" if chip else "the GPU's chip"
+    return (f"<the metrics of {', '.join(recipe.counters.sets)}: which ones, {why} will tell>",)
 
 
 def _shell(argv: list[str], program: Program | None = None) -> str:

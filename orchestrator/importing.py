@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from orchestrator.export import export_sqlite
 from orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
 from orchestrator.secrets import drop_environment
 from orchestrator.version import prof_version
-from parsers.errors import UsageError
+from parsers.errors import ProfError, UsageError
 from parsers.run_dir import (
     STEPS,
     Manifest,
@@ -66,10 +66,23 @@ def import_files(files: Sequence[Path], out: Path) -> RunDir:
         _fill(RunDir(partial), trace, counters, out.name)
         partial.chmod(0o755)
         os.replace(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+    except ProfError as error:
+        error.message = _with_names(error.message, partial, (trace, counters))
+        error.args = (error.message,)
         raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return RunDir(out)
+
+
+def _with_names(message: str, partial: Path, given: Iterable[Given | None]) -> str:
+    """Name the files of the user in a message about their copies, which are gone by now."""
+    for item in given:
+        if item is not None:
+            folder = TRACE_FOLDER if item.kind in TRACES else COUNTERS_FOLDER
+            for artifact in (ARTIFACTS[item.kind], ARTIFACTS[Kind.SQLITE]):
+                message = message.replace(str(partial / folder / artifact), str(item.path))
+    return message
 
 
 def _one_of_each(given: Sequence[Given]) -> tuple[Given | None, Given | None]:
@@ -144,7 +157,7 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     """Read the trace once: a file that cannot be reported on is refused now, not later."""
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
-        from parsers.nsys.kern_sum_csv import read_kern_sum
+        from parsers.nsys import read_kern_sum
 
         read_kern_sum(folder / ARTIFACTS[kind])
         manifest.assumptions.append(

@@ -68,7 +68,9 @@ Duration = Annotated[
     ),
 ]
 Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"format": "regex"})]
-Word = Annotated[str, BeforeValidator(_word)]
+Word = Annotated[
+    str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
+]
 Words = Annotated[tuple[Word, ...], Field(strict=False)]
 Regexes = Annotated[tuple[Regex, ...], Field(strict=False)]
 
@@ -104,8 +106,8 @@ class Target(_Model):
     )
     env: dict[str, Word] = Field(
         default_factory=dict,
-        description="Environment variables set for the target. The manifest keeps their names, "
-        "never their values.",
+        description="Environment variables set for the target; ${NAME} takes a value of prof's "
+        "own environment. Variables that look like secrets are passed on only where named here.",
     )
     cwd: str | None = Field(
         default=None,

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from parsers.errors import ProfError
+from parsers.run_dir import VARIANTS, RunDir, read_manifest
+
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -29,9 +32,23 @@ def command(run: Path, open_it: str) -> None:
       prof report runs/top-kernels-20260101-120000
       prof report captures/h200-top-kernels
     """
-    from orchestrator.rendering import render_run
-
-    paths = render_run(run)
-    click.echo(f"report: {paths}")
+    report = _render(RunDir(run))
+    click.echo(f"report: {report}")
     if open_it == "yes":
-        click.launch(str(paths))
+        click.launch(str(report))
+
+
+def _render(run: RunDir) -> Path:
+    """Make tables and report of a run, or of every variant of a sweep and their comparison."""
+    from orchestrator.reporting import compare_variants, make_report
+
+    variants = read_manifest(run).variants
+    if not variants:
+        return make_report(run)[1]
+    for name in variants:
+        try:
+            make_report(RunDir(run.path / VARIANTS / name))
+        except ProfError as error:
+            # The others can be compared all the same; the comparison names this one too.
+            click.echo(f"warning: {name}: {error.message}", err=True)
+    return compare_variants(run)

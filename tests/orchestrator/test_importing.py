@@ -1,0 +1,182 @@
+"""Importing: files are known by their content, and what cannot be reported on is refused."""
+
+import json
+import lzma
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import group
+from orchestrator.importing import import_files
+from orchestrator.recognize import Kind, recognize
+from parsers.errors import ArtifactUnreadable, NoKernels, ProfError, ToolMissing, UsageError
+from parsers.run_dir import RunDir, StepState, read_manifest
+
+KERN_SUM = """\
+Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+60.0,600,2,300.0,300.0,290,310,14.1,saxpy
+40.0,400,1,400.0,400.0,400,400,0.0,"void f<int, 2>(int *)"
+"""
+NCU_CSV = """\
+==PROF== Connected to process 1 (/opt/app)
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","gpu__time_duration.sum"
+"","","","","","","","","","","","ns"
+"0","1","app","127.0.0.1","saxpy","1","7","(256, 1, 1)","(8, 1, 1)","0","9.0","300"
+"""
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(lzma.compress(data) if path.suffix == ".xz" else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"SQLite format 3\0rest", Kind.SQLITE),
+        (b"NVIDIA Tegra Profiler Report\0rest", Kind.NSYS_REPORT),
+        (b"NVR\0\x02\0\0\0", Kind.NCU_REPORT),
+        (KERN_SUM, Kind.KERN_SUM),
+        ("\ufeff" + KERN_SUM.replace("\n", "\r\n"), Kind.KERN_SUM),
+        ("Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n", Kind.KERN_SUM),
+        (" Time (%)  Total Time (ns)  Instances   Avg (ns)   Name\n", Kind.KERN_SUM),
+        (NCU_CSV, Kind.NCU_TEXT),
+        ("  saxpy (8, 1, 1)x(256, 1, 1)\n    Section: GPU Speed Of Light\n", Kind.NCU_TEXT),
+        ("==PROF== Connected to process 1\n", Kind.NCU_TEXT),
+    ],
+)
+@pytest.mark.parametrize("name", ["misleading.pdf", "packed.xz"])
+def test_a_file_is_known_by_its_content_not_by_its_name(
+    tmp_path: Path, content: str | bytes, kind: Kind, name: str
+) -> None:
+    assert recognize(write(tmp_path / name, content)) is kind
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+        ("Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n", "none of the files"),
+        ("Range,Style,Total Time (ns),Instances\n", "none of the files"),
+        ("hello\n", "none of the files"),
+        (b"\x7fELF\0\0", "none of the files"),
+    ],
+)
+def test_a_file_that_is_nothing_known_is_refused(
+    tmp_path: Path, content: str | bytes, words: str
+) -> None:
+    with pytest.raises(ArtifactUnreadable, match=words):
+        recognize(write(tmp_path / "file", content))
+
+
+def test_a_damaged_xz_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "a.xz"
+    broken.write_bytes(lzma.compress(b"x" * 100_000)[:40])
+    with pytest.raises(ArtifactUnreadable, match="cannot be unpacked"):
+        recognize(broken)
+    with pytest.raises(ArtifactUnreadable, match="No such file"):
+        recognize(tmp_path / "absent")
+
+
+def test_a_summary_and_counters_become_a_run(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.csv.xz", KERN_SUM), write(tmp_path / "b.log", NCU_CSV)]
+    run = import_files(files, tmp_path / "runs" / "mine")
+    manifest = read_manifest(run)
+    assert manifest.run_id == "mine"
+    assert manifest.imported == ["a.csv.xz", "b.log"]
+    assert [step.name for step in manifest.steps] == ["trace", "counters"]
+    assert all(step.state is StepState.DONE for step in manifest.steps)
+    summary = run.artifact("trace", "kern_sum.csv")
+    assert summary is not None
+    assert summary.read_text(encoding="utf-8") == KERN_SUM
+    assert run.artifact("counters", "counters.csv") is not None
+    assert str(tmp_path) not in run.manifest_path.read_text(encoding="utf-8")
+
+
+def test_one_trace_and_one_set_of_counters_are_all_that_a_run_holds(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.csv", KERN_SUM), write(tmp_path / "b.csv", KERN_SUM)]
+    with pytest.raises(
+        UsageError, match=r"2 traces were given: a\.csv \(a kernel summary"
+    ) as caught:
+        import_files(files, tmp_path / "out")
+    assert "runs of their own" in caught.value.hint
+
+
+def test_a_run_directory_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "precious").touch()
+    with pytest.raises(UsageError, match="is there already"):
+        import_files([write(tmp_path / "a.csv", KERN_SUM)], out)
+    assert [p.name for p in out.iterdir()] == ["precious"]
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    run = import_files([write(tmp_path / "a.csv", KERN_SUM)], tmp_path / "out")
+    assert run.manifest_path.is_file()
+
+
+def test_a_refused_import_leaves_nothing_and_names_the_file_that_was_given(tmp_path: Path) -> None:
+    database = tmp_path / "mine.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+    with pytest.raises(ProfError, match=r"mine\.sqlite") as caught:
+        import_files([database], tmp_path / "out")
+    assert "/steps/" not in caught.value.message
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.sqlite"]
+
+
+def test_counters_without_a_kernel_are_refused(tmp_path: Path) -> None:
+    log = write(tmp_path / "ncu.log", "==PROF== Connected\n==WARNING== No kernels were profiled.\n")
+    with pytest.raises(NoKernels):
+        import_files([log], tmp_path / "out")
+
+
+def test_a_report_needs_nsys_and_its_export_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_nsys(_environment: object) -> None:
+        raise ToolMissing("nsys is not here", "install it")
+
+    monkeypatch.setattr("orchestrator.export.find_nsys", no_nsys)
+    report = write(tmp_path / "a.nsys-rep", b"NVIDIA Tegra Profiler Report\0")
+    with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
+        import_files([report], tmp_path / "out")
+    assert "nsys export" in caught.value.hint
+
+
+def test_a_real_trace_and_real_counters_become_a_run(real_exports: Path, tmp_path: Path) -> None:
+    trace = (
+        real_exports / "nsys/openhackathons-org+nways_accelerated_programming/jacobi_report.sqlite"
+    )
+    counters = real_exports / "ncu/brycelelbach+ncu2markdown/copy_blocked.csv"
+    before = trace.read_bytes()
+    out = tmp_path / "mine"
+    result = CliRunner().invoke(group, ["import", str(trace), str(counters), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert f"next: prof report {out}" in result.output
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["tools"]["nsys"].startswith("2023.4.1")
+    assert manifest["gpus"][0]["name"] == "NVIDIA GH200 120GB"
+    assert manifest["imported"] == ["jacobi_report.sqlite", "copy_blocked.csv"]
+    assert trace.read_bytes() == before
+
+
+def test_the_recorded_environment_is_not_imported(real_exports: Path, tmp_path: Path) -> None:
+    trace = (
+        real_exports / "nsys/openhackathons-org+nways_accelerated_programming/jacobi_report.sqlite"
+    )
+    run = import_files([trace], tmp_path / "mine")
+    copy = RunDir(run.path).artifact("trace", "trace.sqlite")
+    assert copy is not None
+    with sqlite3.connect(copy) as connection:
+        query = "SELECT count(*) FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%Environment%'"
+        assert connection.execute(query).fetchone() == (0,)
+    connection.close()
