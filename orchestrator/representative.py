@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 TOLERANCE = 0.05  # a launch this near to the median duration stands for its kernel
 MAX_COUNT = 3  # each further launch costs all replay passes of all kernels once more
+WORTH = 0.05  # share of time that a further launch must bring near its median to be worth that
 MAX_SKIP = 10_000  # ncu has to run the program as far as the window
 
 _CONFIG = ["kernel_id", "pid", "static_shared_bytes", "dynamic_shared_bytes"]
@@ -40,7 +41,8 @@ def choose_window(launches: pd.DataFrame, weights: Mapping[str, float]) -> Windo
     `weights` names the kernels and says what each counts, its GPU time. Of the windows with the
     fewest launches, the one with the smallest weighted deviation wins, to 0.1 %, then the earliest.
     Where no window of up to MAX_COUNT launches is near enough for all kernels, every kernel still
-    has a launch in it, and as little weight as possible is too far from its median.
+    has a launch in it, and as little weight as possible is too far from its median, without paying
+    a further launch for less than WORTH of the weight.
     """
     frame = _positions(launches, weights)
     if frame.empty:
@@ -93,16 +95,15 @@ def _deviation_matrix(
 
 def _best_window(matrix: NDArray[np.float64], weight: NDArray[np.float64]) -> tuple[int, int]:
     starts = matrix.shape[1] - MAX_COUNT + 1
-    best: tuple[float, int, float, int] | None = None
+    found: list[tuple[float, int, int]] = []  # weight too far from its median, start, count
     for count in range(1, MAX_COUNT + 1):
         distance = np.min([matrix[:, shift : shift + starts] for shift in range(count)], axis=0)
-        outside = np.round(weight @ (distance > TOLERANCE), 3)
-        outside[(distance > TOLERANCE).any(axis=0) & (outside == 0)] = 0.001
-        deviation = np.round(weight @ distance, 3)
-        start = int(np.lexsort((deviation, outside))[0])
-        found = (float(outside[start]), count, float(deviation[start]), start)
-        best = min(best, found) if best else found
-        if best[0] == 0:
-            break
-    assert best is not None
-    return best[3], best[1]
+        far = distance > TOLERANCE
+        outside = np.round(weight @ far, 3)
+        outside[far.any(axis=0) & (outside == 0)] = 0.001
+        start = int(np.lexsort((np.round(weight @ distance, 3), outside))[0])
+        if outside[start] == 0:
+            return start, count
+        found.append((float(outside[start]), start, count))
+    least = min(found)[0]
+    return next((start, count) for part, start, count in found if part < least + WORTH)

@@ -15,6 +15,7 @@ from parsers.selection import SelectedKernel, Selection, read_selection
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5
+SPREAD = 1.5  # ninth over first decile of the durations: the launches do not all do the same work
 COLLECTIVE = "collective: ncu replays a kernel, and one that waits on other GPUs then hangs"
 WHOLE = "(all)"  # the row of the whole capture in tables by stage
 
@@ -206,7 +207,21 @@ def _window(chosen: pd.DataFrame, launches: pd.DataFrame | None, notes: list[str
                 f"{short_name} ({kernel_id}): profiled at launch {window.launches[kernel_id]}, "
                 f"{abs(deviation):.0%} {than} than its median"
             )
+    notes += _spread(chosen, launches)
     return window
+
+
+def _spread(chosen: pd.DataFrame, launches: pd.DataFrame) -> list[str]:
+    """Return a note for each kernel whose launches differ so much that one cannot stand for all."""
+    part = launches[launches["kernel_id"].isin(chosen["kernel_id"])]
+    durations = part["duration_ns"].astype(float).groupby(part["kernel_id"].astype(str))
+    low, high = durations.quantile(0.1), durations.quantile(0.9)
+    return [
+        f"{short_name} ({key}): its launches take {low[key] / 1e3:.0f} to {high[key] / 1e3:.0f} us "
+        "(first to ninth decile), so the one that is profiled does not stand for all"
+        for key, short_name in zip(chosen["kernel_id"], chosen["short_name"], strict=True)
+        if key in low.index and high[key] > SPREAD * low[key]
+    ]
 
 
 def _selected(row: dict[Any, Any], window: Window) -> SelectedKernel:

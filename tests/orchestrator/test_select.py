@@ -185,7 +185,7 @@ def launches_of(durations: dict[str, list[int]]) -> pd.DataFrame:
 
 
 def test_the_launch_of_each_kernel_and_the_window_are_chosen() -> None:
-    launches = launches_of({f"k{number}": [300, 100, 100] for number in range(5)})
+    launches = launches_of({f"k{number}": [300] + [100] * 9 for number in range(5)})
     selection = choose_kernels(FIVE, launches, None, ALL)
     assert (selection.skip, selection.count) == (1, 1)
     assert {kernel.launch for kernel in selection.kernels} == {1}
@@ -193,9 +193,18 @@ def test_the_launch_of_each_kernel_and_the_window_are_chosen() -> None:
 
 
 def test_a_kernel_profiled_far_from_its_median_is_noted_with_the_difference() -> None:
-    launches = launches_of({"k0": [150, 150, 150] + [100] * 7, "k2": [100], "k3": [1], "k4": [1]})
+    launches = launches_of({"k0": [130, 130, 130] + [100] * 7, "k2": [100], "k3": [1], "k4": [1]})
     selection = choose_kernels(FIVE, launches, None, ALL)
-    assert selection.notes == ["gemm (k0): profiled at launch 0, 50% longer than its median"]
+    assert selection.notes == ["gemm (k0): profiled at launch 0, 30% longer than its median"]
+
+
+def test_a_kernel_that_does_different_work_in_its_launches_is_noted() -> None:
+    launches = launches_of({"k0": [500_000, 340_000, 1_180_000] * 3})
+    selection = choose_kernels(FIVE, launches, None, SelectOptions(include=("gemm",)))
+    assert selection.notes == [
+        "gemm (k0): its launches take 340 to 1180 us (first to ninth decile), so the one that is "
+        "profiled does not stand for all"
+    ]
 
 
 def test_a_kernel_without_launches_is_noted() -> None:

@@ -1,0 +1,165 @@
+"""`prof top-kernels`: ranks the kernels of a trace and writes a selection file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from parsers.selection import Selection
+
+PIPE_WIDTH = 160  # columns where stdout is no terminal, so that names stay whole
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the choice of kernels needs; `warnings` are said to the reader."""
+
+    kernels: pd.DataFrame
+    launches: pd.DataFrame | None = None
+    stage_kernels: pd.DataFrame | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@click.command("top-kernels")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option(
+    "-k",
+    "top_k",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many.",
+)
+@click.option(
+    "--coverage",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Stop at this share of GPU time, for example 0.95.",
+)
+@click.option("--by-stage", is_flag=True, help="Take the top kernels of each NVTX stage.")
+@click.option("--include", multiple=True, metavar="REGEX", help="Only kernels whose name fits.")
+@click.option("--exclude", multiple=True, metavar="REGEX", help="No kernels whose name fits.")
+@click.option("--collectives", is_flag=True, help="Keep NCCL and other collectives, too.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the selection to this YAML file.",
+)
+def command(trace: Path, output: Path | None, **options: Any) -> None:
+    """Rank the kernels of a trace and write a selection file.
+
+    TRACE is an nsys report (.nsys-rep), its .sqlite export, or the kernel summary of `nsys stats`
+    as CSV. Names, library, category and data type come from the kernel's name. The file that -o
+    writes goes into a recipe as `select: {kernels: top-kernels.yaml}`.
+
+    \b
+    Examples:
+      prof top-kernels trace.sqlite
+      prof top-kernels trace.nsys-rep -k 10 --coverage 0.95 -o top-kernels.yaml
+      prof top-kernels trace.sqlite --by-stage --exclude 'elementwise|copy'
+    """
+    from orchestrator.select import SelectOptions, choose_kernels
+    from parsers.selection import write_selection
+
+    read = _read(trace)
+    selection = choose_kernels(
+        read.kernels, read.launches, read.stage_kernels, SelectOptions(**options)
+    )
+    selection.notes += read.warnings
+    _show(selection, read.kernels)
+    if output is not None:
+        write_selection(output, selection)
+        click.echo(f"selection: {output}", err=True)
+
+
+def _read(path: Path) -> Trace:
+    import tempfile
+
+    from orchestrator.recognize import Kind, recognize
+    from parsers.errors import UsageError
+    from parsers.nsys import read_kern_sum
+
+    kind = recognize(path)
+    if kind == Kind.SQLITE:
+        return _read_sqlite(path)
+    if kind == Kind.NSYS_REPORT:
+        from orchestrator.export import export_sqlite
+
+        with tempfile.TemporaryDirectory(prefix="prof-top-kernels-") as folder:
+            return _read_sqlite(export_sqlite(path, Path(folder) / "trace.sqlite"))
+    if kind == Kind.KERN_SUM:
+        warning = "a kernel summary has no mangled names and no launches: ncu finds only C kernels"
+        return Trace(read_kern_sum(path), warnings=(warning,))
+    raise UsageError(
+        f"{path} is {kind}, and kernels are ranked by a trace",
+        "give the .nsys-rep, its .sqlite export, or `nsys stats -r cuda_gpu_kern_sum --format csv`",
+    )
+
+
+def _read_sqlite(path: Path) -> Trace:
+    from parsers.nsys import open_trace
+
+    with open_trace(path) as trace:
+        kernels, launches, stages = trace.kernels(), trace.launches(), trace.stage_kernels()
+        return Trace(kernels, launches, stages, tuple(trace.warnings))
+
+
+def _show(selection: Selection, kernels: pd.DataFrame) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    console.print(_table(selection, kernels))
+    share = "" if selection.share is None else f", {selection.share:.1%} of GPU time"
+    console.print(f"{len(selection.kernels)} of {len(kernels)} kernels{share}", markup=False)
+    last = selection.skip + selection.count - 1
+    window = f"{selection.skip}" if selection.count == 1 else f"{selection.skip} to {last}"
+    console.print(f"ncu would profile launch {window} of each, counted from 0", markup=False)
+    for row in selection.left_out:
+        console.print(
+            f"left out: {row['short_name']}, {_kernels(row['kernels'])}, {row['share']:.1%}: "
+            f"{row['reason']}",
+            markup=False,
+        )
+    for note in selection.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def _kernels(count: int) -> str:
+    return "1 kernel" if count == 1 else f"{count} kernels"
+
+
+def _table(selection: Selection, kernels: pd.DataFrame) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "kernel", "library", "category", "dtype"):
+        table.add_column(heading, justify="left" if heading else "right", overflow="fold")
+    for heading in ("grid", "calls", "total ms", "share", "cumulative"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    facts = kernels.set_index("kernel_id")
+    cumulative = 0.0
+    for rank, kernel in enumerate(selection.kernels, 1):
+        row = facts.loc[kernel.kernel_id]
+        cumulative += kernel.share
+        table.add_row(
+            str(rank),
+            escape(kernel.short_name),
+            *(str(value) for value in row[["library", "category", "dtype"]].fillna("")),
+            kernel.grid,
+            f"{row['calls']:,}",
+            f"{row['total_ns'] / 1e6:,.3f}",
+            f"{kernel.share:.1%}",
+            f"{cumulative:.1%}",
+        )
+    return table

@@ -1,0 +1,106 @@
+"""`prof top-kernels` on traces, summaries and files that are neither."""
+
+import sqlite3
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from orchestrator.commands import top_kernels
+from orchestrator.commands.top_kernels import Trace, command
+from parsers.errors import ArtifactUnreadable, UsageError
+from parsers.nsys import open_trace
+from parsers.selection import read_selection
+
+NSYS_AI = "nsys/GindaChen+nsys-ai/h100_2gpu_1s.sqlite"
+KERN_SUM = "nsys/CodeGandee+llm-perf-opt/summary_cuda_gpu_kern_sum.csv"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+
+
+def made_up() -> pd.DataFrame:
+    frame = pd.DataFrame({"short_name": ["NCCL all-reduce", "cuBLAS GEMM [x]"]})
+    frame["category"] = ["collective", "gemm"]
+    frame["total_ns"], frame["share"], frame["calls"] = [3_000_000, 1_000_000], [0.75, 0.25], 1200
+    frame["kernel_id"], frame["grid"], frame["block"] = ["k1", "k2"], "8x1x1", "32x1x1"
+    frame["dtype"] = pd.array([pd.NA, "bf16"], dtype="string")
+    return frame.assign(name=frame["short_name"], mangled_name="_Zx", library="cuBLAS")
+
+
+def test_the_table_has_rank_names_calls_time_and_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_kernels, "_read", lambda _: Trace(made_up(), warnings=("look out",)))
+    output = run("trace.sqlite").output
+    row = next(line for line in output.splitlines() if "cuBLAS GEMM" in line)
+    assert row.split()[0] == "1"
+    assert "cuBLAS GEMM [x]" in row
+    assert row.split()[-6:] == ["bf16", "8x1x1", "1,200", "1.000", "25.0%", "25.0%"]
+    assert "1 of 2 kernels, 25.0% of GPU time" in output
+    assert "left out: NCCL all-reduce, 1 kernel, 75.0%: collective" in output
+    assert "note: look out" in output
+
+
+def test_collectives_are_kept_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_kernels, "_read", lambda _: Trace(made_up()))
+    assert "2 of 2 kernels" in run("trace.sqlite", "--collectives").output
+
+
+def test_a_real_trace_becomes_a_selection_file(real_exports: Path, tmp_path: Path) -> None:
+    target = tmp_path / "top.yaml"
+    result = run(real_exports / NSYS_AI, "-k", 3, "-o", target)
+    selection = read_selection(target)
+    assert [kernel.short_name.split(",")[0] for kernel in selection.kernels] == ["cuBLAS GEMM"] * 3
+    with open_trace(real_exports / NSYS_AI) as trace:
+        assert selection.kernels[0].kernel_id == trace.kernels()["kernel_id"][0]
+    assert "3 of " in result.output
+    assert yaml.safe_load(target.read_text())["format_version"] == 1
+
+
+def test_include_exclude_and_coverage_reach_the_choice(real_exports: Path) -> None:
+    output = run(
+        real_exports / NSYS_AI, "--include", "PyTorch", "--exclude", "softmax", "--coverage", 0.5
+    ).output
+    assert "cuBLAS GEMM" not in output.split("left out")[0]
+    assert "excluded by regex softmax" in output
+    assert "beyond 50% of the GPU time" in output
+
+
+def test_a_kernel_summary_is_ranked_and_says_what_it_lacks(real_exports: Path) -> None:
+    output = run(real_exports / KERN_SUM, "-k", 2).output
+    assert "cuBLAS GEMV, bf16" in output
+    assert "no mangled names" in output
+
+
+def test_an_nsys_report_is_exported_first(
+    real_exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(report: Path, target: Path) -> Path:
+        assert report == tmp_path / "trace.nsys-rep"
+        with sqlite3.connect(real_exports / NSYS_AI) as source, sqlite3.connect(target) as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        return target
+
+    monkeypatch.setattr("orchestrator.export.export_sqlite", export)
+    (tmp_path / "trace.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + bytes(64))
+    assert "1 of " in run(tmp_path / "trace.nsys-rep", "-k", 1).output
+
+
+def test_counters_are_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "counters.ncu-rep").write_bytes(b"NVR\0" + bytes(64))
+    with pytest.raises(UsageError, match="is an ncu report"):
+        run(tmp_path / "counters.ncu-rep")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactUnreadable, match="missing.sqlite"):
+        run(tmp_path / "missing.sqlite")
+
+
+@pytest.mark.parametrize("words", [("-k", "0"), ("--coverage", "0"), ("--coverage", "2")])
+def test_limits_that_make_no_sense_are_refused(words: tuple[str, str]) -> None:
+    assert run("trace.sqlite", *words).exit_code == 2

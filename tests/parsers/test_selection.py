@@ -1,0 +1,62 @@
+"""Selection files, written by us or by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from parsers.errors import ArtifactUnreadable
+from parsers.selection import SelectedKernel, Selection, read_selection, write_selection
+
+KERNEL = SelectedKernel(
+    kernel_id="k0123456789",
+    short_name="cuBLAS GEMM, bf16",
+    name="nvjet_tst",
+    mangled_name="nvjet_tst",
+    grid="2x66x1",
+    block="384x1x1",
+    share=0.25,
+    launch=1,
+    dtype="bf16",
+)
+
+
+def test_a_selection_reads_back_as_written(tmp_path: Path) -> None:
+    left_out = [{"short_name": "ä·b", "kernels": 2, "share": 0.1, "reason": "beyond the top 1"}]
+    selection = Selection([KERNEL], 1, 2, 0.25, left_out, ["a note"])
+    write_selection(tmp_path / "top.yaml", selection)
+    assert read_selection(tmp_path / "top.yaml") == selection
+
+
+def test_a_file_by_hand_needs_the_kernels_only(tmp_path: Path) -> None:
+    lines = [f"  {key}: {value!r}" for key, value in vars(KERNEL).items() if key != "dtype"]
+    lines[0] = "- " + lines[0].strip()
+    (tmp_path / "hand.yaml").write_text("kernels:\n" + "\n".join(lines) + "\n")
+    selection = read_selection(tmp_path / "hand.yaml")
+    assert (selection.skip, selection.count, selection.share) == (0, 1, None)
+    assert selection.kernels[0].dtype == ""
+    assert selection.kernels[0].name == "nvjet_tst"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "just text",
+        "[1, 2]",
+        "skip: 1",
+        "kernels: 3",
+        "kernels: [{kernel_id: k1}]",
+        "kernels: []\nno_such_key: 1",
+        "kernels: [\n",
+    ],
+)
+def test_another_file_is_refused_with_the_command_that_makes_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.yaml").write_text(text)
+    with pytest.raises(ArtifactUnreadable, match=r"other\.yaml is not a kernel selection") as error:
+        read_selection(tmp_path / "other.yaml")
+    assert "prof top-kernels" in error.value.hint
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactUnreadable):
+        read_selection(tmp_path / "missing.yaml")
