@@ -13,6 +13,8 @@ from reports.roofline import LEVELS, PIPES, Ceilings, ceilings
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
 2025) calls a kernel latency bound where compute and memory are both under 60 %."""
+BEYOND = 1.05
+"""More than this share of a roof means that the roof or the counter is wrong."""
 LABELS = {
     "dram": "DRAM bandwidth",
     "l2": "L2 bandwidth",
@@ -62,21 +64,30 @@ def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
     roof = roofs.memory.get(level)
     throughput, pct = number(row[f"{level}_throughput"]), number(row[f"{level}_pct"])
     if roof is not None and (roof.source == "measured" or math.isnan(pct)):
-        return throughput / roof.value
+        return _plausible(throughput / roof.value, pct / 100)
     return pct / 100
 
 
 def _pipe_share(row: Row, pipe: str, roofs: Ceilings, dtype: str) -> float:
-    flops, duration = number(row[f"flops_{pipe}"]), number(row["duration_ns"])
     busy = number(row["tensor_pct"]) / 100 if pipe == "tensor" else math.nan
-    counted = text(row["tensor_dtype"]) or dtype
-    roof = roofs.pipe(pipe, counted)
-    if flops == 0:
+    if number(row[f"flops_{pipe}"]) == 0:
         return 0.0 if math.isnan(busy) else busy
+    return _plausible(_flop_share(row, pipe, roofs, dtype), busy)
+
+
+def _flop_share(row: Row, pipe: str, roofs: Ceilings, dtype: str) -> float:
+    """Return FLOP/s over the roof at the clock of the kernel; NaN where either is unknown."""
+    roof = roofs.pipe(pipe, text(row["tensor_dtype"]) or dtype)
+    duration = number(row["duration_ns"])
     if roof is None or not duration > 0:
-        return busy
-    share = flops / (duration / 1e9) / roof.at_clock(number(row["sm_clock_hz"]))
-    return busy if math.isnan(share) else share
+        return math.nan
+    rate = number(row[f"flops_{pipe}"]) / (duration / 1e9)
+    return rate / roof.at_clock(number(row["sm_clock_hz"]))
+
+
+def _plausible(share: float, otherwise: float) -> float:
+    """Return `share` unless it is unknown or beyond the roof: then another way to tell it."""
+    return share if share <= BEYOND else otherwise
 
 
 def _bound(row: Row, found: dict[str, float]) -> tuple[str, float]:
@@ -100,15 +111,21 @@ def undecided(row: Row, found: dict[str, float]) -> list[str]:
     return [key for key in needed if math.isnan(found[key])]
 
 
-def bound_gaps(counters: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of table `gaps`: why `bound_by` is empty, for each kernel where it is."""
+def bound_gaps(counters: pd.DataFrame, kernels: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of table `gaps`: bounds that cannot be told, and FLOPs beyond their roof."""
     chosen = ceilings(roofs)
+    dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
     rows = []
-    for row in records(counters[counters["bound_by"].fillna("") == ""]):
-        found = shares(row, chosen)
-        missing = [LABELS[key] for key in undecided(row, found)]
-        reason = f"no share of the roof is known for: {', '.join(missing)}"
-        rows.append(("counters", row["kernel_id"], "bound_by", reason))
-    return tables.check(
-        pd.DataFrame(rows, columns=[c.name for c in tables.tables()["gaps"]]), "gaps"
-    )
+    for row in records(counters):
+        dtype = text(dtypes.get(row["kernel_id"]))
+        if not text(row["bound_by"]):
+            missing = [LABELS[key] for key in undecided(row, shares(row, chosen, dtype))]
+            reason = f"no share of the roof is known for {', '.join(missing)}"
+            rows.append(("counters", row["kernel_id"], "bound_by", reason))
+        for pipe in PIPES:
+            share = _flop_share(row, pipe, chosen, dtype)
+            if share > BEYOND:
+                reason = f"its FLOPs are {share:.0%} of the {LABELS[pipe]} roof, which cannot be"
+                rows.append(("counters", row["kernel_id"], "roof_share", reason))
+    columns = [c.name for c in tables.tables()["gaps"]]
+    return tables.check(pd.DataFrame(rows, columns=columns), "gaps")

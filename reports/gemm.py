@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parsers.formulas import tile_padding
 from reports.cells import Row, known, number, text
 from reports.evidence import Evidence, Finding, say, source, threshold
 from reports.formats import duration, share, significant
@@ -85,20 +86,15 @@ def _shape(item: dict[str, Any]) -> Shape:
 def padded_flops(shape: Shape, tile: str) -> list[float]:
     """Return 2MNK rounded up to the tile "MxN" or "MxNxK", in both orientations.
 
-    A library may compute the transposed product, so that the tile's M runs along N.
+    K is rounded up too where the tile tells, and is tried as it is as well.
     """
     sides = [int(part) for part in re.findall(r"\d+", tile)]
     if len(sides) < 2 or 0 in sides:
         return []
     deep = sides[2] if len(sides) > 2 else 1
-    return [
-        2.0 * _up(shape.m, a) * _up(shape.n, b) * _up(shape.k, deep)
-        for a, b in (sides[:2], sides[1::-1])
-    ]
-
-
-def _up(size: int, step: int) -> int:
-    return math.ceil(size / step) * step
+    depth = math.ceil(shape.k / deep) * deep / shape.k
+    ratios = tile_padding(shape.m, shape.n, sides[0], sides[1])
+    return [shape.flops * ratio * along_k for ratio in ratios for along_k in (1.0, depth)]
 
 
 def paddings(run: Run) -> list[Padding]:

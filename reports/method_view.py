@@ -104,8 +104,8 @@ def left_out(run: Run) -> tuple[LeftOut, ...]:
 
 
 def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
-    """Return the profiled launches that fit no kernel of the trace."""
-    lost = run.joins[run.joins["kernel_id"].fillna("") == ""]
+    """Return the launches that fit no kernel of the trace, and chosen kernels without one."""
+    lost = run.joins[run.joins["method"].fillna("none") == "none"]
     return tuple(
         FailedJoin(text(r["name"]), text(r["grid"]), text(r["block"]), text(r["reason"]))
         for r in records(lost)
@@ -114,7 +114,7 @@ def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
 
 def caveats(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Caveat, ...]:
     """Return what the reader must know, steps first, then durations, clock and missing values."""
-    found = [*_steps(run), *_durations(kernels), *_clock(run), *_overruns(kernels), *_gaps(run)]
+    found = [*_steps(run), *_durations(kernels), *_clock(run), *_gaps(run)]
     return tuple(found)
 
 
@@ -158,14 +158,6 @@ def _clock(run: Run) -> list[Caveat]:
         "that holds the clock down comes on top."
     )
     return [Caveat(words, ())]
-
-
-def _overruns(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
-    over = [row for row in kernels if (row.roof_share or 0.0) > 1.05]
-    if not over:
-        return []
-    words = "These kernels pass 105 % of their roof, so the roof or a counter is wrong there."
-    return [Caveat(words, tuple(f"{row.number} {row.short_name}" for row in over))]
 
 
 def _gaps(run: Run) -> list[Caveat]:

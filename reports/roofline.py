@@ -35,14 +35,14 @@ class Ceiling:
     def at_clock(self, clock_hz: float) -> float:
         """Return the value at another clock of the same domain.
 
-        A peak of the counters is per cycle, so it scales with the clock of the kernel; measured and
-        datasheet values, and peaks of an unknown clock, are returned as they are.
+        A peak of counters or datasheet is per cycle, so it scales with the clock of the kernel; a
+        measured value, DRAM and L2 (clocks of their own) and unknown clocks stay as they are.
         """
         known = clock_hz > 0 and self.clock_hz > 0
         return self.value * clock_hz / self.clock_hz if self._scales() and known else self.value
 
     def _scales(self) -> bool:
-        return self.source == "counters" and self.key not in ("dram", "l2")
+        return self.source != "measured" and self.key not in ("dram", "l2")
 
 
 @dataclass(frozen=True)
