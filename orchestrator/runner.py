@@ -20,6 +20,7 @@ from orchestrator.program import Program, resolve_program
 from orchestrator.progress import Progress, Silent
 from orchestrator.recipe import Recipe, expand
 from orchestrator.replay import check_same_program, recorded_capabilities
+from orchestrator.reporting import compare_variants, make_report
 from orchestrator.run_lock import clear, locked, new_folder
 from orchestrator.secrets import choose_environment
 from orchestrator.steps import perform
@@ -210,27 +211,21 @@ def _unsupported(step: Step, record: StepRecord, work: Work, journal: Journal) -
 
 def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> RunOutcome:
     """Make tables and report; always, because it is cheap and its code may be newer."""
-    from reports.analyse import build_tables
-    from reports.findings import findings
-    from reports.load import load_run
-    from reports.render import render_report
-
     record = journal.manifest.step(step.name)
     assert record is not None
     record.rerun_reason = ""
     work.progress.started(step.name, "tables and report")
     try:
         with journal.doing(step, record):
-            build_tables(work.run)
-            paths = render_report(load_run(work.run.path))
+            found, path = make_report(work.run)
     except ProfError as error:
         work.progress.finished(step.name, StepState.FAILED, error.message)
         raise
     work.progress.finished(step.name, StepState.DONE, "")
     return RunOutcome(
         work.run.path,
-        findings(load_run(work.run.path)),
-        paths.report,
+        found,
+        path,
         errors[0].exit_code if errors else 0,
         tuple(errors),
     )
@@ -238,8 +233,6 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
 
 def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
     """Run every variant as a whole run, then compare them; a failed variant stops no other."""
-    from reports.sweep import render_sweep
-
     journal = _journal(recipe, options, run)
     if options.force and options.resume is None:
         clear(run.path)
@@ -259,10 +252,10 @@ def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
             errors.append(type(error)(f"{name}: {error.message}", error.hint))
     if not outcomes:
         raise errors[0]
-    paths = render_sweep(run.path)
+    path = compare_variants(run)
     found = [finding for outcome in outcomes for finding in outcome.findings]
     code = errors[0].exit_code if errors else 0
-    return RunOutcome(run.path, found, paths.report, code, tuple(errors))
+    return RunOutcome(run.path, found, path, code, tuple(errors))
 
 
 def _run_variant(recipe: Recipe, options: RunOptions, folder: Path) -> RunOutcome:

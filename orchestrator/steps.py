@@ -65,14 +65,14 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
 
 
 def check_trace(sqlite: Path) -> None:
-    """Read a trace's kernels once, so that an empty or unknown trace fails here and not later.
+    """Open a trace once, so that an empty or unknown one fails here and not in a later step.
 
     Raises:
         NoKernels: the program launched none that nsys saw.
         ArtifactUnreadable: the schema is unknown.
     """
-    with open_trace(sqlite) as trace:
-        trace.kernels()
+    with open_trace(sqlite):
+        pass
 
 
 def _no_report(_log: str) -> ProfError:
@@ -84,15 +84,17 @@ def _no_report(_log: str) -> ProfError:
 
 
 def _select(folder: Path, work: Work, result: Result) -> None:
-    selection = given_selection(work.recipe)
-    trace = _artifact(work, "trace", SQLITE)
-    if selection is None:
-        if trace is None:
-            raise StepFailed(
-                "there is no trace to rank the kernels of",
-                "run the trace first, or give select.kernels",
-            )
+    trace = work.run.artifact("trace", SQLITE)
+    given = work.recipe.select.kernels
+    if isinstance(given, str) or trace is None:
+        selection = given_selection(work.recipe)
+    else:
         selection = _ranked(trace, work)
+    if selection is None:
+        raise StepFailed(
+            "there is no trace to rank the kernels of",
+            "run the trace first, or give select.kernels",
+        )
     if not selection.kernels:
         raise StepFailed(
             "no kernel is selected",
@@ -111,6 +113,7 @@ def _ranked(trace_path: Path, work: Work) -> Selection:
         include=select.include,
         exclude=select.exclude,
         collectives=select.collectives,
+        kernels=select.kernels if isinstance(select.kernels, tuple) else None,
     )
     with open_trace(trace_path, work.recipe.stages) as trace:
         return choose_kernels(trace.kernels(), trace.launches(), trace.stage_kernels(), options)
@@ -171,7 +174,7 @@ def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
 
 def _chip(work: Work) -> str:
     """Return the chip from the trace where there is one, else from the compute capability."""
-    trace = _artifact(work, "trace", SQLITE)
+    trace = work.run.artifact("trace", SQLITE)
     if trace is not None:
         with open_trace(trace) as opened:
             chips = [str(chip) for chip in opened.gpus()["chip"].dropna() if chip]
@@ -181,14 +184,10 @@ def _chip(work: Work) -> str:
 
 
 def _selection(work: Work) -> Selection:
-    path = _artifact(work, "select", SELECTION)
+    path = work.run.artifact("select", SELECTION)
     if path is None:
         raise StepFailed("there is no selection to profile", "run the select step first")
     return read_selection(path)
-
-
-def _artifact(work: Work, step: str, name: str) -> Path | None:
-    return work.run.artifact(step, name)
 
 
 def _mask(path: Path, work: Work, result: Result) -> None:

@@ -1,0 +1,131 @@
+"""A machine of fakes: fake nsys and ncu on PATH, one H200, a target that a test chooses."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator import discover, environment, machine, runner
+from orchestrator.environment import Gpus
+from orchestrator.recipe import recipe_from_dict
+from orchestrator.tools import shim
+from parsers.run_dir import RunDir, read_manifest
+
+FAKES = Path(__file__).resolve().parent.parent / "fakes"
+H200 = {"device": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "uuid": "GPU-0"}
+
+
+class Watcher:
+    """Records what a run says; `stop_at` is a step at whose start Ctrl-C is pressed."""
+
+    def __init__(self, stop_at=""):
+        self.stop_at = stop_at
+        self.states, self.warnings, self.variants = [], [], []
+
+    def variant(self, name, index, total):
+        self.variants.append(name)
+
+    def started(self, step, waits_for):
+        self.waits_for = waits_for
+
+    def waits(self, step, seconds):
+        if step == self.stop_at:
+            raise KeyboardInterrupt
+
+    def finished(self, step, state, note):
+        self.states.append((step, str(state)))
+
+    def warning(self, sentence):
+        self.warnings.append(sentence)
+
+
+class Lab:
+    """One test's machine: its folder, its fakes and what they were called with."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.log = folder / "calls.jsonl"
+        self.out = folder / "out"
+
+    def fake(self, **variables):
+        """Set FAKE_… variables."""
+        for name, value in variables.items():
+            self.monkeypatch.setenv(name, value)
+
+    def calls(self, tool=None, without="--version"):
+        """Return the argvs of the fakes that did work: no questions, no probe."""
+        lines = self.log.read_text().splitlines() if self.log.is_file() else []
+        found = [json.loads(line) for line in lines]
+        quiet = ("--version", "--help", "--import", "export")
+        return [
+            argv
+            for argv in found
+            if not any(word in quiet or "tiny_kernel" in word for word in argv)
+            and tool in (None, argv[0])
+        ]
+
+    def recipe(self, script="print('target ran')", **changes):
+        """Return a recipe that runs `script`, with dotted keys changed: counters__enabled=False."""
+        target = self.folder / "target.py"
+        target.write_text(script)
+        data = {"name": "lab", "target": {"file": str(target)}}
+        for key, value in changes.items():
+            *path, last = key.split("__")
+            place = data
+            for name in path:
+                place = place.setdefault(name, {})
+            place[last] = value
+        return recipe_from_dict(data, "lab")
+
+    def run(self, recipe=None, **options):
+        """Run a recipe into the lab's folder and return the outcome."""
+        if "resume" not in options:
+            options.setdefault("out", self.out)
+        return runner.run_recipe(recipe or self.recipe(), runner.RunOptions(**options))
+
+    @property
+    def manifest(self):
+        """The manifest of the run in the lab's folder."""
+        return read_manifest(RunDir(self.out))
+
+    def state(self, step):
+        """State of a step."""
+        return str(self.manifest.step(step).state)
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """A machine with fake tools, a GPU and nothing installed otherwise."""
+    monkeypatch.chdir(tmp_path)
+    path = f"{FAKES}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    for name in list(os.environ):
+        if name.startswith("FAKE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "calls.jsonl"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(machine, "has_gpu", lambda: True)
+    monkeypatch.setattr(machine, "read_gpus", lambda: Gpus([H200], "580.95", "13.0"))
+    monkeypatch.setattr(machine, "read_interpreter", lambda python, variables, cwd: {})
+    monkeypatch.setattr(environment, "DRIVER_PARAMETERS", tmp_path / "no-params")
+    monkeypatch.setattr(discover, "NSYS_PLACES", ())
+    monkeypatch.setattr(discover, "NCU_PLACES", ())
+    monkeypatch.setattr(shim, "BUNDLES", ())
+    monkeypatch.setattr(runner, "make_report", _report)
+    return Lab(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def watcher():
+    """A class of watchers."""
+    return Watcher
+
+
+def _report(run):
+    """Stand in for tables and report, which have tests of their own."""
+    run.report.mkdir(exist_ok=True)
+    path = run.report / "report.md"
+    path.write_text("# report\n")
+    return [], path

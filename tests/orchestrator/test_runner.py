@@ -1,0 +1,158 @@
+import json
+
+import pytest
+
+from orchestrator import runner
+from orchestrator.runner import RunOptions, run_recipe
+from parsers.errors import UsageError
+from parsers.selection import read_selection
+
+
+def test_a_recipe_runs_from_target_to_report(lab):
+    outcome = lab.run()
+    assert outcome.exit_code == 0
+    assert outcome.report_path.read_text() == "# report\n"
+    assert [step.name for step in lab.manifest.steps] == ["trace", "select", "counters", "report"]
+    assert {str(step.state) for step in lab.manifest.steps} == {"done"}
+    names = {p.relative_to(lab.out).as_posix() for p in lab.out.rglob("*") if p.is_file()}
+    assert {
+        "steps/1-trace/trace.nsys-rep",
+        "steps/1-trace/trace.sqlite",
+        "steps/1-trace/command.json",
+        "steps/1-trace/stdout.log",
+        "steps/1-trace/stderr.log",
+        "steps/2-select/selection.yaml",
+        "steps/3-counters/counters.ncu-rep",
+        "steps/3-counters/counters.csv",
+        "steps/3-counters/ncu.log",
+    } <= names
+    assert not [name for name in names if "partial" in name or ".lock" in name]
+
+
+def test_all_kernels_are_profiled_in_one_ncu_run_of_the_program(lab):
+    lab.run()
+    assert [argv[0] for argv in lab.calls()] == ["nsys", "ncu"]
+    ncu = lab.calls("ncu")[0]
+    chosen = read_selection(lab.out / "steps/2-select/selection.yaml").kernels
+    assert len(chosen) == 3
+    regex = ncu[ncu.index("--kernel-name") + 1]
+    assert regex.startswith("regex:^(nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT|")
+    assert "--filter-mode" in ncu
+
+
+def test_the_target_is_given_its_output_files_and_they_are_kept(lab):
+    lab.run(lab.recipe("import sys; print('out'); print('err', file=sys.stderr)"))
+    assert "out" in (lab.out / "steps/1-trace/stdout.log").read_text()
+    assert "err" in (lab.out / "steps/1-trace/stderr.log").read_text()
+
+
+def test_the_manifest_tells_tools_gpus_and_the_resolved_recipe(lab):
+    lab.run()
+    manifest = lab.manifest
+    assert manifest.tools == {"nsys": "2025.3.1.90", "ncu": "2024.1.1.0"}
+    assert manifest.gpus[0]["name"] == "NVIDIA H200"
+    assert manifest.software["driver"] == "580.95"
+    assert manifest.recipe["name"] == "lab"
+    assert "ncu left the GPU clocks as they were (clock_control: none)" in manifest.assumptions
+    trace = manifest.step("trace")
+    assert trace.exit_code == 0
+    assert trace.seconds is not None
+    assert trace.argv[1] == "profile"
+
+
+def test_command_json_repeats_the_command(lab):
+    lab.run(lab.recipe(target__env={"CUDA_LAUNCH_BLOCKING": "1"}))
+    record = json.loads((lab.out / "steps/3-counters/command.json").read_text())
+    assert record["argv"] == lab.manifest.step("counters").argv
+    assert record["tool"]["version"] == "2024.1.1.0"
+    assert record["environment"]["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert record["environment"]["LC_ALL"] == "C"
+    assert record["cwd"] == str(lab.folder)
+
+
+def test_the_trace_alone_needs_no_ncu(lab):
+    lab.monkeypatch.setattr("orchestrator.machine.find_ncu", lambda env: pytest.fail("asked"))
+    outcome = lab.run(lab.recipe(counters__enabled=False))
+    assert outcome.exit_code == 0
+    assert [step.name for step in lab.manifest.steps] == ["trace", "report"]
+
+
+def test_counters_on_given_kernels_need_no_trace(lab):
+    recipe = lab.recipe(trace__enabled=False, select__kernels=["_Z6kernelPf"])
+    assert lab.run(recipe).exit_code == 0
+    (ncu,) = lab.calls()
+    assert ncu[ncu.index("--kernel-name") + 1] == "regex:^(_Z6kernelPf)$"
+
+
+def test_the_trace_of_another_run_is_used_again(lab):
+    lab.run(lab.recipe(counters__enabled=False), out=lab.folder / "first")
+    lab.log.unlink()
+    lab.run(lab.recipe(trace__from=str(lab.folder / "first")))
+    assert [argv[0] for argv in lab.calls()] == ["ncu"]
+    assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
+
+
+def test_without_out_the_folder_is_named_after_recipe_and_time(lab):
+    first = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir
+    second = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir
+    assert first.parent.name == "runs"
+    assert first.name.startswith("lab-")
+    assert first != second
+
+
+def test_a_folder_that_holds_something_is_refused_and_kept(lab):
+    lab.out.mkdir()
+    (lab.out / "precious.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        lab.run()
+    assert [p.name for p in lab.out.iterdir()] == ["precious.txt"]
+
+
+def test_force_replaces_an_old_run_and_nothing_else(lab):
+    lab.run()
+    (lab.out / "precious.txt").write_text("mine")
+    (lab.out / "steps" / "old").mkdir()
+    lab.run(force=True)
+    assert (lab.out / "precious.txt").is_file()
+    assert not (lab.out / "steps" / "old").exists()
+
+
+def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab):
+    lab.run()
+    lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
+    with pytest.raises(Exception, match="no NVIDIA GPU"):
+        lab.run(force=True)
+    assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
+
+
+def test_a_sweep_runs_every_variant_and_compares_them(lab, watcher):
+    compared = []
+    report = lab.folder / "sweep.md"
+    lab.monkeypatch.setattr(runner, "compare_variants", lambda run: compared.append(run) or report)
+    recipe = lab.recipe(sweep={"target.args.batch": [1, 2]}, counters__enabled=False)
+    watching = watcher()
+    outcome = lab.run(recipe, progress=watching)
+    assert watching.variants == ["batch=1", "batch=2"] == lab.manifest.variants
+    assert outcome.report_path == report
+    assert len(compared) == 1
+    assert [argv[-1] for argv in lab.calls("nsys")] == ["1", "2"]
+    for name in watching.variants:
+        assert (lab.out / "variants" / name / "manifest.json").is_file()
+
+
+def test_a_failed_variant_stops_no_other(lab):
+    lab.monkeypatch.setattr(runner, "compare_variants", lambda run: run.path / "sweep.md")
+    recipe = lab.recipe(
+        "import sys; sys.exit('1' in sys.argv)",
+        sweep={"target.args.batch": [1, 2]},
+        counters__enabled=False,
+    )
+    outcome = lab.run(recipe)
+    assert outcome.exit_code == 1
+    assert "batch=1" in outcome.errors[0].message
+
+
+def test_progress_tells_each_step_and_what_it_waits_for(lab, watcher):
+    watching = watcher()
+    run_recipe(lab.recipe(), RunOptions(out=lab.out, progress=watching))
+    assert watching.states == [(s, "done") for s in ("trace", "select", "counters", "report")]
