@@ -1,0 +1,295 @@
+"""Writes the reference pages of docs/ from the code: commands, recipes, tables, metrics.
+
+    python scripts/docs.py            write the pages
+    python scripts/docs.py --check    say which are out of date; exit code 1 if any
+
+A page is never edited by hand: change the help text, the field's description or the YAML.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(ROOT))
+
+import click  # noqa: E402
+
+from orchestrator.cli import group  # noqa: E402
+from orchestrator.recipe import load_recipe, recipe_schema  # noqa: E402
+from orchestrator.recipe_files import bundled  # noqa: E402
+from parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
+from parsers.tables import DTYPES, tables  # noqa: E402
+
+WIDTH = 96
+MADE = "<!-- Written by scripts/docs.py from the code; do not edit. -->\n"
+TABLES = {
+    "gpus": "A row a GPU of the trace, with the facts that the roofs come from.",
+    "launches": "A row a kernel launch.",
+    "kernels": "A row a kernel: mangled name x grid x block. Most GPU time first.",
+    "stages": "A row a stage of the program, and one for the whole capture.",
+    "stage_kernels": "A row a kernel in a stage.",
+    "memory_operations": "A row a kind of copy or memset.",
+    "api_calls": "A row a CUDA function that the program called.",
+    "metrics": "Long: a row a counter of a profiled launch, as the tool gave it, full precision.",
+    "joins": "A row a profiled launch: which kernel of the trace it is, or why none.",
+    "counters": "Wide: a row a profiled kernel. How each column is made: [metrics](metrics.md).",
+    "stalls": "A row a stall reason of a profiled kernel.",
+    "roofs": "A row a ceiling of the GPU: a memory level or a pipe.",
+    "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",
+}
+VARIABLES = {
+    "PATH": "where nsys, ncu and the target are found",
+    "NO_COLOR": "any value: no colours",
+    "TMPDIR": "folder for what prof unpacks for a moment; nsys and ncu use it too",
+    "XDG_CACHE_HOME": "folder of prof's shim for the nsys inside Nsight Compute; ~/.cache else",
+    "PROF_NSYS_LIBS": "folders, joined by `:`, with libraries that nsys's importer lacks (libdw)",
+    "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
+    "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
+    "PROF_SHARED": "for the tests: folder with real exports; its tests are skipped without it",
+    "PROF_NCU": "for the tests: an ncu to compare the parsers with",
+}
+
+
+def render_cli() -> str:
+    """Render the help of every command, and the environment variables."""
+    parts = [
+        MADE,
+        "# Commands\n",
+        "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrongly,"
+        " 3 a tool, GPU or\npermission is missing, 4 a file cannot be read, 130 interrupted. Errors"
+        " go to stderr as `error: …` and `hint: …`.\n",
+    ]
+    for path, command in commands(group, "prof"):
+        context = click.Context(
+            command, info_name=path, terminal_width=WIDTH, max_content_width=WIDTH
+        )
+        parts.append(f"## {path}\n\n```text\n{_plain(command.get_help(context))}\n```\n")
+    rows = [[f"`{name}`", meaning] for name, meaning in VARIABLES.items()]
+    parts.append("## Environment variables\n\n" + table(["variable", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Give a command and all below it, each with its whole name."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                yield from commands(child, f"{path} {name}")
+
+
+def render_recipes() -> str:
+    """Render the bundled recipes and every key of the schema."""
+    schema = recipe_schema()
+    listed = [
+        [f"[{path.stem}](../recipes/{path.name})", load_recipe(path).question] for path in bundled()
+    ]
+    return "\n".join(
+        [
+            MADE,
+            "# Recipes\n",
+            RECIPES_INTRODUCTION,
+            "## Bundled recipes\n",
+            table(["recipe", "question"], listed),
+            "## Keys\n",
+            "Unknown keys are refused by name. `prof recipe schema` prints the JSON Schema.\n",
+            table(["key", "values", "default", "meaning"], list(_keys(schema, schema, ""))),
+        ]
+    )
+
+
+RECIPES_INTRODUCTION = """\
+A recipe is one YAML file that asks one question about one program. `prof run NAME` takes a path or
+the name of a bundled recipe.
+
+- **Build on another:** `extends: top-kernels` (a name or a path). Mappings are merged, lists and
+  values replaced; a recipe that names another program starts with no arguments.
+- **Override:** `prof run NAME --set select.top_k=5 --set 'capture={nvtx: decode}'`. The value is
+  YAML; any key may be set, and `target.args` takes any argument of the program.
+- **Sweep:** `sweep: {target.args.batch: [1, 8]}`. Every combination is a run in `variants/`, and
+  one report compares them.
+- **Look before:** `prof recipe check FILE`, `prof recipe show NAME --resolved`, and
+  `prof run NAME --dry-run` for the exact commands.
+- **Write your own:** `prof recipe show top-kernels > mine.yaml`.
+"""
+
+
+def _keys(schema: dict[str, Any], part: dict[str, Any], prefix: str) -> Iterator[list[str]]:
+    for name, facts in part["properties"].items():
+        key = f"{prefix}{name}"
+        inner = [schema["$defs"][reference] for reference in _references(facts)]
+        required = name in part.get("required", ()) or (not prefix and name in ("name", "target"))
+        default = "" if required or inner and "default" not in facts else _default(facts)
+        yield [f"`{key}`", _values(facts), default, facts["description"]]
+        for model in inner:
+            yield from _keys(schema, model, f"{key}.")
+
+
+def _references(facts: dict[str, Any]) -> list[str]:
+    options = [facts, *facts.get("oneOf", ()), *facts.get("anyOf", ())]
+    return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
+
+
+def _default(facts: dict[str, Any]) -> str:
+    value = facts.get("default", [] if facts.get("type") == "array" else {})
+    if value in ({}, [], ""):
+        return "empty"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return ", ".join(f"`{item}`" for item in value)
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _values(facts: dict[str, Any]) -> str:
+    """Say in words what a key takes."""
+    if "$ref" in facts:
+        return "mapping"
+    for several in ("anyOf", "oneOf"):
+        if several in facts:
+            return " or ".join(dict.fromkeys(_values(option) for option in facts[several]))
+    if "const" in facts:
+        return f"`{facts['const']}`"
+    if "enum" in facts:
+        return ", ".join(f"`{value}`" for value in facts["enum"])
+    kind = facts.get("type")
+    if kind == "array":
+        of = _values(facts["items"]) if facts.get("items") else "any value"
+        return f"list of {of}"
+    if isinstance(kind, list):
+        return "text"  # numbers too: the program sees text
+    words = {
+        "string": "regex" if facts.get("format") == "regex" else "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "object": "mapping",
+    }
+    if "pattern" in facts and "s|m|min|h" in facts["pattern"]:
+        return "text like 90s, 10m, 1.5h"
+    return words.get(str(kind), str(kind))
+
+
+def render_tables() -> str:
+    """Render the contract of every table."""
+    parts = [
+        MADE,
+        "# Tables\n",
+        "Every run has these in `tables/` as Parquet and CSV (`launches` as Parquet alone where it "
+        "is large). Units\nstand in the column's name or in a `unit` column. What is unknown is "
+        "empty, never 0; `gaps` says why.\n",
+    ]
+    for name, columns in tables().items():
+        rows = [[f"`{c.name}`", DTYPES[c.dtype], c.unit, c.meaning] for c in columns]
+        parts.append(f"## {name}\n\n{TABLES[name]}\n")
+        parts.append(table(["column", "dtype", "unit", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def render_metrics() -> str:
+    """Render the catalogue: sets with their passes, and how each column is made."""
+    known = catalogue()
+    parts = [
+        MADE,
+        "# Metrics\n",
+        "`prof metrics` prints the same for one chip. A column takes the first of its sources that "
+        "the capture has.\n",
+        "## Chips\n",
+        table(["chip", "products"], [[chip, known.products[chip]] for chip in known.chips]),
+        "## Sets\n",
+        table(["set", "meaning", "columns"], _sets(known)),
+        "## Columns of `counters`\n",
+    ]
+    for column in known.columns.values():
+        parts.append(_column(column))
+    parts.append("## Stall reasons\n")
+    rows = [[f"`{s.reason}`", s.label, f"`{s.metric}`"] for s in known.stalls]
+    parts.append(table(["reason", "meaning", "metric"], rows))
+    return "\n".join(parts)
+
+
+def _sets(known: Catalogue) -> list[list[str]]:
+    return [
+        [f"`{s.name}`", s.meaning, ", ".join(f"`{c}`" for c in s.columns)]
+        for s in known.sets.values()
+    ]
+
+
+def _column(column: MetricColumn) -> str:
+    unit = f" [{column.unit}]" if column.unit else ""
+    lines = [f"### {column.name}{unit}\n", f"{column.label}: {column.meaning}.\n"]
+    for source in column.sources:
+        chips = f" ({', '.join(source.chips)})" if source.chips else ""
+        inputs = ", ".join(f"`{name}`" for name in source.of)
+        formula = "" if source.formula == "same" else f"`{source.formula}` of "
+        lines.append(f"- {formula}{inputs}{chips}")
+    if column.gate is not None:
+        lines.append(f"- Outside of {column.gate[0]:g} to {column.gate[1]:g}: not available.")
+    return "\n".join([*lines, ""])
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Render a markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": render_cli,
+    "recipes.md": render_recipes,
+    "tables.md": render_tables,
+    "metrics.md": render_metrics,
+}
+
+
+def stale() -> dict[str, str]:
+    """Return the pages that differ from the code, each with the difference."""
+    found = {}
+    for name, render in PAGES.items():
+        path = DOCS / name
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        new = render()
+        if old != new:
+            pair = (old.splitlines(), new.splitlines())
+            found[name] = "\n".join(difflib.unified_diff(*pair, name, "the code", lineterm=""))
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write or check the pages."""
+    if argv == ["--check"]:
+        pages = stale()
+        for difference in pages.values():
+            print(difference)
+        if pages:
+            print(f"\nout of date: {', '.join(pages)}; write them: python scripts/docs.py")
+        return 1 if pages else 0
+    if argv:
+        print(__doc__)
+        return 2
+    DOCS.mkdir(exist_ok=True)
+    for name, render in PAGES.items():
+        (DOCS / name).write_text(render(), encoding="utf-8")
+        print(f"docs/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
