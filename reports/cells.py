@@ -35,3 +35,8 @@ def count(value: Any) -> int | None:
 def text(value: Any) -> str:
     """Return a string; empty where unknown."""
     return "" if value is None or pd.isna(value) else str(value)
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Return the parts of a comma-separated cell, such as the stages of a kernel."""
+    return tuple(part.strip() for part in text(value).split(",") if part.strip())

@@ -49,7 +49,8 @@ def all_roofs(run: Run) -> tuple[Roof, ...]:
 
 def roof_label(key: str, dtype: str) -> str:
     """Return the name of a roof: "DRAM", "FP32", "Tensor bf16"."""
-    return f"Tensor {dtype}".strip() if key == "tensor" else key.upper()
+    names = {"tensor": f"Tensor {dtype}".strip(), "shared": "Shared memory"}
+    return names.get(key, key.upper())
 
 
 def rooflines(

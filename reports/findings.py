@@ -89,7 +89,8 @@ def _no_shapes(run: Run) -> list[str]:
     open_ones = [p.shape.name + f" ({p.shape.stage})" for p in paddings(run) if p.row is None]
     if not open_ones:
         return []
-    return [f"Tile padding was not told for {', '.join(open_ones)}: no counted launch fits them."]
+    who = ", ".join(open_ones)
+    return [f"How much the tile pads {who} is not known: no counted launch has their FLOPs."]
 
 
 def _why(run: Run, step_name: str) -> str:

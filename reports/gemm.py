@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parsers.formulas import tile_padding
-from reports.cells import Row, known, number, text
+from reports.cells import Row, known, names, number, text
 from reports.evidence import Evidence, Finding, say, source, threshold
 from reports.formats import duration, share, significant
 from reports.load import Run
@@ -107,11 +107,11 @@ def _padding(shape: Shape, rows: list[Row]) -> Padding:
     if not rows:
         return Padding(shape, None, None, None, "no GEMM kernel has counters")
     fitting = [row for row in rows if _fits(shape, row)]
-    staged = [row for row in fitting if shape.stage in text(row["stage"]).split(",")]
-    if shape.stage and fitting and not staged and any(text(r["stage"]) for r in fitting):
+    staged = [row for row in fitting if shape.stage in names(row["stage"])]
+    if shape.stage and fitting and not staged and any(names(r["stage"]) for r in fitting):
         fitting = []
     if not fitting:
-        reason = "no profiled launch has the FLOPs of this shape and the tile of its kernel"
+        reason = "no counted launch has its FLOPs: one launch a kernel is, and shapes share kernels"
         return Padding(shape, None, None, None, reason)
     row = (staged or fitting)[0]
     counted = _counted(row)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports.bound import LABELS
 from reports.causes import Cause, causes
-from reports.cells import Row, number, text
+from reports.cells import Row, names, number, text
 from reports.evidence import Evidence, Finding, say, threshold
 from reports.formats import count, duration, share
 from reports.load import Run
@@ -21,6 +21,8 @@ TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "latency": "spent waiting, with nothing saturated"
 }
+FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
+"""Categories that do little with each byte: compilers fuse them with their neighbours."""
 ALWAYS_TELLING = ("tensor_idle", "issue_full", "sectors", "bank_conflicts")
 """Causes that matter for a kernel at a roof too; the others explain only waiting."""
 
@@ -191,10 +193,10 @@ def _variants(group: list[Judged]) -> str:
 
 
 def _stages(group: list[Judged]) -> str:
-    names: list[str] = []
+    stages: list[str] = []
     for judged in group:
-        names += [s for s in text(judged.row["stage"]).split(",") if s and s not in names]
-    return f", in {' and '.join(names)}" if names else ""
+        stages += [name for name in names(judged.row["stage"]) if name not in stages]
+    return f", in {' and '.join(stages)}" if stages else ""
 
 
 def _near(judged: Judged) -> bool:
@@ -216,11 +218,13 @@ def _action(judged: Judged) -> str:
         return say("actions", "near_dram" if bound == "dram" else "near")
     if _cause(judged) == "tensor_idle" and bound != "dram":
         return say("actions", "tensor_idle")
+    alone = judged.row["category"] in FUSIBLE
+    if bound == "latency" and _cause(judged) == "stall" and alone:
+        return say("actions", "stall_fusible")
     if bound == "latency":
         limiter = judged.causes[0].limiter if judged.causes else ""
         return say("actions", _cause(judged), limiter=limiter)
-    alone = judged.row["category"] in ("elementwise", "copy", "norm", "rotary")
-    return say("actions", "dram_elementwise" if bound == "dram" and alone else bound)
+    return say("actions", "dram_fusible" if bound == "dram" and alone else bound)
 
 
 def _evidence(judged: Judged) -> list[Evidence]:

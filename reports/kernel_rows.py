@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.bound import LABELS
 from reports.causes import causes
-from reports.cells import Row, count, known, number, records, text
+from reports.cells import Row, count, known, names, number, records, text
 from reports.evidence import threshold
 from reports.load import Run
 from reports.profiled import TRACE_ONLY, empty_counters, profiled, sm_count
@@ -93,14 +93,13 @@ def _figures(row: Row) -> Row:
 
 
 def _identity(kernel: Row) -> Row:
-    names = ("short_name", "name", "library", "category", "dtype", "tile", "grid", "block")
-    stages = tuple(s for s in text(kernel["stage"]).split(",") if s)
-    return {name: text(kernel[name]) for name in names} | {"stages": stages}
+    columns = ("short_name", "name", "library", "category", "dtype", "tile", "grid", "block")
+    return {name: text(kernel[name]) for name in columns} | {"stages": names(kernel["stage"])}
 
 
 def _times(kernel: Row) -> Row:
-    names = ("share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
-    return {name: known(kernel[name]) for name in names} | {"calls": count(kernel["calls"])}
+    columns = ("share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
+    return {name: known(kernel[name]) for name in columns} | {"calls": count(kernel["calls"])}
 
 
 def _level(row: Row, level: str) -> LevelFigures:
@@ -147,12 +146,12 @@ def _top_kernels(run: Run, stage: str, numbers: dict[str, int]) -> tuple[StageKe
     mine = run.stage_kernels[run.stage_kernels["stage"] == stage]
     if stage == ALL and mine.empty:
         mine = run.kernels
-    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    readable = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
     top = mine.sort_values("total_ns", ascending=False).head(TOP_OF_STAGE)
     return tuple(
         StageKernel(
             numbers.get(key := text(row["kernel_id"])),
-            text(names.get(key, key)),
+            text(readable.get(key, key)),
             count(row["calls"]) or 0,
             number(row["total_ns"]),
             known(row["share"]),

@@ -98,7 +98,7 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
     words = (
         f"The GPU has nothing to do for {share(part)} of the time {where} ({lost}; "
         f"{duration(gap)} a launch over {count(row['launches'])} launches): the host does not feed "
-        f"it fast enough.{_busiest_call(run)} Without the gaps the program would save at most "
+        f"it fast enough.{_host(run, idle_ns)} Without the gaps the program would save at most "
         f"{share(idle_ns / wall_ns)} of its wall time; nsys itself slows launches, so the "
         "real gap is smaller."
     )
@@ -121,13 +121,20 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
     )
 
 
-def _busiest_call(run: Run) -> str:
+def _host(run: Run, idle_ns: float) -> str:
+    """Say whether CUDA calls explain the idle time; empty where the trace has no calls."""
     calls = run.api_calls.sort_values("total_ns", ascending=False)
-    if calls.empty:
+    spent = number(calls["total_ns"].sum(min_count=1))
+    if math.isnan(spent):
         return ""
+    if spent < threshold("host_calls") * idle_ns:
+        return (
+            f" CUDA calls take only {duration(spent)}: the rest is lost in the program's own code "
+            "on the host."
+        )
     top = records(calls.head(1))[0]
-    spent = f"{duration(top['total_ns'])} in {count(top['calls'])} calls"
-    return f" The host spends most of its CUDA time in {top['name']} ({spent})."
+    taken = f"{duration(top['total_ns'])} in {count(top['calls'])} calls"
+    return f" The CUDA call that takes the host the longest is {text(top['name'])} ({taken})."
 
 
 def _copies(run: Run) -> list[Finding]:
