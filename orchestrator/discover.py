@@ -39,14 +39,13 @@ def find_nsys(environment: Mapping[str, str]) -> Tool:
     Raises:
         ToolMissing: there is none, or the only one cannot be made to work.
     """
-    for program in _places("nsys", NSYS_PLACES, environment):
-        tool = _probe_nsys(program, environment)
-        if tool is not None:
-            return tool
-    for bundle in shim.find_bundles(shim.BUNDLES):
-        lacks = shim.missing(bundle, environment)
-        program = str(shim.build_shim(bundle, environment) if lacks else bundle.nsys)
-        note = f"in Nsight Compute's folder {bundle.root}" + (", through prof's shim" * bool(lacks))
+    inside = [str(bundle.nsys) for bundle in shim.find_bundles(shim.BUNDLES)]
+    for program in [*_places("nsys", NSYS_PLACES, environment), *inside]:
+        bundle = shim.bundle_of(program)
+        note = ""
+        if bundle is not None and shim.missing(bundle, environment):
+            program = str(shim.build_shim(bundle, environment))
+            note = f"in {bundle.root}, used through links in {shim.cache_folder(environment)}"
         tool = _probe_nsys(program, environment, note)
         if tool is not None:
             return tool

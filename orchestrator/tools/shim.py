@@ -60,13 +60,19 @@ def find_bundles(patterns: Sequence[str] = BUNDLES) -> list[Bundle]:
     return [Bundle(path) for path in sorted(found, key=_version, reverse=True)]
 
 
+def bundle_of(program: str) -> Bundle | None:
+    """Return the installation that `program` (a path) lies in, or None for a wrapper script."""
+    path = Path(program).resolve()
+    return Bundle(path) if path.parent.name == TARGET else None
+
+
 def missing(bundle: Bundle, environment: Mapping[str, str]) -> list[str]:
     """Return what the bundle lacks to import, in words; empty where it works as it is."""
-    lacks = []
     if bundle.host is None:
         return [f"{IMPORTER} (the installation holds no importer)"]
-    if bundle.host.name != HOST:
-        lacks.append(f"the link {bundle.root / HOST} -> {bundle.host.name}")
+    if bundle.host.name == HOST:
+        return []  # a whole installation of Nsight Systems
+    lacks = [f"the link {bundle.root / HOST} -> {bundle.host.name}"]
     for name in LIBRARIES:
         if find_library(name, environment, bundle) is None:
             lacks.append(f"the library {name}")
