@@ -1,0 +1,126 @@
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from reports.bound import assign_bounds, bound_gaps
+from reports.load import Run
+
+ROOFS = [
+    ("dram", "", 4e12, "B/s", "counters"),
+    ("l2", "", 10e12, "B/s", "counters"),
+    ("tensor", "bf16", 1000e12, "FLOP/s", "counters"),
+    ("fp32", "fp32", 60e12, "FLOP/s", "counters"),
+]
+
+
+def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    names = [c.name for c in tables.tables()[table]]
+    return tables.check(pd.DataFrame(rows, columns=names), table)
+
+
+def roofs(extra: tuple[Any, ...] = ()) -> pd.DataFrame:
+    keys = ("level_or_pipe", "dtype", "value", "unit", "source")
+    return frame("roofs", [dict(zip(keys, row, strict=True)) for row in [*ROOFS, *extra]])
+
+
+def counters(**known: Any) -> pd.DataFrame:
+    row = {
+        "kernel_id": "k1",
+        "duration_ns": 1000.0,
+        "dram_pct": 10.0,
+        "l2_pct": 10.0,
+        "l1_pct": 10.0,
+        "tensor_pct": 0.0,
+        "flops_tensor": 0.0,
+        "flops_fp32": 0.0,
+        "flops_fp16": 0.0,
+        "flops_fp64": 0.0,
+    }
+    return frame("counters", [row | known])
+
+
+def kernels() -> pd.DataFrame:
+    return frame("kernels", [{"kernel_id": "k1", "dtype": ""}])
+
+
+def bound(extra: tuple[Any, ...] = (), **known: Any) -> Any:
+    found = assign_bounds(counters(**known), kernels(), roofs(extra)).iloc[0]
+    return found["bound_by"], float(found["roof_share"])
+
+
+@pytest.mark.parametrize("level", ["dram", "l2", "l1"])
+def test_the_resource_nearest_to_its_roof_bounds(level: str) -> None:
+    known: dict[str, Any] = {f"{level}_pct": 85.0}
+    assert bound(**known) == (level, 0.85)
+
+
+def test_flops_are_held_to_the_roof_of_their_type() -> None:
+    known: dict[str, Any] = {"tensor_dtype": "bf16", "flops_tensor": 0.8e9, "tensor_pct": 82.0}
+    assert bound(**known) == ("tensor", pytest.approx(0.8))
+
+
+def test_the_roof_is_taken_at_the_clock_of_the_kernel() -> None:
+    table = roofs().assign(clock_hz=2e9)
+    found = assign_bounds(counters(flops_fp32=0.024e9, sm_clock_hz=1e9), kernels(), table)
+    assert found.iloc[0]["bound_by"] == "fp32"
+    assert found.iloc[0]["roof_share"] == pytest.approx(0.8)
+
+
+def test_a_kernel_that_saturates_nothing_is_latency_bound() -> None:
+    assert bound(dram_pct=59.0) == ("latency", 0.59)
+
+
+def test_a_missing_decisive_counter_leaves_the_bound_empty_with_a_reason() -> None:
+    made = assign_bounds(counters(dram_pct=None), kernels(), roofs())
+    assert pd.isna(made.iloc[0]["bound_by"]) or made.iloc[0]["bound_by"] == ""
+    assert math.isnan(made.iloc[0]["roof_share"])
+    gaps = bound_gaps(made, kernels(), roofs())
+    assert gaps["reason"].tolist() == ["no share of the roof is known for DRAM bandwidth"]
+
+
+def test_a_saturated_resource_is_told_even_where_others_are_unknown() -> None:
+    assert bound(l2_pct=None, flops_fp32=None, dram_pct=90.0) == ("dram", 0.9)
+
+
+def test_idle_schedulers_stand_in_for_uncounted_flops() -> None:
+    unknown: dict[str, Any] = {"flops_fp32": None, "flops_fp16": None, "flops_fp64": None}
+    assert math.isnan(bound(**unknown)[1])
+    assert bound(**unknown, issue_active_pct=20.0) == ("latency", 0.1)
+
+
+def test_the_tensor_pipe_stands_in_for_a_type_without_roof() -> None:
+    known: dict[str, Any] = {"tensor_dtype": "fp8", "flops_tensor": 1.8e9, "tensor_pct": 70.0}
+    assert bound(**known) == ("tensor", 0.7)
+
+
+def test_flops_beyond_their_roof_are_refused_and_said() -> None:
+    known: dict[str, Any] = {"tensor_dtype": "bf16", "flops_tensor": 1.2e9, "tensor_pct": 70.0}
+    assert bound(**known) == ("tensor", 0.7)
+    made = assign_bounds(counters(**known), kernels(), roofs())
+    assert "120%" in bound_gaps(made, kernels(), roofs())["reason"].iloc[0]
+
+
+def test_a_measured_roof_replaces_the_per_cent_of_the_counters() -> None:
+    measured = (("dram", "", 3.2e12, "B/s", "measured"),)
+    assert bound(extra=measured, dram_pct=70.0, dram_throughput=2.8e12) == (
+        "dram",
+        pytest.approx(0.875),
+    )
+
+
+def test_an_empty_table_stays_empty() -> None:
+    made = assign_bounds(tables.empty("counters"), tables.empty("kernels"), roofs())
+    assert made.empty
+    assert bound_gaps(made, kernels(), roofs()).empty
+
+
+def test_a_decoder_block_has_every_kind_of_bound(run: Run) -> None:
+    found = dict(zip(run.counters["kernel_id"], run.counters["bound_by"], strict=True))
+    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    by_name = {names[key]: value for key, value in found.items()}
+    assert by_name["cuBLAS GEMM 64x8"] == "dram"
+    assert by_name["cuBLAS GEMM 256x128"] == "tensor"
+    assert by_name["PyTorch RMSNorm"] == "latency"

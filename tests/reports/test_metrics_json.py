@@ -1,0 +1,62 @@
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from reports.load import Run
+from reports.metrics_json import render_metrics, render_sweep_metrics, schema
+from reports.sweep_models import SweepView
+from reports.views import report_view
+
+
+def loaded(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(render_metrics(report_view(run), run.gaps))
+    return found
+
+
+def test_a_whole_run_fits_the_schema(run: Run) -> None:
+    jsonschema.validate(loaded(run), schema())
+
+
+def test_a_trace_alone_fits_the_schema(trace_only_run: Run) -> None:
+    jsonschema.validate(loaded(trace_only_run), schema())
+
+
+def test_an_empty_comparison_fits_the_schema() -> None:
+    view = SweepView("t", "q", (), (), (), (), ())
+    jsonschema.validate(json.loads(render_sweep_metrics(view)), schema())
+
+
+def test_the_schema_file_is_that_of_the_models(root: Path) -> None:
+    path = root / "reports" / "metrics.schema.json"
+    assert json.loads(path.read_text()) == schema(), (
+        "make it again: python -m reports.metrics_json > reports/metrics.schema.json"
+    )
+
+
+def test_a_missing_key_does_not_fit_the_schema(run: Run) -> None:
+    data = loaded(run)
+    del data["kernels"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema())
+
+
+def test_nan_and_infinity_become_null(run: Run) -> None:
+    view = replace(report_view(run), gpu_time_ns=math.nan, wall_ns=math.inf)
+    data = json.loads(render_metrics(view, run.gaps))
+    assert data["gpu_time_ns"] is None
+    assert data["wall_ns"] is None
+
+
+def test_reasons_of_what_is_missing_are_kept(run: Run) -> None:
+    reasons = {gap["reason"] for gap in loaded(run)["gaps"]}
+    assert "not in the sets that were collected" in reasons
+
+
+def test_numbers_keep_full_precision(run: Run) -> None:
+    share = next(k["share"] for k in loaded(run)["kernels"] if k["number"] == 1)
+    assert share == run.kernels["share"].iloc[0]
