@@ -1,0 +1,100 @@
+"""Turns a capture into roofs: what each memory level and each pipe can do, with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from parsers.metrics import Catalogue, Roof, catalogue
+from parsers.tables import check, tables
+
+SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
+
+
+def build_roofs(gpus: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Compute the `roofs` table from the tables `gpus` and `metrics`.
+
+    Rows of source ``counters`` are `peak_sustained x cycles per second` at the median clock of the
+    profiled kernels, as in the roofline sections of Nsight Compute. Rows of source ``datasheet``
+    are the DRAM bandwidth that the driver reports, and, for pipes that the capture says nothing of,
+    FLOP per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has
+    no row. A GPU is the first of `gpus`; roofs are of one GPU.
+    """
+    gpu = gpus.iloc[0] if len(gpus) else None
+    known = catalogue()
+    family = "" if gpu is None or pd.isna(gpu["chip"]) else known.family(str(gpu["chip"]))
+    rows = list(_from_counters(metrics, known, family))
+    if gpu is not None:
+        rows += _from_driver(gpu)
+        have = {(row["level_or_pipe"], row["dtype"]) for row in rows}
+        rows += [
+            row
+            for row in _from_datasheet(gpu, known, family)
+            if (row["level_or_pipe"], row["dtype"]) not in have
+        ]
+    return check(pd.DataFrame(rows, columns=[c.name for c in tables()["roofs"]]), "roofs")
+
+
+def _from_counters(
+    metrics: pd.DataFrame, known: Catalogue, family: str
+) -> Iterator[dict[str, Any]]:
+    medians = metrics.groupby("metric")["value"].median()
+    families = [family] if family else list(known.tensor)
+    tensor = {
+        Roof("tensor", counter.peak, 1.0, SM_CLOCK, dtype)
+        for chip in families
+        for dtype, counter in known.tensor[chip].items()
+    }
+    done = set()
+    for roof in [*known.roofs, *sorted(tensor, key=lambda r: r.dtype)]:
+        peak, clock = (medians.get(name, np.nan) for name in (roof.peak, roof.clock))
+        if (roof.level, roof.dtype) in done or not (peak > 0 and clock > 0):
+            continue
+        done.add((roof.level, roof.dtype))
+        factor = f" x {roof.factor:g}" if roof.factor != 1 else ""
+        detail = (
+            f"{roof.peak} ({peak:g} a cycle){factor} x {roof.clock} "
+            f"({clock / 1e9:.3f} GHz, median of the profiled kernels)"
+        )
+        yield _row(roof.level, roof.dtype, peak * roof.factor * clock, "counters", clock, detail)
+
+
+def _from_driver(gpu: pd.Series) -> list[dict[str, Any]]:
+    bandwidth = gpu["memory_bandwidth"]
+    if pd.isna(bandwidth) or bandwidth <= 0:
+        return []
+    detail = "theoretical bandwidth as the driver reports it (TARGET_INFO_GPU of the trace)"
+    return [_row("dram", "", float(bandwidth), "datasheet", np.nan, detail)]
+
+
+def _from_datasheet(gpu: pd.Series, known: Catalogue, family: str) -> Iterator[dict[str, Any]]:
+    sheet = known.datasheets.get(family)
+    facts = gpu[["sm_count", "clock_hz"]]
+    if sheet is None or facts.isna().any():
+        return
+    pipes = [(pipe, pipe, rate) for pipe, rate in sheet.pipes.items()]
+    tensor = [("tensor", dtype, rate) for dtype, rate in sheet.tensor.items()]
+    for level, dtype, rate in pipes + tensor:
+        value = rate * float(gpu["sm_count"]) * float(gpu["clock_hz"])
+        detail = (
+            f"{rate:g} FLOP a clock and SM x {gpu['sm_count']} SMs x maximum clock; {sheet.source}"
+        )
+        yield _row(level, dtype, value, "datasheet", float(gpu["clock_hz"]), detail)
+
+
+def _row(
+    level: str, dtype: str, value: float, source: str, clock_hz: float, detail: str
+) -> dict[str, Any]:
+    unit = "B/s" if level in ("dram", "l2", "l1", "shared") else "FLOP/s"
+    return {
+        "level_or_pipe": level,
+        "dtype": dtype,
+        "value": value,
+        "unit": unit,
+        "source": source,
+        "clock_hz": clock_hz,
+        "detail": detail,
+    }
