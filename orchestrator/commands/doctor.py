@@ -1,0 +1,63 @@
+"""`prof doctor`: prints what this machine has and lacks for profiling, with the remedies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.doctor import Check
+
+COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
+MISSING = 3
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@click.option(
+    "--target-python",
+    metavar="PYTHON",
+    help="Interpreter of the target, which has to have torch; prof's own by default.",
+)
+def command(as_json: bool, target_python: str | None) -> None:
+    """Say whether this machine can profile, what is missing, and the remedy.
+
+    Looks for a GPU and its driver, nsys and ncu (also the nsys inside Nsight Compute's folder), the
+    permission to read hardware counters, torch for the bundled targets, and room on the disk. Exit
+    code 0: it can profile; 3: something is missing.
+
+    \b
+    Examples:
+      prof doctor
+      prof doctor --target-python /opt/torch/bin/python
+      prof doctor --json
+    """
+    from orchestrator.doctor import examine
+
+    checks = examine(target_python)
+    if as_json:
+        import dataclasses
+        import json
+
+        click.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=1))
+    else:
+        _show(checks)
+    missing = any(check.state == "missing" for check in checks)
+    click.get_current_context().exit(MISSING if missing else 0)
+
+
+def _show(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        state = f"[{COLOURS[check.state]}]{check.state:7}[/]"
+        console.print(f"{state}  {check.name:{width}}  {escape(check.detail)}")
+        if check.remedy and check.state != "ok":
+            console.print(f"{'':7}  {'':{width}}  remedy: {escape(check.remedy)}")
+    missing = [check.name for check in checks if check.state == "missing"]
+    verdict = f"missing: {', '.join(missing)}" if missing else "this machine can profile"
+    console.print(f"\n{verdict}")

@@ -1,0 +1,61 @@
+"""`prof report`: renders a run, and every variant of a sweep, again."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import reporting
+from orchestrator.cli import main
+from parsers.errors import ArtifactUnreadable
+from parsers.run_dir import Manifest, RunDir, write_manifest
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the runs that were rendered; a run called `broken` cannot be."""
+    names: list[str] = []
+
+    def make_report(run: RunDir) -> tuple[list[object], Path]:
+        if run.path.name == "broken":
+            raise ArtifactUnreadable("trace.sqlite is cut", "record it again")
+        names.append(run.path.name)
+        return [], run.report / "report.md"
+
+    def compare_variants(run: RunDir) -> Path:
+        names.append(f"comparison of {run.path.name}")
+        return run.report / "report.md"
+
+    monkeypatch.setattr(reporting, "make_report", make_report)
+    monkeypatch.setattr(reporting, "compare_variants", compare_variants)
+    return names
+
+
+def make_run(path: Path, *variants: str) -> Path:
+    path.mkdir(parents=True)
+    write_manifest(RunDir(path), Manifest(path.name, "2026-01-01", {}, variants=list(variants)))
+    return path
+
+
+def test_a_run_is_rendered(
+    tmp_path: Path, rendered: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "mine")
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"report: {run}/report/report.md\n"
+    assert rendered == ["mine"]
+
+
+def test_a_sweep_is_compared_even_where_a_variant_is_broken(
+    tmp_path: Path, rendered: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "sweep", "a", "broken", "b")
+    assert main(["report", str(run)]) == 0
+    assert rendered == ["a", "b", "comparison of sweep"]
+    assert capsys.readouterr().err == "warning: broken: trace.sqlite is cut\n"
+
+
+def test_a_folder_that_is_no_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not a run directory" in capsys.readouterr().err

@@ -1,0 +1,63 @@
+"""The display of a run, on a terminal and without one."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from orchestrator.display import Display, elapsed
+from parsers.run_dir import StepState
+
+
+def display(live: bool) -> tuple[Display, io.StringIO]:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=live, width=200, highlight=False, color_system=None)
+    return Display(console, live=live), out
+
+
+def test_without_a_terminal_each_step_is_a_plain_line() -> None:
+    shown, out = display(live=False)
+    shown.variant("batch=1", 1, 2)
+    shown.started("trace", "nsys python [x].py")
+    shown.waits("trace", 0.2)
+    shown.warning("something [odd]")
+    shown.finished("trace", StepState.FAILED, "it broke")
+    assert out.getvalue().splitlines() == [
+        "run 1 of 2: batch=1",
+        "trace: nsys python [x].py",
+        "warning: something [odd]",
+        "trace: failed, it broke",
+    ]
+
+
+def test_a_long_step_says_now_and_then_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, out = display(live=False)
+    clock = [0.0]
+    monkeypatch.setattr("orchestrator.display.time.monotonic", lambda: clock[0])
+    shown.started("counters", "ncu")
+    for second in range(0, 181, 10):
+        clock[0] = float(second)
+        shown.waits("counters", second)
+    lines = out.getvalue().splitlines()
+    assert lines[1:] == [
+        "counters: still waiting after 1 min 00 s",
+        "counters: still waiting after 2 min 00 s",
+        "counters: still waiting after 3 min 00 s",
+    ]
+
+
+def test_on_a_terminal_a_spinner_shows_what_the_step_waits_for() -> None:
+    shown, out = display(live=True)
+    shown.started("trace", "nsys python x.py")
+    shown.waits("trace", 1.5)
+    shown.finished("trace", StepState.DONE, "")
+    shown.close()
+    assert "trace: nsys python x.py" in out.getvalue()
+    assert "trace: done in 0.0 s" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.21, "4.2 s"), (192, "3 min 12 s"), (3720, "1 h 02 min")]
+)
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text
