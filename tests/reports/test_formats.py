@@ -115,7 +115,9 @@ def test_an_escaped_name_is_shown_as_it_stands_in_a_table_cell(name: str) -> Non
     cells = [t for t in tokens if t.type == "inline"][2:]
     assert len(cells) == 2
     assert _shown([cells[0]]) == name
-    assert not any(t.type in ("em_open", "strong_open", "link_open") for t in cells[0].children or ())
+    assert not any(
+        t.type in ("em_open", "strong_open", "link_open") for t in cells[0].children or ()
+    )
 
 
 @pytest.mark.parametrize("name", NASTY)

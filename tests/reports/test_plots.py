@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import matplotlib
@@ -26,8 +27,9 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from reports.load import Run
 from reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from reports.plots.gallery import slug
+from reports.plots.gallery import pictures, slug
 from reports.plots.placement import Anchor, Box, Placer, along, around
 from reports.plots.roofline import plot_roofline
 from reports.plots.rows import steps
@@ -35,6 +37,7 @@ from reports.plots.stacks import plot_stalls, plot_sweep
 from reports.plots.style import HATCHES, SERIES, drawable, render_png, render_svg
 from reports.plots.throughput import plot_throughput
 from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
+from reports.views import report_view
 
 MEMORY = (
     Roof("dram", "", "DRAM", 4.79e12, "B/s", "counters", 1.9e9, ""),
@@ -303,6 +306,26 @@ def test_ticks_are_few_and_round(top: float) -> None:
     ticks = steps(top)
     assert 3 <= len(ticks) <= 8
     assert ticks[-1] <= top * (1 + 1e-9)
+
+
+def test_a_report_has_the_pictures_that_its_data_allow(run: Run, trace_only_run: Run) -> None:
+    whole = pictures(report_view(run))
+    assert [p.group for p in whole if not p.stage] == [
+        *("time", "roofline", "roofline", "occupancy", "throughput", "stalls")
+    ]
+    assert {p.stage for p in whole if p.stage} == {"prefill", "decode"}
+    assert [p.name for p in pictures(report_view(trace_only_run))] == ["time"]
+    for picture in whole:
+        assert render_svg(picture.draw()).startswith(b"<?xml")
+
+
+def test_stages_that_look_alike_get_files_of_their_own(run: Run) -> None:
+    view = report_view(run)
+    stages = tuple(replace(view.stages[0], stage=name) for name in ("a b", "a-b"))
+    kernels = tuple(replace(k, stages=("a b", "a-b")) if k.number < 3 else k for k in view.kernels)
+    found = pictures(replace(view, stages=stages, kernels=kernels))
+    names = [p.name for p in found if p.stage]
+    assert names == ["roofline-tensor-a-b", "roofline-tensor-a-b-2"]
 
 
 def test_a_stage_name_makes_a_safe_file_name() -> None:

@@ -1,0 +1,29 @@
+"""Letters of cells that are not available."""
+
+import dataclasses
+
+from reports.footnotes import Footnotes, letters, reason_of
+from reports.load import Run
+from reports.views import report_view
+
+
+def test_the_same_reason_has_the_same_letter(run: Run) -> None:
+    kernel = dataclasses.replace(
+        report_view(run).kernels[0], missing=("a_pct: too old", "b_pct: too old", "c: other: x")
+    )
+    notes = Footnotes()
+    assert notes.mark("12 %", kernel, "a_pct") == "12 %"
+    assert notes.mark("n/a", kernel, "b_pct") == "n/a (a)"
+    assert notes.mark("n/a", kernel, "a_pct") == "n/a (a)"
+    assert notes.mark("n/a", kernel, "c") == "n/a (b)"
+    assert notes.mark("n/a", kernel, "unknown") == "n/a"
+    assert notes.take() == [("a", "too old"), ("b", "other: x")]
+    assert notes.take() == []
+
+
+def test_letters_go_on_after_z() -> None:
+    assert [letters(n) for n in (0, 25, 26, 51, 52)] == ["a", "z", "aa", "az", "ba"]
+
+
+def test_a_column_without_a_reason_has_none() -> None:
+    assert reason_of(("a: b",), "c") == ""
