@@ -129,16 +129,19 @@ def _workload(action: Any, kinds: Any) -> str:
 
 def _put(profile: int, metric: Any, gatherer: Gatherer, kinds: Any) -> None:
     """Add one metric by its kind: as_double() gives 0 for what it cannot cast (2026.3.1)."""
-    name, kind = metric.name(), metric.kind()
+    name, kind, unit = metric.name(), metric.kind(), metric.unit()
+    if name.endswith(".pct"):
+        # "branches" for a percentage in a report of ncu 2021.1 (ncu_report 2026.3.1).
+        unit = "%"
     if not metric.has_value():
         if not metric.num_instances():
             gatherer.add_text(profile, name, None)
     elif kind in (kinds.ValueKind_DOUBLE, kinds.ValueKind_FLOAT):
-        gatherer.add(profile, name, metric.as_double(), metric.unit())
+        gatherer.add(profile, name, metric.as_double(), unit)
     elif kind in (kinds.ValueKind_UINT32, kinds.ValueKind_UINT64):
-        gatherer.add(profile, name, float(metric.as_uint64()), metric.unit())
+        gatherer.add(profile, name, float(metric.as_uint64()), unit)
     elif kind == kinds.ValueKind_STRING:
         if text := metric.as_string():
             gatherer.add_text(profile, name, text)
     else:
-        gatherer.add(profile, name, math.nan, metric.unit())
+        gatherer.add(profile, name, math.nan, unit)
