@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,11 @@ ARTIFACTS = {
 }
 
 
+RECIPE = {
+    "question": "Which kernels take the GPU time in these Nsight files, and what bounds each?"
+}
+
+
 @dataclass(frozen=True)
 class Given:
     """One file to import, and what it is."""
@@ -45,8 +51,10 @@ class Given:
     kind: Kind
 
 
-def import_files(files: Sequence[Path], out: Path) -> RunDir:
+def import_files(files: Sequence[Path], out: Path, stages: Sequence[str] = ()) -> RunDir:
     """Make the run directory `out` from one trace, one set of counters, or both.
+
+    `stages` are regexes of NVTX range names, as in a recipe.
 
     The originals stay as they are. In the copy of an SQLite export the environment that nsys
     recorded is deleted. The manifest keeps the files' names, never their folders.
@@ -56,6 +64,8 @@ def import_files(files: Sequence[Path], out: Path) -> RunDir:
         ArtifactUnreadable: a file that prof cannot read, or that holds no kernel.
         ToolMissing: an .nsys-rep, and no nsys to export it.
     """
+    for stage in stages:
+        _check_regex(stage)
     given = [Given(path, recognize(path)) for path in files]
     trace, counters = _one_of_each(given)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -63,7 +73,8 @@ def import_files(files: Sequence[Path], out: Path) -> RunDir:
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        _fill(RunDir(partial), trace, counters, out.name)
+        recipe = {**RECIPE, "name": out.name, "stages": list(stages)}
+        _fill(RunDir(partial), trace, counters, recipe)
         partial.chmod(0o755)
         os.replace(partial, out)
     except ProfError as error:
@@ -83,6 +94,16 @@ def _with_names(message: str, partial: Path, given: Iterable[Given | None]) -> s
             for artifact in (ARTIFACTS[item.kind], ARTIFACTS[Kind.SQLITE]):
                 message = message.replace(str(partial / folder / artifact), str(item.path))
     return message
+
+
+def _check_regex(stage: str) -> None:
+    try:
+        re.compile(stage)
+    except re.error as error:
+        raise UsageError(
+            f"the stage {stage} is not a regular expression: {error}",
+            "quote special characters with a backslash: 'step\\[0\\]'",
+        ) from error
 
 
 def _one_of_each(given: Sequence[Given]) -> tuple[Given | None, Given | None]:
@@ -110,11 +131,11 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".xz").rpartition(".")[0]
 
 
-def _fill(run: RunDir, trace: Given | None, counters: Given | None, name: str) -> None:
+def _fill(run: RunDir, trace: Given | None, counters: Given | None, recipe: dict[str, Any]) -> None:
     manifest = Manifest(
-        run_id=name,
+        run_id=recipe["name"],
         created=_now(),
-        recipe={"name": name, "question": "What do these Nsight files say?"},
+        recipe=recipe,
         prof_version=prof_version(),
         imported=[item.path.name for item in (trace, counters) if item is not None],
         assumptions=["The files were imported: how they were captured is not known."],
@@ -186,4 +207,4 @@ def _ncu_facts(path: Path) -> dict[str, str]:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -262,8 +262,8 @@ class Recipe(_Model):
     )
     stages: Regexes = Field(
         default=(),
-        description="Regexes of NVTX range names that are stages of the program; the outermost "
-        "match wins. Empty: the outermost range of each thread.",
+        description="Regexes of whole NVTX range names that are stages of the program; the "
+        "outermost match wins. Empty: the outermost range of each thread.",
     )
     trace: Trace = Field(default_factory=Trace, description="The nsys run.")
     select: Select = Field(default_factory=Select, description="Which kernels get counters.")

@@ -12,7 +12,14 @@ import click
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Run directory to make."
 )
-def command(files: tuple[Path, ...], out: Path) -> None:
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    metavar="REGEX",
+    help="NVTX range names that are stages of the program; the outermost ranges by default.",
+)
+def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None:
     """Make a run directory from existing Nsight files of any version.
 
     A run holds one trace (.nsys-rep, its .sqlite export, or the CSV of `nsys stats -r
@@ -23,9 +30,10 @@ def command(files: tuple[Path, ...], out: Path) -> None:
     \b
     Examples:
       prof import trace.sqlite counters.ncu-rep --out runs/mine && prof report runs/mine
+      prof import trace.nsys-rep --stage '^prefill$' --stage '^decode$' --out runs/mine
       prof import kern_sum.csv --out runs/summary
     """
     from orchestrator.importing import import_files
 
-    run = import_files(files, out)
+    run = import_files(files, out, stages)
     click.echo(f"run: {run.path}\nnext: prof report {run.path}")

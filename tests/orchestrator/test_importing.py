@@ -133,6 +133,14 @@ def test_a_refused_import_leaves_nothing_and_names_the_file_that_was_given(tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["mine.sqlite"]
 
 
+def test_stages_go_into_the_manifest_and_have_to_be_regexes(tmp_path: Path) -> None:
+    trace = write(tmp_path / "a.csv", KERN_SUM)
+    run = import_files([trace], tmp_path / "out", ["^prefill$"])
+    assert read_manifest(run).recipe["stages"] == ["^prefill$"]
+    with pytest.raises(UsageError, match="not a regular expression"):
+        import_files([trace], tmp_path / "other", ["(("])
+
+
 def test_counters_without_a_kernel_are_refused(tmp_path: Path) -> None:
     log = write(tmp_path / "ncu.log", "==PROF== Connected\n==WARNING== No kernels were profiled.\n")
     with pytest.raises(NoKernels):
