@@ -1,1 +1,35 @@
-"""Nsight Systems exports."""
+"""Nsight Systems exports: a SQLite trace or a kernel summary becomes tidy tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from parsers.nsys.database import Database
+from parsers.nsys.kern_sum_csv import read_kern_sum
+from parsers.nsys.trace import NsysTrace
+from parsers.run_dir import plain_file
+
+__all__ = ["NsysTrace", "open_trace", "read_kern_sum"]
+
+
+@contextmanager
+def open_trace(path: Path, stages: Sequence[str] = ()) -> Iterator[NsysTrace]:
+    """Open an nsys SQLite export (.sqlite or .sqlite.xz), strictly read only.
+
+    Args:
+        path: export of any nsys version from 2021.2 on.
+        stages: regular expressions of NVTX range names that are stages of the program, matched as
+            a whole; the outermost fitting range wins. None: the outermost range of the thread.
+
+    Raises:
+        ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.
+        NoKernels: the trace holds no GPU kernel.
+    """
+    with plain_file(path) as plain:
+        db = Database(plain, path)
+        try:
+            yield NsysTrace(db, stages)
+        finally:
+            db.close()

@@ -1,0 +1,207 @@
+"""Opens an nsys SQLite export strictly read only and reads its columns as numpy arrays."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import adbc_driver_sqlite.dbapi as sqlite
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from parsers.errors import ArtifactUnreadable
+
+Array = NDArray[Any]
+T = TypeVar("T")
+PART_ROWS = 1 << 17  # rows a task reads: large enough to hide its start, small enough for memory
+READERS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+_MAGIC = b"SQLite format 3\x00"
+_EXPORT_HINT = "export it first: nsys export --type sqlite --force-overwrite=true -o trace.sqlite "
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no whole SQLite file.
+
+    Raises:
+        ArtifactUnreadable: absent, empty, a git LFS pointer, a report, not SQLite, or truncated.
+    """
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        raise ArtifactUnreadable(
+            f"{path} is an Nsight Systems report, not its SQLite export", f"{_EXPORT_HINT}{path}"
+        )
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(200)
+            size = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error.strerror}", "name an existing SQLite export of nsys"
+        ) from error
+    if not head:
+        raise ArtifactUnreadable(
+            f"{path} is empty", "the export failed, often for a full disk; export the report again"
+        )
+    if head.startswith(b"version https://git-lfs"):
+        raise ArtifactUnreadable(
+            f"{path} is a git LFS pointer, not the file itself", "fetch it: git lfs pull"
+        )
+    if not head.startswith(_MAGIC):
+        raise ArtifactUnreadable(f"{path} is not an SQLite file", f"{_EXPORT_HINT}trace.nsys-rep")
+    _check_length(path, head, size)
+
+
+def _check_length(path: Path, head: bytes, size: int) -> None:
+    page = int.from_bytes(head[16:18], "big")
+    expected = (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+    # https://www.sqlite.org/fileformat.html: the page count holds when both counters agree.
+    if len(head) < 100 or (head[24:28] == head[92:96] and size < expected):
+        raise ArtifactUnreadable(
+            f"{path} is truncated: {size} of {expected} bytes",
+            "copy the file again, or export the report again",
+        )
+
+
+class Database:
+    """One SQLite file, opened immutable: no lock, no journal, no change of a byte.
+
+    SQL here names the tables as `table` gives them. All columns that are read as numbers must be
+    integers without NULL (`coalesce`), because the driver fixes types by the first rows.
+    """
+
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        check_file(path)
+        self.path = shown or path
+        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._local = threading.local()
+        self._connections: list[Any] = []
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="nsys-sqlite")
+        try:
+            names = [name for (name,) in self.rows("SELECT name FROM sqlite_master")]
+        except BaseException:
+            self.close()
+            raise
+        self._tables = {str(name) for name in names}
+        self._columns: dict[str, frozenset[str]] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.shutdown(cancel_futures=True)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    def table(self, name: str) -> str | None:
+        """Name of the table in this file: plain or with the highest `_V<n>` suffix, or None."""
+        if name in self._tables:
+            return name
+        prefix = f"{name}_V"
+        versions = [
+            int(found.removeprefix(prefix))
+            for found in self._tables
+            if found.startswith(prefix) and found.removeprefix(prefix).isdigit()
+        ]
+        return f"{prefix}{max(versions)}" if versions else None
+
+    def columns(self, name: str) -> frozenset[str]:
+        """Columns of a table; empty where the file has no such table."""
+        table = self.table(name)
+        if table is None:
+            return frozenset()
+        if table not in self._columns:
+            found = self.rows(f"SELECT name FROM pragma_table_info('{table}')")
+            self._columns[table] = frozenset(str(column) for (column,) in found)
+        return self._columns[table]
+
+    def has_rows(self, name: str) -> bool:
+        """Whether the table exists and is not empty (nsys --lazy=false writes empty tables)."""
+        table = self.table(name)
+        return table is not None and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return a small result as Python tuples; text that is no UTF-8 gets replacement marks."""
+        result = self._query(query)
+        columns = [_python(column) for column in result.columns]
+        return list(zip(*columns, strict=True)) if columns else []
+
+    def scan(
+        self,
+        select: Sequence[str],
+        table: str,
+        part: Callable[[list[Array]], T],
+        where: str = "1",
+    ) -> Iterator[T]:
+        """Read `select` of a long table in parts and give `part(columns)` of each, in row order.
+
+        Parts are read and handed to `part` on several threads; few are in memory at a time.
+        """
+        # In one SELECT, min and max would read the whole table.
+        ends = (f'(SELECT {end}(rowid) FROM "{table}")' for end in ("min", "max"))
+        first, last = self.rows(f"SELECT {', '.join(ends)}")[0]
+        if first is None:
+            return
+        query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
+
+        def task(start: int) -> T:
+            return part(self._arrays(f"{query} {start} AND {start + PART_ROWS - 1}"))
+
+        waiting: deque[Future[T]] = deque()
+        try:
+            for start in range(first, last + 1, PART_ROWS):
+                waiting.append(self._pool.submit(task, start))
+                if len(waiting) > READERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _arrays(self, query: str) -> list[Array]:
+        result = self._query(query)
+        return [self._array(column, query) for column in result.columns]
+
+    def _array(self, column: pa.ChunkedArray, query: str) -> Array:
+        if pa.types.is_integer(column.type) and not column.null_count:
+            return column.to_numpy()  # type: ignore[no-any-return]
+        if pa.types.is_string(column.type):
+            return column.combine_chunks()  # type: ignore[no-any-return]
+        raise ArtifactUnreadable(
+            f"{self.path} holds {column.type} or NULL where nsys writes integers ({query})",
+            "export the report again: nsys export --type sqlite",
+        )
+
+    def _query(self, query: str) -> pa.Table:
+        try:
+            with self._connection().cursor(
+                adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": PART_ROWS}
+            ) as cursor:
+                cursor.execute(query)
+                return cursor.fetch_arrow_table()
+        except (sqlite.Error, pa.ArrowException, OSError) as error:
+            raise ArtifactUnreadable(
+                f"{self.path} is damaged: {_reason(error)}",
+                "copy the file again, or export the report again: nsys export --type sqlite",
+            ) from error
+
+    def _connection(self) -> Any:
+        if not hasattr(self._local, "connection"):
+            self._local.connection = sqlite.connect(self._uri)
+            self._connections.append(self._local.connection)
+        return self._local.connection
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0]
+
+
+def _python(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    values = column.to_pylist()
+    return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values]

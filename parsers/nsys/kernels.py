@@ -1,0 +1,152 @@
+"""Reads the kernel launches of an export as columns of numbers, ordered by start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsers.kernel_names import kernel_id
+from parsers.nsys.codes import Codebook, factor
+from parsers.nsys.database import Array, Database
+from parsers.nsys.schema import KERNEL
+from parsers.nsys.strings import read_strings
+
+_ID = 0xFFFFFFFF
+_GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z, as _select packs them
+_BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
+_Coded = tuple[Array, list[tuple[int, ...]]]
+CALL_KEY = "(correlationId | (({pid} >> 24) << 32))"  # API call: 32-bit correlation and process
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What all launches of one kernel have in common: mangled name, grid and block."""
+
+    kernel_id: str
+    name: str
+    mangled_name: str
+    grid: str
+    block: str
+
+
+@dataclass
+class KernelRows:
+    """Launches as columns, ordered by start.
+
+    `config` and `queue` are codes into `configs` (kernel, registers, static and dynamic shared
+    bytes) and `queues` (device, context, stream). `call` is the API call's key, later its index.
+    `graph_node` is None where no launch came from a CUDA graph node; -1 outside of graphs.
+    """
+
+    start: Array
+    duration: Array
+    call: Array
+    config: Array
+    queue: Array
+    graph_node: Array | None
+    configs: Array
+    queues: Array
+    kernels: list[Kernel]
+
+    @property
+    def kernel(self) -> Array:
+        """Index into `kernels` of each launch."""
+        codes: Array = self.configs[:, 0].astype(np.int32)[self.config]
+        return codes
+
+
+def read_kernels(db: Database) -> KernelRows:
+    """Read all kernel launches."""
+    columns = db.columns(KERNEL)
+    table = db.table(KERNEL) or KERNEL
+    configs: Codebook[tuple[int, ...]] = Codebook()
+    queues: Codebook[tuple[int, ...]] = Codebook()
+    parts: list[list[Array]] = [[] for _ in range(5)]
+    nodes: list[Array | None] = []
+    for numbers, launched, queued, node in db.scan(_select(columns), table, _part):
+        codes = [configs.translate(*launched), queues.translate(*queued)]
+        for column, values in zip(parts, [*numbers, *codes], strict=True):
+            column.append(values)
+        nodes.append(node)
+    graph_node = _nodes(nodes, [len(column) for column in parts[0]])
+    start, duration, call, config, queue = (np.concatenate(parts.pop(0)) for _ in range(5))
+    kernels, of_config = _kernels(configs, _names(db, configs))
+    where = np.array(queues.keys, np.int64)
+    of_queue = np.stack([where[:, 0] >> 32, where[:, 1] >> 32, where[:, 1] & _ID], axis=1)
+    return _ordered(
+        KernelRows(start, duration, call, config, queue, graph_node, of_config, of_queue, kernels)
+    )
+
+
+def _select(columns: frozenset[str]) -> list[str]:
+    # Widths follow the CUPTI activity records: 32-bit ids; blocks up to 1024x1024x64.
+    mangled = (
+        "coalesce(mangledName, demangledName)" if "mangledName" in columns else "demangledName"
+    )
+    return [
+        "start",
+        "end - start",
+        CALL_KEY.format(pid="globalPid"),
+        f"{mangled} | (demangledName << 32)",
+        "gridX | (gridY << 32) | (gridZ << 48)",
+        "blockX | (blockY << 12) | (blockZ << 24) | (registersPerThread << 32)"
+        " | (staticSharedMemory << 44)",
+        "dynamicSharedMemory | (deviceId << 32)",
+        "(streamId & 4294967295) | (contextId << 32)",
+        "coalesce(graphNodeId, -1)" if "graphNodeId" in columns else "-1",
+    ]
+
+
+def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
+    start, duration, call, name, grid, block, dynamic, queue, node = columns
+    config = factor([name, grid, block, dynamic & _ID])
+    where = factor([dynamic >> 32 << 32, queue])
+    if duration.min(initial=0) >= 0 and duration.max(initial=0) < 1 << 32:
+        duration = duration.astype(np.uint32)
+    return [start, duration, call], config, where, None if (node < 0).all() else node
+
+
+def _nodes(parts: list[Array | None], lengths: list[int]) -> Array | None:
+    if all(part is None for part in parts):
+        return None
+    filled = [
+        np.full(n, -1) if part is None else part for part, n in zip(parts, lengths, strict=True)
+    ]
+    return np.concatenate(filled)
+
+
+def _names(db: Database, configs: Codebook[tuple[int, ...]]) -> dict[int, str]:
+    pairs = [key[0] for key in configs.keys]
+    return read_strings(db, {name & _ID for name in pairs} | {name >> 32 for name in pairs})
+
+
+def _kernels(
+    configs: Codebook[tuple[int, ...]], names: dict[int, str]
+) -> tuple[list[Kernel], Array]:
+    """Kernels, and for each config: kernel, registers, static and dynamic shared bytes."""
+    kernels: list[Kernel] = []
+    book: Codebook[tuple[str, str, str]] = Codebook()
+    rows = []
+    for name, grid, block, dynamic in configs.keys:
+        mangled = names.get(name & _ID, "")
+        grid_text = "x".join(str(grid >> shift & mask) for shift, mask in _GRID)
+        block_text = "x".join(str(block >> shift & mask) for shift, mask in _BLOCK)
+        code = book.code((mangled, grid_text, block_text))
+        if code == len(kernels):
+            identity = kernel_id(mangled, grid_text, block_text)
+            demangled = names.get(name >> 32 & _ID, "")
+            kernels.append(Kernel(identity, demangled, mangled, grid_text, block_text))
+        rows.append((code, block >> 32 & 0xFFF, block >> 44 & 0xFFFFF, dynamic))
+    return kernels, np.array(rows, np.int64)
+
+
+def _ordered(rows: KernelRows) -> KernelRows:
+    if (rows.start[1:] >= rows.start[:-1]).all():
+        return rows
+    order = np.argsort(rows.start, kind="stable")
+    for name in ("start", "duration", "call", "config", "queue", "graph_node"):
+        column = getattr(rows, name)
+        if column is not None:
+            setattr(rows, name, column[order])
+    return rows

@@ -1,0 +1,118 @@
+"""Which tables and columns of an nsys export the reader needs, and which versions it knows."""
+
+from __future__ import annotations
+
+from parsers.errors import ArtifactUnreadable, NoKernels
+from parsers.nsys.database import Database
+
+NEWEST_KNOWN = (3, 25)  # nsys 2026.2.1
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+NVTX = "NVTX_EVENTS"
+STRINGS = "StringIds"
+GPU = "TARGET_INFO_GPU"
+CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
+
+NEEDED = {
+    STRINGS: "id value",
+    KERNEL: "start end deviceId contextId streamId correlationId globalPid demangledName "
+    "registersPerThread gridX gridY gridZ blockX blockY blockZ "
+    "staticSharedMemory dynamicSharedMemory",
+    RUNTIME: "start end globalTid correlationId nameId",
+    MEMCPY: "start end correlationId globalPid bytes copyKind",
+    MEMSET: "start end correlationId globalPid bytes",
+    GRAPH_TRACE: "start end correlationId globalPid",
+    NVTX: "start end eventType globalTid",
+}
+
+
+def versions(db: Database) -> tuple[str, str]:
+    """Product and schema version; empty where the export does not say (before nsys 2021.5)."""
+    for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"):  # the second until nsys 2023.1
+        table = db.table(name)
+        if table is not None:
+            found = dict(db.rows(f'SELECT name, value FROM "{table}"'))
+            return (
+                str(found.get("EXPORT_PRODUCT_VERSION") or ""),
+                str(found.get("EXPORT_SCHEMA_VERSION") or ""),
+            )
+    return "", ""
+
+
+def warnings(db: Database, schema: str) -> list[str]:
+    """What a reader of the tables must know of this export."""
+    found = []
+    numbers = [int(part) for part in schema.split(".")[:2] if part.isdigit()]
+    if len(numbers) == 2 and tuple(numbers) > NEWEST_KNOWN:
+        known = ".".join(map(str, NEWEST_KNOWN))
+        found.append(
+            f"the trace has export schema {schema}; known up to {known}: "
+            "read, because all needed tables and columns are there"
+        )
+    if db.has_rows(GRAPH_TRACE):
+        ((graphs,),) = db.rows(f'SELECT count(*) FROM "{db.table(GRAPH_TRACE)}"')
+        found.append(
+            f"{graphs} launches of CUDA graphs were traced as wholes: the kernels in them are not "
+            "in these tables; trace again with --cuda-graph-trace=node"
+        )
+    if not db.has_rows(GPU):
+        found.append("the trace does not describe its GPUs (no table TARGET_INFO_GPU)")
+    if db.path.with_name(f"{db.path.name}-wal").exists():
+        found.append(
+            f"{db.path.name}-wal lies beside the trace: another program changed the export, and "
+            "what it did not write back is not read"
+        )
+    return found
+
+
+def check(db: Database, schema: str) -> None:
+    """Check that all needed columns are there; a table that is absent holds no events.
+
+    Raises:
+        ArtifactUnreadable: no nsys export, or a column is missing.
+        NoKernels: the trace holds no GPU kernel.
+    """
+    if db.table(STRINGS) is None:
+        raise ArtifactUnreadable(
+            f"{db.path} is an SQLite file, but no nsys export: it has no table {STRINGS}",
+            "export the report: nsys export --type sqlite -o trace.sqlite trace.nsys-rep",
+        )
+    if not db.has_rows(KERNEL):
+        raise _no_kernels(db)
+    for name, columns in NEEDED.items():
+        table = db.table(name)
+        missing = sorted(set(columns.split()) - db.columns(name))
+        if table is not None and missing:
+            raise ArtifactUnreadable(
+                f"{db.path}: table {table} has no column {', '.join(missing)}"
+                + (f" (export schema {schema})" if schema else ""),
+                "export the report with the nsys that recorded it, or upgrade prof",
+            )
+
+
+def _no_kernels(db: Database) -> NoKernels:
+    if db.has_rows(GRAPH_TRACE):
+        return NoKernels(
+            f"{db.path} holds no kernels: all ran inside CUDA graphs, traced as whole graphs",
+            "trace again with --cuda-graph-trace=node",
+        )
+    if db.has_rows(RUNTIME):
+        return NoKernels(
+            f"{db.path} holds CUDA calls but no kernels",
+            "the program launched none in the traced range (widen --capture-range, --delay, "
+            "--duration), or in forked children, which nsys loses (start workers with spawn)",
+        )
+    return NoKernels(
+        f"{db.path} holds no kernels and no CUDA calls ({_traced(db)})",
+        "trace CUDA: nsys profile -t cuda,nvtx …; kernels of forked children are lost: "
+        "start workers with spawn; and the program must really reach the GPU",
+    )
+
+
+def _traced(db: Database) -> str:
+    kinds = {"OSRT_API": "OS runtime calls", NVTX: "NVTX ranges", "SCHED_EVENTS": "CPU scheduling"}
+    found = [words for name, words in kinds.items() if db.has_rows(name)]
+    return "it holds " + ", ".join(found) if found else "it holds no traced events"

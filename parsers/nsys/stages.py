@@ -1,0 +1,224 @@
+"""Stages of the program: which NVTX range instances they are, and where the GPU time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from parsers import tables
+from parsers.nsys.calls import Calls, call_order
+from parsers.nsys.codes import STEP, Codebook, counts, totals
+from parsers.nsys.database import Array, Database
+from parsers.nsys.kernels import KernelRows
+from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
+from parsers.nsys.paths import attribute, label, stage_names
+from parsers.nsys.timeline import Operations, busy
+
+ALL = "(all)"
+
+
+@dataclass
+class Attributed:
+    """What NVTX says of each API call, in the order of the calls' keys.
+
+    `path` is a code into `paths`, 0 outside of all ranges; each path is the codes of its ranges'
+    names (`labels`), outermost first. `instance` is an index into the columns
+    `stage` (a code into `stages`), `begin` and `end` (OPEN_END where not closed); -1 outside of
+    every stage. Stages are in the order of their first start.
+    """
+
+    path: Array
+    paths: list[tuple[int, ...]]
+    labels: list[str]
+    instance: Array
+    stages: list[str]
+    stage: Array
+    begin: Array
+    end: Array
+    warnings: list[str]
+
+    @cached_property
+    def path_texts(self) -> list[str]:
+        """Each of `paths` as text."""
+        return ["/".join(self.labels[code] for code in codes) for codes in self.paths]
+
+    def stage_of(self, call: Array) -> Array:
+        """Code of the stage of each call, -1 outside of every stage."""
+        codes: Array = np.append(self.stage, np.int32(-1))[self.instance[call]]
+        return codes
+
+
+def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attributed:
+    """Read the NVTX ranges and attribute all calls to them."""
+    order = call_order(calls)
+    ranges = read_ranges(db, calls, order)
+    is_stage = stage_names(ranges.names, patterns)
+    found = attribute(ranges, len(order), is_stage)
+    path = np.zeros(len(calls.key), np.int32)
+    path[order] = found.path
+    instance = np.full(len(calls.key), -1, np.int32)
+    instance[order] = found.instance
+    labels = [label(name) for name in ranges.names]
+    used = np.zeros(len(ranges.start) + 1, bool)
+    used[instance] = True
+    used[-1] = False
+    renumbered = np.append(np.cumsum(used[:-1], dtype=np.int32) - 1, np.int32(-1))
+    kept = np.flatnonzero(used)
+    stage, stages = _stages(ranges, kept, labels)
+    columns = (stage, ranges.start[kept], ranges.end[kept])
+    warnings = _warnings(ranges, calls, patterns)
+    return Attributed(path, found.paths, labels, renumbered[instance], stages, *columns, warnings)
+
+
+def _stages(ranges: Ranges, kept: Array, labels: list[str]) -> tuple[Array, list[str]]:
+    book: Codebook[str] = Codebook()
+    by_start = kept[np.argsort(ranges.start[kept], kind="stable")]
+    names = ranges.name[by_start]
+    for code in names[np.sort(np.unique(names, return_index=True)[1])].tolist():
+        book.code(labels[code])
+    known = book.keys
+    codes = {name: code for code, name in enumerate(known)}
+    of_name = np.array([codes.get(name, -1) for name in labels] + [-1], np.int32)
+    return of_name[ranges.name[kept]], known
+
+
+def _warnings(ranges: Ranges, calls: Calls, patterns: Sequence[str]) -> list[str]:
+    found = []
+    if calls.missing:
+        found.append(
+            f"{calls.missing} of {len(calls.key)} CUDA calls that issued GPU work are not in the "
+            "trace: their operations belong to no NVTX range"
+        )
+    if ranges.across_threads:
+        found.append(
+            f"{ranges.across_threads} NVTX ranges end on another thread than they start on: "
+            "kernels are not attributed to them"
+        )
+    for pattern in patterns:
+        if not stage_names(ranges.names, [pattern]).any():
+            seen = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
+            found.append(
+                f"no NVTX range around GPU work fits stage {pattern!r} (there are: {seen})"
+            )
+    return found
+
+
+@dataclass
+class Work:
+    """All GPU operations of a trace and what NVTX says of their calls."""
+
+    kernels: KernelRows
+    memory: Operations
+    graphs: Operations
+    attributed: Attributed
+
+    @property
+    def _operations(self) -> list[KernelRows | Operations]:
+        return [self.kernels, self.memory, self.graphs]
+
+    def stages(self) -> pd.DataFrame:
+        """Table `stages`."""
+        found = self.attributed
+        size = len(found.stages)
+        groups = [found.stage_of(operations.call) for operations in self._operations]
+        timed = [
+            (group, operations.start, operations.duration)
+            for group, operations in zip(groups, self._operations, strict=True)
+        ]
+        rows = pd.DataFrame(
+            {
+                "stage": found.stages,
+                "instances": np.bincount(found.stage, minlength=size),
+                "wall_ns": totals(found.stage, self._ends() - found.begin, size),
+                "kernel_ns": totals(groups[0], self.kernels.duration, size),
+                "gpu_busy_ns": busy(timed, size),
+                "launches": counts(groups[0], size),
+                "memory_ns": totals(groups[1], self.memory.duration, size),
+            }
+        )
+        frame = pd.concat([self._all(), rows], ignore_index=True)
+        frame["idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
+        frame["share"] = frame["kernel_ns"] / frame["kernel_ns"].iloc[0]
+        return tables.check(frame, "stages")
+
+    def _all(self) -> pd.DataFrame:
+        present = [o for o in self._operations if len(o.start)]
+        begin = min(int(o.start[0]) for o in present)
+        end = max(int((o.start + o.duration).max()) for o in present)
+        everything = [(np.zeros(len(o.start), np.int8), o.start, o.duration) for o in present]
+        row = {
+            "stage": ALL,
+            "instances": 1,
+            "wall_ns": end - begin,
+            "kernel_ns": int(self.kernels.duration.sum(dtype=np.int64)),
+            "gpu_busy_ns": int(busy(everything, 1)[0]),
+            "launches": len(self.kernels.start),
+            "memory_ns": int(self.memory.duration.sum()),
+        }
+        return pd.DataFrame([row])
+
+    def _ends(self) -> Array:
+        """End of each stage instance: of its range or of its last GPU operation."""
+        found = self.attributed
+        ends = np.where(found.end == OPEN_END, found.begin, found.end)
+        for operations in self._operations:
+            for start in range(0, len(operations.start), STEP):
+                part = slice(start, start + STEP)
+                instance = found.instance[operations.call[part]]
+                inside = instance >= 0
+                end = operations.start[part][inside] + operations.duration[part][inside]
+                np.maximum.at(ends, instance[inside], end)
+        return ends
+
+    def _sums(self, group: Array) -> pd.DataFrame:
+        """Calls and GPU time for each pair of codes `group` (not negative) and `kernel`."""
+        rows = self.kernels
+        pair = np.where(group < 0, -1, group.astype(np.int64) * len(rows.kernels) + rows.kernel)
+        codes, pairs = pd.factorize(pair, use_na_sentinel=False)
+        frame = pd.DataFrame(
+            {
+                "group": pairs // len(rows.kernels),
+                "kernel": pairs % len(rows.kernels),
+                "calls": counts(codes, len(pairs)),
+                "total_ns": totals(codes, rows.duration, len(pairs)),
+            }
+        )
+        return frame[pairs >= 0].reset_index(drop=True)
+
+    def _by_stage(self) -> pd.DataFrame:
+        sums = self._sums(self.attributed.stage_of(self.kernels.call))
+        return sums.rename(columns={"group": "stage"})
+
+    def range_kernels(self) -> pd.DataFrame:
+        """GPU time of each kernel in each NVTX range, by the range's name."""
+        found = self.attributed
+        frame = self._sums(found.path[self.kernels.call])
+        frame["nvtx_range"] = [sorted({*found.paths[code]}) for code in frame.pop("group")]
+        frame = frame.explode("nvtx_range").dropna(subset="nvtx_range")
+        frame = frame.groupby(["nvtx_range", "kernel"], as_index=False).sum()
+        frame["nvtx_range"] = [found.labels[code] for code in frame["nvtx_range"]]
+        frame["kernel_id"] = [self.kernels.kernels[code].kernel_id for code in frame.pop("kernel")]
+        return frame.groupby(["nvtx_range", "kernel_id"], as_index=False).sum()
+
+    def stage_kernels(self) -> pd.DataFrame:
+        """Table `stage_kernels`."""
+        frame = self._by_stage()
+        frame["share"] = frame["total_ns"] / frame.groupby("stage")["total_ns"].transform("sum")
+        frame["kernel_id"] = [self.kernels.kernels[code].kernel_id for code in frame.pop("kernel")]
+        order = ["stage", "total_ns", "kernel_id"]
+        frame = frame.sort_values(order, ascending=[True, False, True])
+        frame["stage"] = [self.attributed.stages[code] for code in frame["stage"]]
+        return tables.check(frame, "stage_kernels")
+
+    def stage_lists(self) -> list[str]:
+        """For each kernel the stages it ran in, comma separated, most GPU time first."""
+        frame = self._by_stage().sort_values(["total_ns", "stage"], ascending=[False, True])
+        names = [self.attributed.stages[code] for code in frame["stage"]]
+        lists: list[list[str]] = [[] for _ in self.kernels.kernels]
+        for kernel, name in zip(frame["kernel"], names, strict=True):
+            lists[kernel].append(name)
+        return [", ".join(stages) for stages in lists]

@@ -1,0 +1,84 @@
+"""Summaries of memory operations and of CUDA API calls."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from parsers import tables
+from parsers.nsys.codes import Codebook, factor, statistics
+from parsers.nsys.database import Array, Database
+from parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME
+from parsers.nsys.strings import read_strings
+
+# CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
+COPY_KINDS = {
+    1: "host to device",
+    2: "device to host",
+    3: "host to array",
+    4: "array to host",
+    5: "array to array",
+    6: "array to device",
+    7: "device to array",
+    8: "device to device",
+    9: "host to host",
+    10: "peer to peer",
+    11: "unified memory host to device",
+    12: "unified memory device to host",
+    13: "unified memory device to device",
+}
+_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
+_ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
+
+
+def memory_operations(db: Database) -> pd.DataFrame:
+    """Table `memory_operations`, most GPU time first."""
+    rows = []
+    for name, kind in ((MEMCPY, "copyKind"), (MEMSET, "0")):
+        table = db.table(name)
+        if table is not None:
+            found = db.rows(
+                f'SELECT {kind}, count(*), sum(bytes), sum(end - start) FROM "{table}" GROUP BY 1'
+            )
+            label = COPY_KINDS if name == MEMCPY else {0: "memset"}
+            rows += [(label.get(k, f"copy of kind {k}"), *sums) for k, *sums in found]
+    frame = pd.DataFrame(rows, columns=["kind", "calls", "bytes", "total_ns"])
+    frame = frame.sort_values(["total_ns", "kind"], ascending=[False, True])
+    return tables.check(frame, "memory_operations")
+
+
+def api_calls(db: Database) -> pd.DataFrame:
+    """Table `api_calls`, most host time first."""
+    table = db.table(RUNTIME)
+    if table is None:
+        return tables.empty("api_calls")
+    book: Codebook[tuple[int, ...]] = Codebook()
+    codes, durations = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
+    once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
+    for duration, part in db.scan(["nameId", "end - start"], table, _part, once):
+        codes.append(book.translate(*part))
+        durations.append(duration)
+    strings = read_strings(db, [number for (number,) in book.keys])
+    names: Codebook[str] = Codebook()
+    to_name = [
+        names.code(_ABI_VERSION.sub("", strings.get(number, f"call {number}")))
+        for (number,) in book.keys
+    ]
+    calls = np.array(to_name, np.int32)[np.concatenate(codes)]
+    frame = statistics(calls, np.concatenate(durations), len(names.keys))
+    frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
+    frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])
+    return tables.check(frame[["name", "calls", "total_ns", "median_ns", "max_ns"]], "api_calls")
+
+
+_RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}
+
+
+def _part(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
+    number, duration = columns
+    if duration.min(initial=0) >= 0 and duration.max(initial=0) < 1 << 32:
+        duration = duration.astype(np.uint32)
+    return duration, factor([number])

@@ -1,0 +1,79 @@
+"""Adds up GPU operations by stage: kernel, memory and busy time (the union of all intervals)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsers.nsys.codes import STEP
+from parsers.nsys.database import Array, Database
+from parsers.nsys.kernels import CALL_KEY
+
+
+@dataclass
+class Operations:
+    """GPU operations as columns; `call` is the API call's key, later its index."""
+
+    start: Array
+    duration: Array
+    call: Array
+
+
+def read_operations(db: Database, *names: str) -> Operations:
+    """Read copies, memsets or whole CUDA graphs, ordered by start; none of an absent table."""
+    select = ["start", "end - start", CALL_KEY.format(pid="globalPid")]
+    parts = [[np.empty(0, np.int64)] * 3]
+    for table in filter(None, map(db.table, names)):
+        parts += db.scan(select, table, list)
+    columns = [np.concatenate([part[i] for part in parts]) for i in range(3)]
+    order = np.argsort(columns[0], kind="stable")
+    return Operations(*(column[order] for column in columns))
+
+
+def busy(operations: list[tuple[Array, Array, Array]], groups: int) -> Array:
+    """Time in which at least one operation of a group ran, for each group.
+
+    `operations` are (group, start, duration), each ordered by start; group -1 is left out.
+    """
+    total = np.zeros(groups, np.int64)
+    reached = np.full(groups, np.iinfo(np.int64).min)
+    for group, start, end in _merged(operations):
+        order = np.argsort(group, kind="stable")
+        group, start, end = group[order], start[order], end[order]
+        if not len(group):
+            continue
+        begins = np.diff(group, prepend=-1) > 0
+        number = np.cumsum(begins) - 1
+        low = int(start.min())
+        shift = number * (int(end.max()) - low + 1)  # the groups one after the other on one axis
+        latest = np.maximum.accumulate(end - low + shift) - shift + low
+        before = np.concatenate([latest[:1], latest[:-1]])
+        before[begins] = start[begins]
+        before = np.maximum(before, reached[group])
+        added = np.maximum(end - np.maximum(start, before), 0)
+        total += np.bincount(group, added, groups).astype(np.int64)
+        np.maximum.at(reached, group, end)
+    return total
+
+
+def _merged(
+    operations: list[tuple[Array, Array, Array]],
+) -> Iterator[tuple[Array, Array, Array]]:
+    """All operations as (group, start, end) in parts that follow each other in time."""
+    longest = max(operations, key=lambda columns: len(columns[1]))[1]
+    cuts = [*longest[STEP::STEP].tolist(), np.iinfo(np.int64).max]
+    done = [0] * len(operations)
+    for cut in cuts:
+        part = []
+        for i, (group, start, duration) in enumerate(operations):
+            upto = int(np.searchsorted(start, cut, "right"))
+            piece = slice(done[i], upto)
+            done[i] = upto
+            begin = start[piece]
+            part.append((group[piece], begin, begin + duration[piece].astype(np.int64)))
+        group, start, end = (np.concatenate(columns) for columns in zip(*part, strict=True))
+        order = np.argsort(start, kind="stable")
+        order = order[group[order] >= 0]
+        yield group[order], start[order], end[order]

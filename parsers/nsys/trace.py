@@ -1,0 +1,135 @@
+"""The trace of one program: its kernels, launches, stages, memory operations and API calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from parsers import tables
+from parsers.kernel_names import classify
+from parsers.nsys import schema
+from parsers.nsys.calls import index_of, read_calls
+from parsers.nsys.codes import statistics
+from parsers.nsys.database import Array, Database
+from parsers.nsys.gpus import read_gpus
+from parsers.nsys.kernels import read_kernels
+from parsers.nsys.launches import launch_frames, write_launches
+from parsers.nsys.stages import Work, attribute_calls
+from parsers.nsys.summaries import api_calls, memory_operations
+from parsers.nsys.timeline import read_operations
+
+
+class NsysTrace:
+    """An nsys SQLite export, read on demand; long columns are read once and kept as numbers.
+
+    All frames are tidy tables of tables.yaml. `warnings` grows as more is read. Close it, or use
+    it as a context manager.
+    """
+
+    def __init__(self, db: Database, stages: Sequence[str] = ()) -> None:
+        self._db = db
+        self._patterns = tuple(stages)
+        self.product_version, self.schema_version = schema.versions(db)
+        schema.check(db, self.schema_version)
+        self.warnings: list[str] = schema.warnings(db, self.schema_version)
+
+    def __enter__(self) -> NsysTrace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def gpus(self) -> pd.DataFrame:
+        """GPUs of the machine (table `gpus`)."""
+        return read_gpus(self._db)
+
+    def kernels(self) -> pd.DataFrame:
+        """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first."""
+        rows = self._work.kernels
+        frame = statistics(rows.kernel, rows.duration, len(rows.kernels))
+        frame.columns = [_RENAMED.get(name, f"{name}_ns") for name in frame.columns]
+        frame["share"] = frame["total_ns"] / frame["total_ns"].sum()
+        kernels = pd.DataFrame([vars(kernel) for kernel in rows.kernels])
+        names = pd.DataFrame([_readable(kernel.name) for kernel in rows.kernels])
+        configs = pd.DataFrame(rows.configs, columns=["kernel", "registers", "static", "dynamic"])
+        configs["shared_bytes"] = configs.pop("static") + configs.pop("dynamic")
+        most = configs.groupby("kernel").max()
+        frame = pd.concat([kernels, names, frame, most], axis=1)
+        frame["stage"] = self._work.stage_lists()
+        frame = frame.sort_values(["total_ns", "kernel_id"], ascending=[False, True])
+        return tables.check(frame, "kernels")
+
+    def launches(self) -> pd.DataFrame:
+        """One row a launch, ordered by start (table `launches`). Long traces: `write_launches`."""
+        size = len(self._work.kernels.start)
+        return next(launch_frames(self._work, self._call_keys, size))
+
+    def write_launches(self, path: Path) -> None:
+        """Write the table `launches` as Parquet, part by part, in bounded memory."""
+        write_launches(path, launch_frames(self._work, self._call_keys))
+
+    def stages(self) -> pd.DataFrame:
+        """Time of each stage and of all (table `stages`), in the order of their first start.
+
+        A stage instance is one range that issued GPU work; its wall time goes to the end of the
+        range or of its last GPU operation, whichever is later. '(all)' goes from the first GPU
+        operation to the end of the last. A CUDA graph traced as a whole counts as busy.
+        """
+        return self._work.stages()
+
+    def stage_kernels(self) -> pd.DataFrame:
+        """GPU time of each kernel in each stage (table `stage_kernels`), most time first."""
+        return self._work.stage_kernels()
+
+    def range_kernels(self) -> pd.DataFrame:
+        """GPU time of each kernel in each NVTX range, whatever its depth, by the range's name.
+
+        Columns nvtx_range, kernel_id, calls, total_ns. A launch counts once for each name around
+        it, as in `nsys stats -r nvtx_kern_sum`.
+        """
+        return self._work.range_kernels()
+
+    def memory_operations(self) -> pd.DataFrame:
+        """Copies and memsets by kind (table `memory_operations`)."""
+        return memory_operations(self._db)
+
+    def api_calls(self) -> pd.DataFrame:
+        """CUDA API calls by function (table `api_calls`)."""
+        return api_calls(self._db)
+
+    @property
+    def _work(self) -> Work:
+        return self._read[0]
+
+    @property
+    def _call_keys(self) -> Array:
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[Work, Array]:
+        kernels = read_kernels(self._db)
+        memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
+        graphs = read_operations(self._db, schema.GRAPH_TRACE)
+        operations = (kernels, memory, graphs)
+        calls = read_calls(self._db, [o.call for o in operations])
+        for o in operations:
+            o.call = index_of(calls.key, o.call)
+        attributed = attribute_calls(self._db, calls, self._patterns)
+        self.warnings += attributed.warnings
+        return Work(kernels, memory, graphs, attributed), calls.key
+
+
+_RENAMED = {"count": "calls"}
+
+
+def _readable(name: str) -> dict[str, Any]:
+    known = classify(name)
+    return {k: getattr(known, k) for k in ("short_name", "library", "category", "dtype", "tile")}
