@@ -256,8 +256,7 @@ def _confidence(group: list[Judged]) -> str:
 def _doubts(row: Row) -> int:
     differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
     uneven = number(row["std_ns"]) > threshold("spread") * number(row["mean_ns"])
-    unsure_join = text(row["join_method"]) == "name"
-    return sum((differs, uneven, unsure_join, math.isnan(number(row["share"]))))
+    return sum((differs, uneven, row["loose_join"], math.isnan(number(row["share"]))))
 
 
 def _worth_saying(finding: Finding) -> bool:

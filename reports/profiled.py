@@ -21,15 +21,15 @@ def profiled(run: Run) -> list[Row]:
     """Return a row for each kernel that has counters, most GPU time first.
 
     Columns are those of `kernels` (identity and time), of `counters`, and `stall_share` (the share
-    of the top stall), `join_method` ("mangled", "name" or ""), `total_ns` NaN without a trace.
+    of the top stall) and `loose_join` (joined by a name that the two tools write differently).
     """
     shares = _stall_shares(run.stalls)
-    methods = _join_methods(run.joins)
+    loose = _loose_joins(run)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
         row["stall_share"] = shares.get((text(row["kernel_id"]), text(row["top_stall"])), math.nan)
-        row["join_method"] = methods.get(text(row["kernel_id"]), "")
+        row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
 
 
@@ -57,9 +57,14 @@ def _stall_shares(stalls: pd.DataFrame) -> dict[tuple[str, str], float]:
     }
 
 
-def _join_methods(joins: pd.DataFrame) -> dict[str, str]:
-    chosen = joins[joins["chosen"].fillna(False)]
-    return {text(row["kernel_id"]): text(row["method"]) for row in records(chosen)}
+def _loose_joins(run: Run) -> set[str]:
+    readable = dict(zip(run.kernels["kernel_id"], run.kernels["name"], strict=True))
+    by_name = run.joins[run.joins["method"] == "name"]
+    return {
+        text(row["kernel_id"])
+        for row in records(by_name)
+        if text(row["name"]) != text(readable.get(row["kernel_id"]))
+    }
 
 
 def empty_counters(kernel_id: str) -> Row:
