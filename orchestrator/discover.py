@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from orchestrator.process import ask
@@ -46,7 +47,7 @@ def find_nsys(environment: Mapping[str, str]) -> Tool:
         if bundle is not None and shim.missing(bundle, environment):
             program = str(shim.build_shim(bundle, environment))
             note = f"in {bundle.root}, used through links in {shim.cache_folder(environment)}"
-        tool = _probe_nsys(program, environment, note)
+        tool = _probe("nsys", program, note)
         if tool is not None:
             return tool
     raise ToolMissing(
@@ -63,7 +64,7 @@ def find_ncu(environment: Mapping[str, str]) -> Tool:
         ToolMissing: there is none.
     """
     for program in _places("ncu", NCU_PLACES, environment):
-        tool = _probe(program, "ncu", environment, ncu.parse_version, ncu.parse_features)
+        tool = _probe("ncu", program)
         if tool is not None:
             return tool
     raise ToolMissing(
@@ -73,25 +74,20 @@ def find_ncu(environment: Mapping[str, str]) -> Tool:
     )
 
 
-def _probe_nsys(program: str, environment: Mapping[str, str], note: str = "") -> Tool | None:
-    return _probe(program, "nsys", environment, nsys.parse_version, nsys.parse_features, note)
+def _probe(name: str, program: str, note: str = "") -> Tool | None:
+    """Return the tool that answers at `program`, or None where none does."""
+    version, options = _answers(name, program, Path(program).stat().st_mtime_ns)
+    parser = nsys if name == "nsys" else ncu
+    number = parser.parse_version(version)
+    return Tool(name, program, number, parser.parse_features(options), note) if number else None
 
 
-def _probe(
-    program: str,
-    name: str,
-    environment: Mapping[str, str],
-    version_of: Callable[[str], str],
-    features_of: Callable[[str], frozenset[str]],
-    note: str = "",
-) -> Tool | None:
-    version = ask([program, "--version"], env=environment)
-    number = version_of(version.stdout + version.stderr)
-    if not number:
-        return None
-    help_argv = [program, "profile", "--help"] if name == "nsys" else [program, "--help"]
-    answer = ask(help_argv, env=environment)
-    return Tool(name, program, number, features_of(answer.stdout + answer.stderr), note)
+@cache
+def _answers(name: str, program: str, _changed_ns: int) -> tuple[str, str]:
+    """Ask a tool for its version and its options, once in a process: a sweep asks often."""
+    version = ask([program, "--version"])
+    options = ask([program, "profile", "--help"] if name == "nsys" else [program, "--help"])
+    return version.stdout + version.stderr, options.stdout + options.stderr
 
 
 def _places(name: str, patterns: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from orchestrator.recipe_schema import Recipe
@@ -28,6 +29,18 @@ def given_selection(recipe: Recipe) -> Selection | None:
         kernels=[SelectedKernel("", name, name, name, "", "", float("nan"), 0) for name in kernels],
         notes=["the recipe names the kernels; there is no ranking"],
     )
+
+
+def kernels_digest(recipe: Recipe) -> str:
+    """Return the SHA-256 of the file that `select.kernels` names, "" where it names none.
+
+    Raises:
+        RecipeError: the file does not exist.
+    """
+    kernels = recipe.select.kernels
+    if not isinstance(kernels, str):
+        return ""
+    return hashlib.sha256(_find(kernels, recipe.folders).read_bytes()).hexdigest()
 
 
 def _find(name: str, folders: tuple[Path, ...]) -> Path:

@@ -55,7 +55,7 @@ class Journal:
         self.save()
         result = Result()
         try:
-            with _plain_errors(self.run):
+            with plain_errors(self.run.path):
                 yield folder, result
                 self._close(step, record, folder)
         except BaseException as error:
@@ -132,18 +132,21 @@ def _reason(step: Step, old: StepRecord, kept: bool) -> str:
 
 
 @contextmanager
-def _plain_errors(run: RunDir) -> Iterator[None]:
-    """Turn Ctrl-C and a full disk into errors that say how to go on."""
-    resume = f"continue with: prof run … --resume {run.path}"
+def plain_errors(folder: Path) -> Iterator[None]:
+    """Turn Ctrl-C and a full disk into errors that say how to go on with the run in `folder`."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted; what was finished is kept", resume) from error
+        if not RunDir(folder).manifest_path.is_file():
+            raise Interrupted("interrupted before the first step", "start it again") from error
+        raise Interrupted(
+            "interrupted; what was finished is kept", f"continue with: prof run … --resume {folder}"
+        ) from error
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StepFailed(
-                f"the disk is full: {error.strerror}: {error.filename or run.path}",
-                f"free space, then {resume}",
+                f"the disk is full: {error.strerror}: {error.filename or folder}",
+                f"free space, then continue with: prof run … --resume {folder}",
             ) from error
         raise
 

@@ -37,12 +37,13 @@ class Machine:
     software: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def capabilities(self, digest: str) -> Capabilities:
-        """Return what the plan needs; `digest` is that of the program."""
+    def capabilities(self, program: str, kernels: str) -> Capabilities:
+        """Return what the plan needs; `program` and `kernels` are digests of those files."""
         return Capabilities(
             versions={name: tool.version for name, tool in self.tools.items()},
             unavailable={step: error.message for step, error in self.obstacles.items()},
-            target_digest=digest,
+            target_digest=program,
+            kernels_digest=kernels,
         )
 
 

@@ -20,12 +20,14 @@ class Capabilities:
 
     `versions` is tool -> version of nsys and ncu where found. `unavailable` is step -> one sentence
     why this machine cannot do it (no GPU, no permission for counters). `target_digest` is the
-    SHA-256 of the target's file, so that a resumed run sees that the program changed.
+    SHA-256 of the target's file, so that a resumed run sees that the program changed;
+    `kernels_digest` is that of the file which `select.kernels` names.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
     target_digest: str = ""
+    kernels_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
         steps.append(_trace(recipe, capabilities))
     if recipe.counters.enabled:
         needs = tuple(step.name for step in steps)
-        steps.append(_select(recipe, needs))
+        steps.append(_select(recipe, capabilities, needs))
         steps.append(_counters(recipe, capabilities))
     steps.append(Step("report", "prof", "", {}, needs=tuple(step.name for step in steps)))
     return _identify(steps)
@@ -96,9 +98,10 @@ def _trace(recipe: Recipe, capabilities: Capabilities) -> Step:
     )
 
 
-def _select(recipe: Recipe, needs: tuple[str, ...]) -> Step:
+def _select(recipe: Recipe, capabilities: Capabilities, needs: tuple[str, ...]) -> Step:
     inputs = {f"select.{k}": _text(v) for k, v in recipe.select.model_dump(mode="json").items()}
     inputs["stages"] = _text(recipe.stages)
+    inputs["kernel file's content"] = capabilities.kernels_digest
     return Step("select", "prof", "steps/2-select", inputs, needs=needs)
 
 
@@ -130,4 +133,4 @@ def _identify(steps: list[Step]) -> tuple[Step, ...]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=list)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)

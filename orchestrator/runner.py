@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.journal import Journal
+from orchestrator.given_kernels import kernels_digest
+from orchestrator.journal import Journal, plain_errors
 from orchestrator.machine import Machine, look_around, program_digest
 from orchestrator.plan import Capabilities, Step, plan
 from orchestrator.program import Program, resolve_program
@@ -79,28 +80,16 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
         Interrupted: Ctrl-C; the run is resumable.
     """
-    folder: Path | None = None
-    try:
-        with _stoppable():
-            folder = _folder(recipe, options)
-            with locked(folder):
+    with _stoppable():
+        folder = _folder(recipe, options)
+        try:
+            with plain_errors(folder), locked(folder):
                 run = _run_sweep if recipe.sweep else _run_one
                 return run(recipe, options, RunDir(folder))
-    except KeyboardInterrupt as error:
-        raise _interrupted(folder) from error
-    finally:
-        if folder is not None:
-            # Nothing was started: leave no empty folder behind.
+        finally:
+            # Where nothing was started, leave no empty folder behind.
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-
-def _interrupted(folder: Path | None) -> Interrupted:
-    if folder is None or not RunDir(folder).manifest_path.is_file():
-        return Interrupted("interrupted before the first step", "start the run again")
-    return Interrupted(
-        "interrupted; what was finished is kept", f"continue with: prof run … --resume {folder}"
-    )
 
 
 def _folder(recipe: Recipe, options: RunOptions) -> Path:
@@ -156,7 +145,7 @@ def _prepare(
         nothing = Machine(choose_environment({}, {}))
         program = Program((), {}, Path.cwd())
         work = Work(run, recipe, program, nothing, options.progress, source)
-        return work, recorded_capabilities(recorded)
+        return work, replace(recorded_capabilities(recorded), kernels_digest=kernels_digest(recipe))
     program = resolve_program(recipe)
     machine = look_around(recipe, program)
     # A resumed run keeps what is known of the machine that made its finished steps.
@@ -165,7 +154,7 @@ def _prepare(
     manifest.software |= dict(machine.software)
     manifest.assumptions = _assumptions(recipe, machine)
     work = Work(run, recipe, program, machine, options.progress)
-    return work, machine.capabilities(program_digest(program))
+    return work, machine.capabilities(program_digest(program), kernels_digest(recipe))
 
 
 def _step(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> None:
