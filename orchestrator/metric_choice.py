@@ -8,7 +8,7 @@ from orchestrator.recipe import Recipe
 from parsers.metrics import catalogue
 from parsers.selection import Selection
 
-TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8", "fp64")
+TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64")
 # Compute capability -> chip, for runs without a trace: NVML does not name the chip.
 CHIPS = {
     "7.0": "GV100",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ __all__ = [
     "recipe_from_dict",
     "recipe_schema",
 ]
+
+LONGEST_NAME = 120
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -88,7 +91,7 @@ def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
     variants: dict[str, Recipe] = {}
     for values in itertools.product(*recipe.sweep.values()):
         chosen = dict(zip(keys, values, strict=True))
-        name = ",".join(f"{short[key]}={_readable(value)}" for key, value in chosen.items())
+        name = _bounded(",".join(f"{short[k]}={_readable(v)}" for k, v in chosen.items()))
         if name in variants:
             raise RecipeError(
                 f"sweep: two variants are called {name}", "remove the value that stands twice"
@@ -127,6 +130,14 @@ def _readable(value: Any) -> str:
     text = value if isinstance(value, str) else yaml.safe_dump(value, default_flow_style=True)
     text = text.removesuffix("\n...\n").strip()
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "empty"
+
+
+def _bounded(name: str) -> str:
+    """Shorten a name that a folder could not have, and keep it unlike the others."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - 9]}-{digest}"
 
 
 def _validated(data: dict[str, Any], layers: Sequence[Layer]) -> Recipe:

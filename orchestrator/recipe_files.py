@@ -13,6 +13,7 @@ import yaml
 from parsers.errors import RecipeError
 
 KeyPath = tuple[str, ...]
+SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ def _nested(path: KeyPath, value: Any) -> dict[str, Any]:
 
 
 def _read_layer(path: Path) -> Layer:
+    if path.suffix not in SUFFIXES:
+        raise RecipeError(
+            f"{path} is not a recipe: a recipe is a .yaml file",
+            f"to profile a Python file: prof run torch-script --set target.file={path}; any "
+            f"other program: prof run own-command --set 'target.command=[{path}]'",
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
         node = yaml.compose(text, yaml.SafeLoader)

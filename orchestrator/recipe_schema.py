@@ -22,7 +22,7 @@ from pydantic import (
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MetricSet = Literal["roofline", "occupancy", "memory", "tensor", "stalls"]
-TensorDtype = Literal["bf16", "fp16", "tf32", "fp8", "int8", "fp64"]
+TensorDtype = Literal["bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64"]
 
 
 def _duration(value: object) -> object:

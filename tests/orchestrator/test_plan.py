@@ -89,6 +89,10 @@ def test_a_changed_program_or_tool_makes_the_captures_stale() -> None:
     assert old["counters"].id != other["counters"].id
 
 
+def test_any_yaml_value_can_be_an_argument() -> None:
+    assert "2026-01-01" in steps("target.args.day=2026-01-01")["trace"].inputs["target.args"]
+
+
 def test_no_value_of_the_environment_stands_in_the_inputs() -> None:
     trace = steps("target.env.TOKEN=s3cret")["trace"]
     assert "s3cret" not in str(trace.inputs)

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
 import yaml
 
+from orchestrator.metric_choice import TENSOR_DTYPES
 from orchestrator.program import find_target, render_args, resolve_program
 from orchestrator.recipe import expand, load_recipe, recipe_from_dict, recipe_schema
 from orchestrator.recipe_errors import all_keys
 from orchestrator.recipe_files import bundled
-from orchestrator.recipe_schema import NvtxCapture, Recipe
+from orchestrator.recipe_schema import MetricSet, NvtxCapture, Recipe, TensorDtype
 from parsers.errors import RecipeError
+from parsers.metrics import catalogue
 
 Write = Callable[..., Path]
 
@@ -140,6 +143,12 @@ def test_a_file_that_is_no_mapping_is_refused(write: Write, text: str) -> None:
     assert "is not a recipe" in refusal(write(text)).message
 
 
+def test_a_program_in_place_of_a_recipe_is_told_how_to_be_profiled(write: Write) -> None:
+    error = refusal(write("print()\n", "train.py"))
+    assert "is not a recipe: a recipe is a .yaml file" in error.message
+    assert "prof run torch-script --set target.file=" in error.hint
+
+
 def test_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
     error = refusal("top-kernel")
     assert error.message == "there is no recipe top-kernel"
@@ -259,6 +268,14 @@ def test_a_sweep_can_be_set_on_the_command_line() -> None:
     assert [name for name, _ in variants] == ["batch=1", "batch=8"]
 
 
+def test_a_variant_with_much_to_say_has_a_name_that_a_folder_can_have() -> None:
+    words = [["x" * 300, "1"], ["x" * 300, "2"]]
+    recipe = load_recipe("top-kernels", [f"sweep={json.dumps({'target.args.words': words})}"])
+    names = [name for name, _ in expand(recipe)]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) == 120
+
+
 def test_without_a_sweep_there_is_one_run_without_a_name() -> None:
     recipe = load_recipe("top-kernels")
     assert expand(recipe) == [("", recipe)]
@@ -302,6 +319,13 @@ def test_the_interpreter_of_the_recipe_replaces_a_leading_python(write: Write) -
 def test_a_missing_working_folder_is_refused(write: Write) -> None:
     with pytest.raises(RecipeError, match="not a folder"):
         resolve_program(load_recipe(write("target: {command: [a], cwd: /nonexistent}\n")))
+
+
+def test_the_schema_has_the_sets_and_dtypes_of_the_catalogue() -> None:
+    known = catalogue()
+    assert get_args(MetricSet) == tuple(known.sets)
+    told = {dtype for dtypes in known.tensor.values() for dtype in dtypes}
+    assert set(get_args(TensorDtype)) == told == set(TENSOR_DTYPES)
 
 
 def test_every_key_is_described() -> None:
