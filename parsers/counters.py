@@ -14,6 +14,7 @@ from parsers.tables import check, empty, tables
 
 # Not stalls of a warp that could not issue: the warp that issued.
 ISSUED = "selected"
+NO_STALLS = "not collected: metric set stalls"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,13 @@ def build_counters(
     stalls, stall_holes = _stalls(wide)
     counters = _assemble(chosen, kernels, evaluated, stalls)
     rows = [str(row) for row in wide.index]
+    holes = [
+        *evaluated.holes,
+        *_missing(counters, "trace_duration_ns", "no trace of this kernel"),
+        *_missing(counters, "top_stall", NO_STALLS),
+    ]
     gaps = [
-        _gaps([*evaluated.holes, *_trace_holes(counters)], "counters", rows),
+        _gaps(holes, "counters", rows),
         _gaps(stall_holes, "stalls", rows),
     ]
     return CounterTables(
@@ -112,16 +118,15 @@ def _stalls(wide: pd.DataFrame) -> tuple[pd.DataFrame, list[Hole]]:
     long = long.rename(columns={"value": "ratio"}).dropna(subset="ratio")
     long["share"] = ratio(long["ratio"], long.groupby("kernel_id")["ratio"].transform("sum"))
     missing = [row for row in wide.index if row not in set(long["kernel_id"])]
-    holes += [Hole(row, "ratio", "not collected: metric set stalls") for row in missing]
+    holes += [Hole(row, "ratio", NO_STALLS) for row in missing]
     order = {kernel_id: i for i, kernel_id in enumerate(wide.index)}
     long = long.sort_values("ratio", ascending=False, kind="stable")
     long = long.sort_values("kernel_id", key=lambda ids: ids.map(order), kind="stable")
     return long[["kernel_id", "reason", "ratio", "share"]], holes
 
 
-def _trace_holes(counters: pd.DataFrame) -> list[Hole]:
-    lone = counters.loc[counters["trace_duration_ns"].isna(), "kernel_id"]
-    return [Hole(row, "trace_duration_ns", "no trace of this kernel") for row in lone]
+def _missing(counters: pd.DataFrame, column: str, reason: str) -> list[Hole]:
+    return [Hole(k, column, reason) for k in counters.loc[counters[column].isna(), "kernel_id"]]
 
 
 def _gaps(holes: Iterable[Hole], table: str, rows: list[str]) -> pd.DataFrame:

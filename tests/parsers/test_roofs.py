@@ -1,0 +1,104 @@
+"""Roofs from the capture and from the vendor's documents, each with its source."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from parsers.metrics import catalogue
+from parsers.ncu import read_ncu
+from parsers.roofs import build_roofs
+from parsers.tables import empty
+
+H200 = {"chip": "GH100", "sm_count": 132, "clock_hz": 1.98e9, "memory_bandwidth": 4_814_304_000_000}
+
+
+def gpu(**facts: str | float) -> pd.DataFrame:
+    return empty("gpus").reindex(range(1)).assign(device=0, **facts)
+
+
+def metrics(**values: float) -> pd.DataFrame:
+    frame = pd.DataFrame({"metric": list(values), "value": list(values.values())})
+    return frame.assign(kernel_id="k", launch=0, profile=0, text="", unit="", source="csv")
+
+
+@pytest.fixture(scope="module")
+def roofs(root: Path) -> pd.DataFrame:
+    capture = read_ncu(root / "tests/fixtures/h200_ncu/decoder_block.csv.xz")
+    table = build_roofs(gpu(**H200), capture.metrics.assign(kernel_id="", launch=0))
+    return table
+
+
+def roof(table: pd.DataFrame, level: str, dtype: str, source: str) -> pd.Series:
+    keys = table[["level_or_pipe", "dtype", "source"]]
+    (place,) = keys.eq([level, dtype, source]).all(axis=1).to_numpy().nonzero()[0]
+    return table.iloc[int(place)]
+
+
+@pytest.mark.parametrize(
+    ("level", "dtype", "source", "expected"),
+    [
+        ("dram", "", "datasheet", 4.814e12),
+        ("dram", "", "counters", 4.81e12),
+        ("l2", "", "counters", 10.25e12),
+        ("fp64", "fp64", "counters", 33.5e12),
+        ("fp32", "fp32", "counters", 66.9e12),
+        ("fp16", "fp16", "counters", 133.8e12),
+        ("tensor", "fp64", "counters", 66.9e12),
+    ],
+)
+def test_roofs_of_an_h200_are_those_of_its_datasheet_at_the_clock_of_the_run(
+    roofs: pd.DataFrame, level: str, dtype: str, source: str, expected: float
+) -> None:
+    row = roof(roofs, level, dtype, source)
+    # The datasheet's arithmetic rates are at 1.98 GHz; the memory clocks do not move.
+    boost = 1.98e9 / row["clock_hz"] if level not in ("dram", "l2") else 1.0
+    assert row["value"] * boost == pytest.approx(expected, rel=0.01)
+
+
+def test_a_dense_tensor_roof_comes_from_the_datasheet_where_the_capture_has_none(
+    roofs: pd.DataFrame,
+) -> None:
+    row = roof(roofs, "tensor", "bf16", "datasheet")
+    assert row["value"] == 4096 * 132 * 1.98e9
+    assert "whitepaper" in row["detail"]
+
+
+def test_the_sparse_rate_of_a_counter_is_never_a_roof(roofs: pd.DataFrame) -> None:
+    bf16 = roofs[roofs["level_or_pipe"].eq("tensor") & roofs["dtype"].eq("bf16")]
+    assert bf16["source"].tolist() == ["datasheet"]
+
+
+def test_a_dense_tensor_roof_of_the_capture_replaces_the_datasheet() -> None:
+    dense = catalogue().tensor["GH100"]["bf16"].peak
+    captured = metrics(**{dense: 540_672.0, "sm__cycles_elapsed.avg.per_second": 1.83e9})
+    table = build_roofs(gpu(**H200), captured)
+    bf16 = table[(table["level_or_pipe"] == "tensor") & (table["dtype"] == "bf16")]
+    assert bf16["source"].tolist() == ["counters"]
+    assert bf16["value"].iloc[0] == pytest.approx(989.4e12, rel=1e-3)
+    assert bf16["clock_hz"].iloc[0] == 1.83e9
+
+
+def test_the_clock_is_the_median_of_the_profiled_kernels() -> None:
+    one, two, three = (
+        metrics(
+            **{"dram__bytes.sum.peak_sustained": 10.0, "dram__cycles_elapsed.avg.per_second": c}
+        )
+        for c in (1.0, 2.0, 9.0)
+    )
+    table = build_roofs(empty("gpus"), pd.concat([one, two, three]))
+    assert table["value"].tolist() == [20.0]
+
+
+def test_an_unknown_gpu_has_no_roofs() -> None:
+    assert len(build_roofs(empty("gpus"), empty("metrics"))) == 0
+    unknown = gpu(chip="XX100", sm_count=100, clock_hz=1e9)
+    assert len(build_roofs(unknown, empty("metrics"))) == 0
+
+
+def test_a_gpu_without_a_trace_has_no_datasheet_rate_for_an_unknown_clock() -> None:
+    assert len(build_roofs(gpu(chip="GH100", sm_count=132), empty("metrics"))) == 0
+
+
+def test_every_roof_says_how_it_came_about(roofs: pd.DataFrame) -> None:
+    assert roofs["detail"].str.len().gt(10).all()
