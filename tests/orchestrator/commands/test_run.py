@@ -78,6 +78,18 @@ def test_a_failing_target_gives_error_hint_and_exit_code_1(
     assert "\n\nhint: " in error
 
 
+def test_a_sweep_runs_every_variant_and_compares_them(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ["--set", "sweep.target.args.batch=[1, 2]"]
+    assert cli.main(["run", recipe, "--out", str(lab.out), *sweep]) == 0
+    captured = capsys.readouterr()
+    assert "run 2 of 2: batch=2\n" in captured.err
+    assert f"report: {lab.out}/report/report.md" in captured.out
+    assert "batch=2" in (lab.out / "report" / "report.md").read_text()
+    assert (lab.out / "variants" / "batch=1" / "manifest.json").is_file()
+
+
 def test_the_first_three_findings_stand_above_the_report(
     lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
