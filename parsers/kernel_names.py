@@ -21,8 +21,10 @@ from parsers.demangle import demangle
 MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
 
 _CAST = re.compile(r"\((?!anonymous)[A-Za-z_][\w: ]*\)(?=-?\d)")  # nsys writes <(int)4, (bool)0>
+_GREATER = re.compile(r"(\(\w+\))>(\(\w+\))|>(?=\d)")  # enable_if<(8)>(0)>: not a bracket
 _UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\}|_GLOBAL__N_\w*)::")
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]")
+_RANGE = re.compile(r"[^<(]*/")  # `nsys stats -r …:nvtx-name` puts the NVTX range before the name
 _LAMBDA = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]|\{lambda\(([^()]*)\)#(\d+)\}")
 _FIELD = re.compile(r"\{(\w+)(?:\|(\w+))?\}")
 _ALTERNATIVE = re.compile(r"_\d$")  # groups x and x_2 are alternatives of one field
@@ -132,11 +134,10 @@ def kernel_id(mangled: str, grid: str, block: str) -> str:
 def _apply(rule: _Rule, fields: dict[str, str], text: str) -> KernelName:
     details = {key: _fill(value, fields) for key, value in rule.details.items()}
     fields |= details
-    fields["dtype"] = _first(
-        _dtype(text) if way == "auto" else _fill(way, fields) for way in rule.dtype
-    )
+    fields["dtype"] = _first(_dtype_by(way, fields, text) for way in rule.dtype)
     fields["tile"] = _first(_fill(way, fields) for way in rule.tile)
     parts = [_fill(part, fields) for part in rule.short]
+    parts = ["1 stage" if part == "1 stages" else part for part in parts]
     return KernelName(
         short_name=_shorten(", ".join(part for part in parts if part)),
         library=_fill(rule.library, fields),
@@ -177,9 +178,15 @@ def _value(value: str, via: str) -> str:
     return words if via == "words" else rules.names[via].get(value, words)
 
 
-def _dtype(text: str) -> str:
+def _dtype_by(way: str, fields: Mapping[str, str], text: str) -> str:
+    if way == "pointer":
+        return _pointer_dtype(text)
+    return _dtype(text, way == "auto") if way in ("auto", "float") else _fill(way, fields)
+
+
+def _dtype(text: str, integers: bool = True) -> str:
     """Return the first data type that stands in `text`: floating-point types before integers."""
-    for pattern, names in _rules().types:
+    for pattern, names in _rules().types[: None if integers else 1]:
         if match := pattern.search(text):
             return names[match[1]]
     return ""
@@ -196,13 +203,15 @@ def _pointer_dtype(text: str) -> str:
 
 def _plain(name: str) -> str:
     """Return the demangled name in one spelling, whichever tool wrote it."""
-    text = demangle(name.strip())
+    text = demangle(name.strip().rstrip("…"))  # nsys stats cuts names off in its text tables
+    if "/" in text and (prefix := _RANGE.match(text)):
+        text = text[prefix.end() :]
     if "(" not in text and "<" not in text and "{" not in text:
         return text
     text = _CLONE.sub("", _UNNAMED.sub("", text))
     if "lambda" in text:
         text = _LAMBDA.sub(lambda m: f"lambda({m[1] or m[3] or ''})#{m[2] or m[4]}", text)
-    return _CAST.sub("", text)
+    return _GREATER.sub(r"\1 \2", _CAST.sub("", text))
 
 
 def _base(text: str) -> str:
@@ -222,10 +231,15 @@ def _base(text: str) -> str:
 
 def _unknown_name(base: str, text: str) -> str:
     """Return the name without namespaces; a kernel made from a lambda says whose lambda it is."""
-    short = base.rsplit("::", 1)[-1] or base or text
+    short = base.rsplit("::", 1)[-1].split("[", 1)[0] or base or text
     owner = _LAMBDA_OWNER.search(text)
     return f"{short}: {owner[1]} #{owner[2]}" if owner and owner[1] != short else short
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_LENGTH else name[: MAX_LENGTH - 1] + "…"
+    """Cut the first part of a name that is too long, and keep the last, which tells twins apart."""
+    if len(name) <= MAX_LENGTH:
+        return name
+    head, comma, tail = name.rpartition(", ")
+    room = MAX_LENGTH - len(comma + tail) - 1
+    return f"{head[:room]}…{comma}{tail}" if head and room > 20 else name[: MAX_LENGTH - 1] + "…"
