@@ -97,7 +97,7 @@ def _gain(row: Row, why: tuple[Cause, ...], roofs: Ceilings, floor_ns: float) ->
     shorter than the shortest launch of the trace.
     """
     room = 1 - number(row["roof_share"])
-    if why and why[0].key == "tensor_idle" and row["bound_by"] != "dram":
+    if _on_wrong_unit(Judged(row, why, room)):
         room = max(room, _tensor_room(row, roofs))
     elif row["bound_by"] == "latency" and why and not math.isnan(why[0].gain):
         room = min(room, why[0].gain)
@@ -181,7 +181,7 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
     saved = f"{share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
     if _near(lead):
         return f"That is near the roof: the rest is worth at most {saved}."
-    if _cause(lead) == "tensor_idle" and finding.bound != "dram":
+    if _on_wrong_unit(lead):
         return f"On the Tensor Cores it could save at most {saved}."
     if finding.bound == "latency":
         return f"Without that wait it could save at most {saved}."
@@ -199,7 +199,14 @@ def _stages(group: list[Judged]) -> str:
     return f", in {' and '.join(stages)}" if stages else ""
 
 
+def _on_wrong_unit(judged: Judged) -> bool:
+    """Tell whether the kernel is bound by anything but memory for want of Tensor Cores."""
+    return _cause(judged) == "tensor_idle" and judged.row["bound_by"] != "dram"
+
+
 def _near(judged: Judged) -> bool:
+    if _on_wrong_unit(judged):
+        return False
     limit = "near_dram_roof" if judged.row["bound_by"] == "dram" else "near_roof"
     return number(judged.row["roof_share"]) >= threshold(limit)
 
@@ -216,7 +223,7 @@ def _action(judged: Judged) -> str:
     bound = text(judged.row["bound_by"])
     if _near(judged):
         return say("actions", "near_dram" if bound == "dram" else "near")
-    if _cause(judged) == "tensor_idle" and bound != "dram":
+    if _on_wrong_unit(judged):
         return say("actions", "tensor_idle")
     alone = judged.row["category"] in FUSIBLE
     if bound == "latency" and _cause(judged) == "stall" and alone:

@@ -1,0 +1,85 @@
+from typing import Any
+
+import pytest
+
+from parsers import tables
+from reports.causes import blocks, causes, stall_meaning
+from reports.cells import Row
+from reports.profiled import TRACE_ONLY
+
+SMS = 132.0
+
+
+def row(**known: Any) -> Row:
+    columns = [c.name for c in tables.tables()["counters"]] + [*TRACE_ONLY, "stall_share"]
+    return dict.fromkeys(columns) | {"grid": "1056x1x1", "category": "elementwise"} | known
+
+
+def keys(**known: Any) -> list[str]:
+    return [cause.key for cause in causes(row(**known), SMS)]
+
+
+def test_nothing_known_is_no_cause() -> None:
+    assert keys() == []
+
+
+@pytest.mark.parametrize(
+    ("known", "key", "gain"),
+    [
+        ({"grid": "33x1x1"}, "small_grid", 0.75),
+        ({"waves": 2.5}, "tail", 1 / 3),
+        ({"theoretical_occupancy_pct": 100.0, "achieved_occupancy_pct": 60.0},
+         "achieved_occupancy", 0.4),
+        ({"theoretical_occupancy_pct": 25.0, "occupancy_limiter": "registers"},
+         "theoretical_occupancy", 0.75),
+        ({"top_stall": "barrier", "stall_share": 0.5}, "stall", 0.5),
+        ({"issue_active_pct": 90.0}, "issue_full", 0.1),
+    ],
+)  # fmt: skip
+def test_rules_of_nsight_compute_estimate_the_gain(
+    known: dict[str, Any], key: str, gain: float
+) -> None:
+    (cause,) = causes(row(**known), SMS)
+    assert cause.key == key
+    assert cause.gain == pytest.approx(gain)
+    assert cause.evidence.source.startswith("Nsight Compute rule")
+
+
+@pytest.mark.parametrize(
+    ("known", "key"),
+    [
+        ({"grid": "128x1x1"}, "small_grid"),
+        ({"waves": 5.5}, "tail"),
+        ({"waves": 2.0}, "tail"),
+        ({"waves": 1.2, "grid": "132x1x1"}, "tail"),
+        ({"theoretical_occupancy_pct": 85.0, "occupancy_limiter": "warps"},
+         "theoretical_occupancy"),
+        ({"theoretical_occupancy_pct": 50.0}, "theoretical_occupancy"),
+        ({"theoretical_occupancy_pct": 50.0, "achieved_occupancy_pct": 41.0},
+         "achieved_occupancy"),
+        ({"top_stall": "barrier", "stall_share": 0.29}, "stall"),
+        ({"top_stall": "barrier", "stall_share": 0.9, "issue_active_pct": 85.0}, "stall"),
+        ({"category": "gemm", "tensor_pct": 40.0}, "tensor_idle"),
+        ({"category": "elementwise", "tensor_pct": 0.0}, "tensor_idle"),
+        ({"category": "gemm"}, "tensor_idle"),
+    ],
+)  # fmt: skip
+def test_below_its_threshold_a_rule_is_silent(known: dict[str, Any], key: str) -> None:
+    assert key not in keys(**known)
+
+
+def test_a_matrix_product_without_tensor_cores_comes_first() -> None:
+    assert keys(category="gemm", tensor_pct=0.0, grid="8x1x1")[0] == "tensor_idle"
+
+
+def test_an_unknown_number_of_sms_tells_no_small_grid() -> None:
+    assert causes(row(grid="8x1x1"), float("nan")) == []
+
+
+def test_a_grid_that_is_none_has_unknown_blocks() -> None:
+    assert blocks("4x2x3") == 24
+    assert blocks("") != blocks("")
+
+
+def test_an_unknown_stall_reason_is_shown_as_it_is() -> None:
+    assert stall_meaning("new_reason") == "(new reason)"

@@ -1,0 +1,199 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from parsers.run_dir import RunDir, read_manifest, write_manifest
+from reports.evidence import Finding, wording
+from reports.findings import abstained, findings, headline, profiled_share
+from reports.load import Run, load_run
+
+
+def named(run: Run, name: str) -> Finding:
+    return next(f for f in findings(run) if f.key == "kernel" and f.title.startswith(name))
+
+
+def edit(run: Run, table: str, name: str, **values: Any) -> Run:
+    """Change columns of one kernel, found by its readable name, in a table of the run."""
+    frame = getattr(run, table).copy()
+    names = run.kernels.set_index("kernel_id")["short_name"]
+    mine = frame["kernel_id"].map(names) == name
+    for column, value in values.items():
+        frame.loc[mine, column] = value
+    tables.write(frame, table, run.directory.tables)
+    return load_run(run.path)
+
+
+def test_what_takes_the_time_comes_first_then_what_bounds_it(run: Run) -> None:
+    found = findings(run)
+    assert [f.key for f in found[:2]] == ["time", "bounds"]
+    assert "80.7 %" in found[0].title
+    assert "55.7 % limited by DRAM bandwidth" in found[1].sentence
+
+
+def test_the_rest_is_ranked_by_the_time_it_could_save(run: Run) -> None:
+    gains = [f.gain_ns for f in findings(run)[2:]]
+    assert gains == sorted(gains, reverse=True)
+    assert len(gains) > 5
+
+
+def test_no_gain_is_beyond_the_roof_or_amdahl(run: Run) -> None:
+    for finding in (f for f in findings(run) if f.key == "kernel"):
+        assert 0 <= finding.gain_kernel <= 1
+        assert finding.gain_program == pytest.approx(finding.share * finding.gain_kernel)
+        rows = run.counters[run.counters["kernel_id"].isin(finding.kernel_ids)]
+        assert finding.gain_kernel <= 1 - rows["roof_share"].min() + 1e-9
+
+
+def test_the_gain_of_a_kernel_at_its_roof_is_its_distance(run: Run) -> None:
+    finding = named(run, "cuBLAS GEMM 256x128")
+    assert finding.gain_kernel == pytest.approx(1 - 0.7605, abs=1e-4)
+    assert finding.gain_program == pytest.approx(0.1494 * 0.2395, abs=1e-4)
+    assert finding.gain_ns == pytest.approx(1.264e6, rel=1e-2)
+
+
+def test_a_kernel_near_its_roof_is_not_told_to_be_faster(run: Run) -> None:
+    finding = named(run, "cuBLAS GEMM 64x8:")
+    assert "near the roof" in finding.sentence
+    assert finding.action.startswith("A better kernel hardly helps; only less data does")
+
+
+def test_a_small_grid_is_named_as_the_cause_of_waiting(run: Run) -> None:
+    finding = named(run, "FlashAttention decode")
+    assert "64 blocks on 132 SMs" in finding.sentence
+    assert finding.gain_kernel == pytest.approx((132 - 64) / 132)
+    assert any(seen.metric == "blocks" for seen in finding.evidence)
+
+
+def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
+    finding = named(run, "PyTorch RMSNorm")
+    floor = run.kernels["min_ns"].min()
+    assert finding.gain_kernel == pytest.approx(1 - floor / 4900)
+
+
+def test_kernels_of_one_name_and_bound_are_one_finding(run: Run) -> None:
+    same = edit(run, "kernels", "cuBLAS GEMM 128x192", short_name="cuBLAS GEMM 128x256")
+    finding = named(same, "cuBLAS GEMM 128x256")
+    assert len(finding.kernel_ids) == 2
+    assert "(2 launch shapes)" in finding.sentence
+    assert finding.gain_kernel == pytest.approx(finding.gain_program / finding.share)
+
+
+def test_idle_time_is_told_for_the_stage_that_has_it(run: Run) -> None:
+    (idle,) = [f for f in findings(run) if f.key == "idle"]
+    assert "in decode" in idle.title
+    assert idle.gain_of == "wall time"
+    assert idle.gain_ns == pytest.approx(24.2504e6 * 0.31)
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [(1e6, "program's own code on the host"), (7e6, "cudaStreamSynchronize (7.00 ms in 32 calls)")],
+)
+def test_cuda_calls_explain_idle_time_only_where_they_take_it(
+    run: Run, spent: float, words: str
+) -> None:
+    row = {"name": "cudaStreamSynchronize", "calls": 32, "total_ns": int(spent)}
+    frame = pd.DataFrame([row], columns=list(tables.empty("api_calls").columns))
+    tables.write(frame, "api_calls", run.directory.tables)
+    (idle,) = [f for f in findings(load_run(run.path)) if f.key == "idle"]
+    assert words in idle.sentence
+
+
+def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
+    rows = [("host to device", 10, 10**9, 4_000_000), ("device to device", 5, 10**9, 9_000_000)]
+    frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
+    tables.write(frame, "memory_operations", run.directory.tables)
+    (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
+    assert copies.gain_ns == 4_000_000
+    assert copies.share == pytest.approx(4 / (35.3504 + 13))
+
+
+def test_a_gemm_without_tensor_cores_gains_what_they_would_give(run: Run) -> None:
+    counters = {"tensor_pct": 0.0, "flops_tensor": 0.0, "flops_fp32": 1e9, "bound_by": "fp32"}
+    slow = edit(run, "counters", "cuBLAS GEMM 256x128", **counters, roof_share=0.9)
+    finding = named(slow, "cuBLAS GEMM 256x128")
+    assert "TF32" in finding.action
+    # The Tensor Cores would take 76 % of the time for its FLOPs, DRAM 14 %.
+    assert finding.gain_kernel == pytest.approx(1 - 0.7605, abs=1e-3)
+
+
+def test_doubtful_durations_lower_the_confidence(run: Run) -> None:
+    assert named(run, "cuBLAS GEMM 256x128").confidence == "high"
+    doubtful = edit(run, "counters", "cuBLAS GEMM 256x128", duration_difference=-0.3)
+    assert named(doubtful, "cuBLAS GEMM 256x128").confidence == "medium"
+    uneven = edit(doubtful, "kernels", "cuBLAS GEMM 256x128", std_ns=9e5)
+    assert named(uneven, "cuBLAS GEMM 256x128").confidence == "low"
+
+
+def test_without_counters_the_limits_stay_open_with_the_reason(trace_only_run: Run) -> None:
+    keys = {f.key for f in findings(trace_only_run)}
+    assert keys == {"time", "idle"}
+    (reason,) = abstained(trace_only_run)
+    assert reason == (
+        "What limits the kernels is not known: "
+        "the driver refuses access to the GPU performance counters."
+    )
+
+
+def test_without_a_trace_findings_speak_of_the_launch_only(run: Run) -> None:
+    columns = ("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
+    frame = run.kernels.drop(columns=list(columns)).reindex(columns=run.kernels.columns)
+    tables.write(frame, "kernels", run.directory.tables)
+    alone = load_run(run.path)
+    found = findings(alone)
+    assert {f.key for f in found} == {"kernel"}
+    assert all("in the launch that was profiled" in f.sentence for f in found)
+    assert all(math.isnan(f.gain_program) for f in found)
+    assert math.isnan(profiled_share(alone))
+    assert not any("n/a" in f.sentence or "nan" in f.sentence for f in found)
+
+
+def test_an_unknown_bound_is_abstained_from(run: Run) -> None:
+    unknown = edit(run, "counters", "cuBLAS GEMM 64x8", bound_by="", roof_share=math.nan)
+    assert "What limits cuBLAS GEMM 64x8 is not known" in " ".join(abstained(unknown))
+    assert not [f for f in findings(unknown) if f.title.startswith("cuBLAS GEMM 64x8:")]
+
+
+def test_the_share_without_counters_is_named_where_it_matters(run: Run) -> None:
+    assert profiled_share(run) == pytest.approx(0.9725, abs=1e-4)
+    assert abstained(run) == []
+    fewer = run.counters.iloc[:3]
+    tables.write(fewer, "counters", run.directory.tables)
+    assert "other kernels" in abstained(load_run(run.path))[0]
+
+
+def test_the_terminal_gets_three_short_sentences(run: Run, trace_only_run: Run) -> None:
+    assert len(headline(run)) == 3
+    assert all(len(line) < 160 and line.endswith(".") for line in headline(run))
+    assert "not known" in headline(trace_only_run)[-1]
+
+
+def test_an_empty_run_has_no_findings_but_says_why(make_run: Callable[..., Path]) -> None:
+    path = make_run(counters=False)
+    for table in tables.tables():
+        tables.write(tables.empty(table), table, path / "tables")
+    manifest = read_manifest(RunDir(path))
+    manifest.steps = []
+    write_manifest(RunDir(path), manifest)
+    run = load_run(path)
+    assert findings(run) == []
+    assert headline(run) == [
+        "How much of the time each kernel takes is not known: the run has no trace step.",
+        "What limits the kernels is not known: the run has no counters step.",
+    ]
+
+
+def test_every_threshold_says_where_it_comes_from() -> None:
+    for facts in wording()["thresholds"].values():
+        assert facts["source"].startswith(("Nsight Compute rule", "prof"))
+
+
+def test_every_cause_and_bound_has_an_action() -> None:
+    words = wording()
+    assert set(words["causes"]) <= set(words["actions"])
+    assert set(words["limits"]) - {"latency"} <= set(words["actions"])
