@@ -61,13 +61,16 @@ def render_cli() -> str:
     parts = [
         MADE,
         "# Commands\n",
-        "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrongly,"
-        " 3 a tool, GPU or\npermission is missing, 4 a file cannot be read, 130 interrupted. Errors"
-        " go to stderr as `error: …` and `hint: …`.\n",
+        "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrongly, "
+        "3 a tool, GPU\nor permission is missing, 4 a file cannot be read, 130 interrupted. Errors "
+        "go to stderr as `error: …` and\n`hint: …`.\n",
     ]
     for path, command in commands(group, "prof"):
         context = click.Context(
-            command, info_name=path, terminal_width=WIDTH, max_content_width=WIDTH
+            command,
+            info_name=path,
+            terminal_width=WIDTH,
+            help_option_names=group.context_settings["help_option_names"],
         )
         parts.append(f"## {path}\n\n```text\n{_plain(command.get_help(context))}\n```\n")
     rows = [[f"`{name}`", meaning] for name, meaning in VARIABLES.items()]
