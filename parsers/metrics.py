@@ -140,12 +140,12 @@ class Catalogue:
     ) -> list[str]:
         """Return the names for ``ncu --metrics``, without repeats.
 
-        A dtype that the chip has no counter for is left out.
+        A dtype that the chip has no counter for is left out; no set is an empty list on any chip.
 
         Raises:
             UsageError: a set or a chip that the catalogue does not have.
         """
-        family = self._known(sets, chip)
+        family = self._known(sets, chip) if sets else ""
         names: dict[str, None] = {}
         for name in sets:
             self._add_set(names, self.sets[name], family, tensor_dtypes)

@@ -134,6 +134,10 @@ def test_a_chip_without_a_catalogue_is_refused_with_the_known_ones() -> None:
     assert "GH100" in error.value.hint
 
 
+def test_no_set_asks_for_nothing_on_any_chip() -> None:
+    assert catalogue().tool_metrics([], "XX100", ["bf16"]) == []
+
+
 def test_a_misspelt_set_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="roofine"):
         catalogue().tool_metrics(["roofine"], "GH100", [])

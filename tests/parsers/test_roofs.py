@@ -10,7 +10,12 @@ from parsers.ncu import read_ncu
 from parsers.roofs import build_roofs
 from parsers.tables import empty
 
-H200 = {"chip": "GH100", "sm_count": 132, "clock_hz": 1.98e9, "memory_bandwidth": 4_814_304_000_000}
+H200: dict[str, str | float] = {
+    "chip": "GH100",
+    "sm_count": 132,
+    "clock_hz": 1.98e9,
+    "memory_bandwidth": 4_814_304_000_000,
+}
 
 
 def gpu(**facts: str | float) -> pd.DataFrame:
