@@ -61,7 +61,7 @@ def render_cli() -> str:
     parts = [
         MADE,
         "# Commands\n",
-        "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrongly, "
+        "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrong, "
         "3 a tool, GPU\nor permission is missing, 4 a file cannot be read, 130 interrupted. Errors "
         "go to stderr as `error: …` and\n`hint: …`.\n",
     ]
@@ -209,7 +209,10 @@ def render_metrics() -> str:
         "## Chips\n",
         table(["chip", "products"], [[chip, known.products[chip]] for chip in known.chips]),
         "## Sets\n",
-        table(["set", "meaning", "columns"], _sets(known)),
+        "Passes of a set for itself, bf16 Tensor operations counted, as NVIDIA's CUPTI library "
+        "plans them; ncu\nadds about one.\n",
+        table(["set", "meaning", *known.chips], _passes(known)),
+        table(["set", "columns"], _sets(known)),
         "## Columns of `counters`\n",
     ]
     for column in known.columns.values():
@@ -220,11 +223,16 @@ def render_metrics() -> str:
     return "\n".join(parts)
 
 
+def _passes(known: Catalogue) -> list[list[str]]:
+    rows = []
+    for name, chosen in known.sets.items():
+        counts = [known.passes([name], chip, ["bf16"]) for chip in known.chips]
+        rows.append([f"`{name}`", chosen.meaning, *("" if n is None else str(n) for n in counts)])
+    return rows
+
+
 def _sets(known: Catalogue) -> list[list[str]]:
-    return [
-        [f"`{s.name}`", s.meaning, ", ".join(f"`{c}`" for c in s.columns)]
-        for s in known.sets.values()
-    ]
+    return [[f"`{s.name}`", ", ".join(f"`{c}`" for c in s.columns)] for s in known.sets.values()]
 
 
 def _column(column: MetricColumn) -> str:
