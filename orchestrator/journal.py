@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.plan import Step
+from orchestrator.secrets import Environment
 from orchestrator.work import Result
 from parsers.errors import Interrupted, ProfError, StepFailed
 from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
@@ -19,14 +20,19 @@ DISK_FULL = (28, 122)  # ENOSPC, EDQUOT
 
 
 class Journal:
-    """The manifest of the run in `run`, kept on disk."""
+    """The manifest of the run in `run`, kept on disk without the secrets of `environment`."""
 
-    def __init__(self, run: RunDir, manifest: Manifest) -> None:
+    def __init__(self, run: RunDir, manifest: Manifest, environment: Environment) -> None:
         self.run = run
         self.manifest = manifest
+        self._environment = environment
 
     def save(self) -> None:
         """Write the manifest."""
+        self.manifest.recipe = self._environment.redact_all(self.manifest.recipe)
+        for record in self.manifest.steps:
+            record.argv = self._environment.redact_all(record.argv)
+            record.error = self._environment.redact(record.error)
         write_manifest(self.run, self.manifest)
 
     def plan(self, steps: tuple[Step, ...]) -> None:
@@ -72,12 +78,15 @@ class Journal:
                 self.save()
 
     def _planned(self, step: Step, old: StepRecord | None) -> StepRecord:
+        inputs = self._environment.redact_all(step.inputs)
         kept = (self.run.path / step.directory).is_dir()
         if old is not None and old.state == StepState.DONE and old.id == step.id and kept:
             return old
-        record = StepRecord(step.name, id=step.id, inputs=dict(step.inputs))
-        if old is not None:
-            record.rerun_reason = _reason(step, old, kept)
+        record = StepRecord(step.name, id=step.id, inputs=inputs)
+        if old is not None and old.state == StepState.DONE and not kept:
+            record.rerun_reason = f"its folder {step.directory} is gone"
+        elif old is not None:
+            record.rerun_reason = _reason(step, inputs, old)
         return record
 
     def _open(self, step: Step) -> Path:
@@ -118,14 +127,12 @@ def keep(folder: Path, why: str) -> Path | None:
     return target
 
 
-def _reason(step: Step, old: StepRecord, kept: bool) -> str:
+def _reason(step: Step, inputs: dict[str, str], old: StepRecord) -> str:
     """Say why a step of a resumed run is done again."""
     if old.state != StepState.DONE:
         return f"it did not finish ({old.state})"
-    if not kept:
-        return f"its folder {step.directory} is gone"
-    names = sorted(step.inputs.keys() | old.inputs.keys())
-    changed = [name for name in names if step.inputs.get(name) != old.inputs.get(name)]
+    names = sorted(inputs.keys() | old.inputs.keys())
+    changed = [name for name in names if inputs.get(name) != old.inputs.get(name)]
     if changed:
         return f"changed: {', '.join(changed)}"
     return f"a step that it builds on is done again: {', '.join(step.needs)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import threading
@@ -105,8 +106,9 @@ def _folder(recipe: Recipe, options: RunOptions) -> Path:
 
 
 def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
-    journal = _journal(recipe, options, run)
-    work, capabilities = _prepare(recipe, options, run, journal.manifest)
+    manifest = _manifest(recipe, options, run)
+    work, capabilities = _prepare(recipe, options, run, manifest)
+    journal = Journal(run, manifest, work.machine.environment)
     steps = plan(recipe, capabilities)
     if options.force and options.resume is None:
         clear(run.path)
@@ -120,7 +122,7 @@ def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
     return _report(steps[-1], work, journal, errors)
 
 
-def _journal(recipe: Recipe, options: RunOptions, run: RunDir) -> Journal:
+def _manifest(recipe: Recipe, options: RunOptions, run: RunDir) -> Manifest:
     """Start the manifest, or go on with that of the run that is resumed."""
     if options.resume is not None:
         manifest = read_manifest(run)
@@ -129,7 +131,7 @@ def _journal(recipe: Recipe, options: RunOptions, run: RunDir) -> Journal:
         created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         manifest = Manifest(run.path.resolve().name, created, recipe.to_dict())
     manifest.prof_version = prof_version()
-    return Journal(run, manifest)
+    return manifest
 
 
 def _prepare(
@@ -222,7 +224,8 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
 
 def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
     """Run every variant as a whole run, then compare them; a failed variant stops no other."""
-    journal = _journal(recipe, options, run)
+    environment = choose_environment(os.environ, recipe.target.env)
+    journal = Journal(run, _manifest(recipe, options, run), environment)
     if options.force and options.resume is None:
         clear(run.path)
     variants = expand(recipe)

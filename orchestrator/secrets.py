@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REDACTED = "[redacted]"
 SECRET_WORDS = re.compile(
@@ -47,6 +48,16 @@ class Environment:
         for secret in self.secrets:
             text = text.replace(secret, REDACTED)
         return text
+
+    def redact_all(self, value: Any) -> Any:
+        """Return plain data (lists, mappings, text) without any of the secret values."""
+        if isinstance(value, str):
+            return self.redact(value)
+        if isinstance(value, dict):
+            return {self.redact_all(k): self.redact_all(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self.redact_all(item) for item in value]
+        return value
 
     def shown(self) -> dict[str, str]:
         """Return the recipe's variables for a record: secret-looking values redacted."""

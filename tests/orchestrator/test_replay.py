@@ -1,0 +1,101 @@
+import lzma
+
+import pytest
+
+from parsers.errors import ArtifactUnreadable, UsageError
+from parsers.run_dir import RunDir, read_manifest, write_manifest
+from parsers.selection import read_selection
+
+
+@pytest.fixture
+def recorded(lab):
+    """A recorded run as captures/ holds it: raw artifacts packed, no tools on this machine."""
+    folder = lab.folder / "captures" / "recorded"
+    lab.run(out=folder)
+    for path in folder.glob("steps/*/*"):
+        if path.suffix in (".sqlite", ".ncu-rep"):
+            path.with_name(path.name + ".xz").write_bytes(lzma.compress(path.read_bytes()))
+            path.unlink()
+    lab.log.unlink()
+    lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("orchestrator.runner.look_around", lambda *args: pytest.fail("looked"))
+    return folder
+
+
+def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab, recorded):
+    outcome = lab.run(replay=recorded)
+    assert outcome.exit_code == 0
+    assert lab.calls() == []
+    assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
+    assert (lab.out / "steps/3-counters/counters.ncu-rep").is_file()
+    assert {str(step.state) for step in lab.manifest.steps} == {"done"}
+
+
+def test_facts_of_the_machine_are_those_of_the_record(lab, recorded):
+    lab.run(replay=recorded)
+    manifest = lab.manifest
+    there = read_manifest(RunDir(recorded))
+    assert manifest.replayed_from == "recorded"
+    assert manifest.gpus == there.gpus
+    assert manifest.tools == there.tools
+    assert manifest.step("counters").argv == there.step("counters").argv
+
+
+def test_the_selection_is_made_anew(lab, recorded):
+    lab.run(lab.recipe(select__top_k=1), replay=recorded)
+    assert len(read_selection(lab.out / "steps/2-select/selection.yaml").kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"target__args": {"batch": 16}}, r'target\.args is \{"batch": 16\} here and \{\} there'),
+        ({"capture": "profiler-api"}, 'capture is "profiler-api" here and "all" there'),
+        ({"target__file": None, "target__command": ["./app"]}, r"target\.file is null here"),
+    ],
+)
+def test_a_record_of_another_program_is_refused(lab, recorded, changes, told):
+    with pytest.raises(UsageError, match=told) as caught:
+        lab.run(lab.recipe(**changes), replay=recorded)
+    assert caught.value.exit_code == 2
+    assert not lab.out.exists()
+
+
+def test_another_interpreter_or_folder_is_no_other_program(lab, recorded):
+    recipe = lab.recipe(target__python="/opt/other/python", target__cwd="/")
+    assert lab.run(recipe, replay=recorded).exit_code == 0
+
+
+def test_the_target_file_need_not_be_here(lab, recorded):
+    recipe = lab.recipe()
+    (lab.folder / "target.py").unlink()
+    assert lab.run(recipe, replay=recorded).exit_code == 0
+
+
+def test_a_record_without_counters_gives_the_report_of_the_trace(lab, recorded):
+    manifest = read_manifest(RunDir(recorded))
+    manifest.step("counters").state = "unsupported"
+    manifest.step("counters").error = "no permission there"
+    write_manifest(RunDir(recorded), manifest)
+    outcome = lab.run(replay=recorded)
+    assert outcome.exit_code == 3
+    assert "the recorded run has no counters: no permission there" in outcome.errors[0].message
+    assert lab.state("trace") == "done"
+
+
+def test_a_damaged_record_is_told(lab, recorded):
+    packed = recorded / "steps/1-trace/trace.sqlite.xz"
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(ArtifactUnreadable, match="cannot be unpacked"):
+        lab.run(replay=recorded)
+
+
+def test_a_folder_that_is_no_run_is_refused(lab, recorded):
+    with pytest.raises(UsageError, match="not a run directory"):
+        lab.run(replay=lab.folder)
+
+
+def test_a_replay_is_resumed_like_any_run(lab, recorded):
+    lab.run(replay=recorded)
+    outcome = lab.run(replay=recorded, resume=lab.out)
+    assert outcome.exit_code == 0
