@@ -35,8 +35,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of the file: its header's fields, and the spans of its payload's messages."""
+    """One block: its header's span and fields, and the spans of its payload's messages."""
 
+    span: tuple[int, int]
     header: list[Field]
     messages: list[tuple[int, int]]
 
@@ -92,7 +93,7 @@ def blocks(data: bytes) -> Iterator[Block]:
     _, place = _message(data, len(MAGIC))
     while place < len(data):
         (start, end), place = _message(data, place)
-        block = Block(list(fields(data, start, end)), [])
+        block = Block((start, end), list(fields(data, start, end)), [])
         payload_end = place + block.number(_PAYLOAD_SIZE)
         if payload_end > len(data):
             raise ValueError("a block is longer than the file")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from parsers.ncu import NcuCapture, read_csv, read_rep
+from parsers.run_dir import decompress
 from parsers.units import to_base
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
@@ -120,6 +121,30 @@ def test_every_metric_of_a_real_report_is_what_the_csv_of_ncu_prints(
     assert from_csv.launches["name"].equals(from_rep.launches["name"])
     assert from_csv.warnings == from_rep.warnings
     assert from_rep.version.count(".") == 3
+
+
+@pytest.mark.parametrize(
+    ("report", "page"),
+    [
+        ("llm_block", "llm_block.base"),
+        ("llm_block", "llm_block.auto"),
+        ("llm_block", "llm_block.demangled"),
+        ("flops", "flops.base"),
+    ],
+)
+def test_every_metric_of_our_own_report_is_what_the_csv_of_ncu_prints(
+    report: str, page: str, root: Path, tmp_path: Path
+) -> None:
+    fixtures = root / "tests" / "fixtures" / "ncu_csv"
+    path = tmp_path / f"{page}.csv"
+    decompress(fixtures / f"{page}.csv.xz", path)
+    from_csv, from_rep = read_csv(path), read_rep(fixtures / f"{report}.ncu-rep.xz")
+    assert assert_same(from_csv, from_rep, path) > 4000
+    if report == "llm_block" and not page.endswith("demangled"):
+        assert from_csv.launches["name"].equals(from_rep.launches["mangled_name"])
+    assert from_csv.launches["passes"].equals(from_rep.launches["passes"])
+    assert from_rep.version == "2025.3.1.0"
+    assert not from_rep.warnings
 
 
 def test_the_csv_base_units_are_exact_for_integers(
