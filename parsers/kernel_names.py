@@ -56,7 +56,7 @@ class _Rule:
     library: str
     category: str
     short: tuple[str, ...]
-    any: tuple[str, ...] = ()
+    any: tuple[str, ...]
     base: str = ""
     match: str = ""
     dtype: tuple[str, ...] = ("auto",)
@@ -71,9 +71,7 @@ class _Rule:
         )
 
     def fields(self, base: str, text: str) -> dict[str, str] | None:
-        """Return the named groups where the rule fits."""
-        if self.any and not any(literal in text for literal in self.any):
-            return None
+        """Return the named groups where both regexes fit."""
         found: dict[str, str] = {}
         for pattern, subject in zip(self._patterns, (base, text), strict=True):
             if pattern is None:
@@ -90,6 +88,7 @@ class _Rule:
 @dataclass(frozen=True)
 class _Rules:
     rules: tuple[_Rule, ...]
+    literals: dict[str, list[int]]  # literal -> rules that need it
     types: tuple[tuple[re.Pattern[str], dict[str, str]], ...]
     maps: dict[str, dict[str, str]]
     names: dict[str, dict[str, str]]
@@ -105,7 +104,11 @@ def _rules() -> _Rules:
         (re.compile(r"(?<![\w])(" + "|".join(map(re.escape, tier)) + r")(?![\w])"), tier)
         for tier in data["types"]
     )
-    return _Rules(rules, types, data["maps"], data["names"], data["word_maps"])
+    literals: dict[str, list[int]] = {}
+    for index, rule in enumerate(rules):
+        for literal in rule.any:
+            literals.setdefault(literal, []).append(index)
+    return _Rules(rules, literals, types, data["maps"], data["names"], data["word_maps"])
 
 
 def _rule(item: dict[str, Any]) -> _Rule:
@@ -119,7 +122,11 @@ def classify(name: str) -> KernelName:
     """Return what `name` (demangled, mangled or plain) tells; never raises."""
     text = _plain(name)
     base = _base(text)
-    for rule in _rules().rules:
+    rules = _rules()
+    worth_trying = {
+        index for literal, indices in rules.literals.items() if literal in text for index in indices
+    }
+    for rule in (rules.rules[index] for index in sorted(worth_trying)):
         fields = rule.fields(base, text)
         if fields is not None:
             return _apply(rule, fields, text)

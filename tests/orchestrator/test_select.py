@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.select import COLLECTIVE, SelectOptions, choose_kernels
 from parsers.errors import NoKernels, UsageError
+from parsers.nsys import open_trace
 from parsers.selection import SelectedKernel, Selection, read_selection, write_selection
 from parsers.tables import empty
 
@@ -222,3 +223,32 @@ def test_a_selection_survives_its_file(tmp_path: Path) -> None:
     selection = choose_kernels(FIVE, None, None, ALL)
     write_selection(tmp_path / "s.yaml", selection)
     assert read_selection(tmp_path / "s.yaml") == selection
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nsys/GindaChen+nsys-ai/h100_2gpu_1s.sqlite",
+        "nsys/hpcgroup+pipit/perlmutter-cloverleaf-cuda.sqlite",
+        "nsys/brycelelbach+ncu2markdown/power_iteration__baseline.sqlite",
+    ],
+)
+def test_in_real_traces_each_chosen_launch_lies_in_the_window(
+    real_exports: Path, name: str
+) -> None:
+    with open_trace(real_exports / name) as trace:
+        kernels, launches = trace.kernels(), trace.launches()
+    selection = choose_kernels(kernels, launches, None, SelectOptions())
+    assert 0 < len(selection.kernels) <= 20
+    left_out = sum(row["share"] for row in selection.left_out)
+    assert (selection.share or 0) + left_out == pytest.approx(1, abs=1e-4)
+    noted = " ".join(selection.notes)
+    configs = ["kernel_id", "pid", "static_shared_bytes", "dynamic_shared_bytes"]
+    launches["position"] = launches.groupby(configs, observed=True, dropna=False).cumcount()
+    for kernel in selection.kernels:
+        mine = launches[launches["kernel_id"] == kernel.kernel_id]
+        chosen = mine[mine["index"] == kernel.launch].iloc[0]
+        assert selection.skip <= chosen["position"] < selection.skip + selection.count
+        median = float(mine["duration_ns"].astype(float).median())
+        near = abs(float(chosen["duration_ns"]) / median - 1) <= 0.05
+        assert near or f"({kernel.kernel_id}): profiled at launch {kernel.launch}" in noted

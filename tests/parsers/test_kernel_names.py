@@ -102,7 +102,7 @@ def test_every_rule_is_well_formed() -> None:
     known = {"type", "words", *rules.maps, *rules.names, *rules.word_maps}
     for rule in rules.rules:
         assert rule.category in CATEGORIES, rule.name
-        assert rule.any or rule.base or rule.match, rule.name
+        assert rule.any, rule.name
         rule.fields("", "".join(rule.any))  # compiles both patterns
         templates = (*rule.short, *rule.dtype, *rule.tile, *rule.details.values())
         used = {via for text in templates for via in re.findall(r"\|(\w+)\}", text)}
