@@ -21,34 +21,19 @@ from reports.views import wall_time
 
 TOP_KERNELS = 15
 """Kernels of the comparison: those that took the most time in any variant."""
+MOST_STAGES = 12
 SAME = 0.02
 """Variants closer than this are called equal: two runs of one program differ by as much."""
 
 
-def is_sweep(path: Path) -> bool:
-    """Tell whether the run directory `path` holds variants instead of one run."""
-    return bool(read_manifest(RunDir(path)).variants)
-
-
-def load_variants(path: Path) -> dict[str, Run | ProfError]:
-    """Open every variant of a sweep; one that cannot be opened is there with its error."""
-    found: dict[str, Run | ProfError] = {}
-    for name in read_manifest(RunDir(path)).variants:
-        try:
-            found[name] = load_run(path / VARIANTS / name)
-        except ProfError as error:
-            found[name] = error
-    return found
-
-
 def sweep_view(path: Path) -> SweepView:
-    """Return the comparison of the variants of the sweep run `path`; the first is the baseline.
+    """Return the comparison of the variants of the sweep run `path`.
 
     Raises:
         UsageError: the folder is not a run directory.
     """
     manifest = read_manifest(RunDir(path))
-    variants = load_variants(path)
+    variants = _variants(path)
     runs = {name: run for name, run in variants.items() if isinstance(run, Run)}
     settings = _differing({name: run.manifest.recipe for name, run in runs.items()})
     base = _baseline(runs)
@@ -65,6 +50,17 @@ def sweep_view(path: Path) -> SweepView:
         kernels=_kernel_rows(readable),
         caveats=tuple(_caveats(columns, settings)),
     )
+
+
+def _variants(path: Path) -> dict[str, Run | ProfError]:
+    """Open every variant; one that cannot be opened is there with its error."""
+    found: dict[str, Run | ProfError] = {}
+    for name in read_manifest(RunDir(path)).variants:
+        try:
+            found[name] = load_run(path / VARIANTS / name)
+        except ProfError as error:
+            found[name] = error
+    return found
 
 
 def _baseline(runs: dict[str, Run]) -> float:
@@ -115,8 +111,7 @@ def _column(
 
 
 def _stage_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
-    cells = [_stage_cells(run) if run else {} for _, run in runs]
-    return _rows(cells, len(cells))
+    return _rows([_stage_cells(run) if run else None for _, run in runs], MOST_STAGES)
 
 
 def _stage_cells(run: Run) -> dict[str, SweepCell]:
@@ -129,8 +124,7 @@ def _stage_cells(run: Run) -> dict[str, SweepCell]:
 
 
 def _kernel_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
-    cells = [_kernel_cells(run) if run else {} for _, run in runs]
-    return _rows(cells, TOP_KERNELS)
+    return _rows([_kernel_cells(run) if run else None for _, run in runs], TOP_KERNELS)
 
 
 def _kernel_cells(run: Run) -> dict[str, SweepCell]:
@@ -156,24 +150,26 @@ def _kernel_cells(run: Run) -> dict[str, SweepCell]:
     }
 
 
-def _rows(columns: list[dict[str, SweepCell]], most: int) -> tuple[SweepRow, ...]:
-    """Return a row a name, largest time in any variant first; the first column is the baseline."""
+def _rows(columns: list[dict[str, SweepCell] | None], most: int) -> tuple[SweepRow, ...]:
+    """Return a row a name, largest time in any variant first; None: a variant without numbers."""
     largest: dict[str, float] = defaultdict(float)
     for cells in columns:
-        for name, cell in cells.items():
+        for name, cell in (cells or {}).items():
             largest[name] = max(largest[name], cell.total_ns or 0.0)
+    base: dict[str, SweepCell] = next((cells for cells in columns if cells is not None), {})
     names = sorted(largest, key=lambda name: -largest[name])[:most]
-    return tuple(SweepRow(name, _compared([c.get(name) for c in columns])) for name in names)
+    return tuple(
+        SweepRow(
+            name, tuple(_against((cells or {}).get(name), base.get(name)) for cells in columns)
+        )
+        for name in names
+    )
 
 
-def _compared(cells: list[SweepCell | None]) -> tuple[SweepCell, ...]:
-    first = cells[0].total_ns if cells and cells[0] else None
-    return tuple(_against(cell, first) for cell in cells)
-
-
-def _against(cell: SweepCell | None, first: float | None) -> SweepCell:
+def _against(cell: SweepCell | None, base: SweepCell | None) -> SweepCell:
     if cell is None:
         return SweepCell(None, None, None, None, "")
+    first = base.total_ns if base else None
     ratio = cell.total_ns / first if cell.total_ns is not None and first else None
     return SweepCell(cell.total_ns, cell.share, cell.calls, ratio, cell.bound_by)
 

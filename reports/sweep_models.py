@@ -50,7 +50,7 @@ class VariantColumn:
 
 @dataclass(frozen=True)
 class SweepView:
-    """Comparison of the variants of a sweep; the first variant is the baseline."""
+    """Comparison of the variants of a sweep; the first one that has numbers is the baseline."""
 
     title: str
     question: str

@@ -1,0 +1,108 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parsers import tables
+from parsers.errors import UsageError
+from parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
+from reports.load import load_run
+from reports.sweep import sweep_view
+from reports.sweep_models import SweepRow
+
+
+def row(rows: tuple[SweepRow, ...], name: str) -> SweepRow:
+    return next(one for one in rows if one.name == name)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, make_run: Callable[..., Path]) -> Path:
+    """Batch 8 and batch 16; with 16 the kernels of prefill take twice as long."""
+    path = tmp_path / "sweep"
+    names = ["batch=8", "batch=16"]
+    for name, factor in zip(names, (1, 2), strict=True):
+        variant = path / VARIANTS / name
+        shutil.copytree(make_run(), variant)
+        run = load_run(variant)
+        manifest = run.manifest
+        manifest.recipe["target"]["args"]["batch"] = int(name.split("=")[1])
+        write_manifest(RunDir(variant), manifest)
+        frame = run.kernels.copy()
+        prefill = frame["stage"] == "prefill"
+        frame.loc[prefill, "total_ns"] *= factor
+        frame["share"] = frame["total_ns"] / frame["total_ns"].sum()
+        tables.write(frame, "kernels", variant / "tables")
+        stages = run.stages.copy()
+        stages.loc[stages["stage"] == "prefill", ["kernel_ns", "wall_ns"]] *= factor
+        tables.write(stages, "stages", variant / "tables")
+    recipe = {"name": "batches", "question": "What does a larger batch cost?"}
+    write_manifest(RunDir(path), Manifest("sweep", "2026-11-21", recipe, variants=names))
+    return path
+
+
+def test_variants_stand_side_by_side_with_what_differs(sweep: Path) -> None:
+    view = sweep_view(sweep)
+    assert [column.name for column in view.variants] == ["batch=8", "batch=16"]
+    assert [[f"{s.label}={s.value}" for s in c.settings] for c in view.variants] == [
+        ["target.args.batch=8"],
+        ["target.args.batch=16"],
+    ]
+    assert view.variants[0].ratio == 1
+    assert view.variants[1].ratio == pytest.approx((24.2504 + 2 * 11.1) / 35.3504)
+    assert "1.31x as much" in view.answer[0]
+
+
+def test_stages_are_compared_with_the_first_variant(sweep: Path) -> None:
+    stages = sweep_view(sweep).stages
+    assert [cell.ratio for cell in row(stages, "prefill").cells] == [1, 2]
+    assert [cell.ratio for cell in row(stages, "decode").cells] == [1, 1]
+
+
+def test_kernels_are_compared_by_name_with_their_bound(sweep: Path) -> None:
+    kernels = sweep_view(sweep).kernels
+    cells = row(kernels, "cuBLAS GEMM 256x128").cells
+    assert [cell.ratio for cell in cells] == [1, 2]
+    assert {cell.bound_by for cell in cells} == {"tensor"}
+    assert cells[0].calls == 4
+    assert kernels[0].name == "cuBLAS GEMM 256x128"
+
+
+def test_a_kernel_of_one_variant_has_an_empty_cell_in_the_other(sweep: Path) -> None:
+    run = load_run(sweep / VARIANTS / "batch=16")
+    frame = run.kernels[run.kernels["short_name"] != "PyTorch softmax"]
+    tables.write(frame, "kernels", run.directory.tables)
+    cells = row(sweep_view(sweep).kernels, "PyTorch softmax").cells
+    assert cells[0].total_ns == 396800
+    assert (cells[1].total_ns, cells[1].ratio) == (None, None)
+
+
+def test_a_variant_that_failed_keeps_its_column_and_says_why(sweep: Path) -> None:
+    shutil.rmtree(sweep / VARIANTS / "batch=16")
+    view = sweep_view(sweep)
+    assert view.variants[1].gpu_time_ns is None
+    assert "not a run directory" in view.variants[1].problem
+    assert "nothing can be compared" in view.answer[0]
+    assert view.caveats[0].concerns[0].startswith("batch=16")
+
+
+def test_the_baseline_is_the_first_variant_that_has_numbers(sweep: Path) -> None:
+    shutil.rmtree(sweep / VARIANTS / "batch=8")
+    view = sweep_view(sweep)
+    assert [cell.ratio for cell in row(view.kernels, "cuBLAS GEMM 256x128").cells] == [None, 1]
+    assert [column.ratio for column in view.variants] == [None, 1]
+
+
+def test_equal_variants_are_called_equal(sweep: Path) -> None:
+    manifest = read_manifest(RunDir(sweep))
+    shutil.rmtree(sweep / VARIANTS / "batch=16")
+    shutil.copytree(sweep / VARIANTS / "batch=8", sweep / VARIANTS / "batch=16")
+    view = sweep_view(sweep)
+    assert manifest.variants == ["batch=8", "batch=16"]
+    assert view.answer == ("All variants take the same GPU time within 2.0 %.",)
+    assert "do not differ" in view.caveats[0].text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        sweep_view(tmp_path)

@@ -1,0 +1,253 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
+from reports.load import Run, load_run
+from reports.method_view import glossary
+from reports.view_models import ReportView
+from reports.views import report_view, summary_view
+
+
+def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
+    tables.write(frame, table, run.directory.tables)
+    return load_run(run.path)
+
+
+@pytest.fixture
+def view(run: Run) -> ReportView:
+    return report_view(run)
+
+
+def test_kernels_are_numbered_by_their_share(view: ReportView) -> None:
+    assert [row.number for row in view.kernels] == list(range(1, 13))
+    shares = [row.share or 0.0 for row in view.kernels]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_a_kernel_row_joins_trace_and_counters(view: ReportView) -> None:
+    row = view.kernels[0]
+    assert (row.short_name, row.calls, row.bound_by) == ("cuBLAS GEMM 64x8 splitK", 32, "dram")
+    assert row.bound_label == "DRAM bandwidth"
+    assert row.dram.pct == pytest.approx(88.4)
+    assert row.dram.throughput == pytest.approx(0.884 * 4.8143e12)
+    assert row.dram.intensity == pytest.approx((row.flops or 0) / (row.dram.bytes or 1))
+    assert row.pipe_dtype == "bf16"
+
+
+def test_a_kernel_without_counters_has_empty_cells_not_zeros(view: ReportView) -> None:
+    (row,) = [row for row in view.kernels if not row.profiled]
+    assert row.share == pytest.approx(0.0275, abs=1e-4)
+    assert row.dram.pct is None
+    assert row.flops is None
+    assert row.bound_by == ""
+
+
+def test_missing_cells_say_why(view: ReportView) -> None:
+    assert view.kernels[0].l1_hit_pct is None
+    assert "TMA" in view.kernels[0].missing[0]
+
+
+def test_durations_that_disagree_are_flagged(view: ReportView) -> None:
+    flagged = [row.short_name for row in view.kernels if row.duration_flagged]
+    assert flagged == ["PyTorch RMSNorm"]
+    assert any("disagree by more than 10.0 %" in caveat.text for caveat in view.caveats)
+
+
+def test_waiting_kernels_say_for_what(view: ReportView) -> None:
+    rows = {row.short_name: row for row in view.kernels}
+    assert "8 blocks on 132 SMs" in rows["PyTorch softmax"].bound_reason
+    assert rows["cuBLAS GEMM 64x8"].bound_reason == ""
+
+
+def test_the_table_shows_all_profiled_kernels_and_some_of_the_rest(run: Run) -> None:
+    one = run.kernels.tail(1)
+    more = [one.assign(kernel_id=f"x{i}", share=1e-5, total_ns=10) for i in range(40)]
+    many = report_view(write(run, "kernels", pd.concat([run.kernels, *more], ignore_index=True)))
+    assert len(many.kernels) == 30
+    assert many.rest_kernels == 22
+    assert sum(row.profiled for row in many.kernels) == 11
+
+
+def test_stages_are_ranked_and_the_whole_capture_comes_last(view: ReportView) -> None:
+    assert [row.stage for row in view.stages] == ["decode", "prefill", "(all)"]
+    decode = view.stages[0]
+    assert decode.idle_share == pytest.approx(0.31 / 1.31)
+    assert decode.top[0].short_name == "cuBLAS GEMM 64x8 splitK"
+    assert decode.top[0].number == 1
+    assert [kernel.number for kernel in view.stages[-1].top] == [1, 2, 3, 4, 5]
+
+
+def test_rooflines_have_a_panel_for_tensor_cores_and_one_for_the_rest(view: ReportView) -> None:
+    tensor, vector = view.rooflines
+    assert (tensor.key, vector.key) == ("tensor", "vector")
+    assert [roof.label for roof in tensor.memory_roofs] == ["DRAM", "L2", "L1"]
+    assert [roof.label for roof in tensor.compute_roofs] == ["Tensor bf16"]
+    assert {kernel.pipe for kernel in vector.kernels} == {"fp32"}
+
+
+def test_a_point_of_the_binding_level_is_as_far_from_its_roof_as_the_kernel(
+    view: ReportView,
+) -> None:
+    rows = {row.number: row for row in view.kernels}
+    for panel in view.rooflines:
+        for kernel in panel.kernels:
+            shares = {point.level: point.roof_share for point in kernel.points}
+            if kernel.bound_by in shares:
+                assert shares[kernel.bound_by] == pytest.approx(rows[kernel.number].roof_share)
+            assert all(0 < (share or 0) <= 1.0001 for share in shares.values())
+
+
+def test_ridges_lie_on_both_roofs(view: ReportView) -> None:
+    panel = view.rooflines[0]
+    dram = panel.memory_roofs[0].value
+    (ridge,) = [ridge for ridge in panel.ridges if ridge.level == "dram"]
+    assert ridge.intensity * dram == pytest.approx(panel.compute_roofs[0].value)
+
+
+def test_what_cannot_be_plotted_is_listed_with_the_reason(run: Run) -> None:
+    frame = run.counters.copy()
+    frame.loc[0, ["flops", "flop_throughput"]] = 0.0
+    frame.loc[1, ["flops", "flop_throughput"]] = math.nan
+    frame.loc[2, ["intensity_dram", "intensity_l2", "intensity_l1"]] = 1e9
+    view = report_view(write(run, "counters", frame))
+    assert {row.reason for row in view.not_plotted} == {
+        "it does no floating-point operations",
+        "its floating-point operations were not counted",
+        "no memory level has a plausible intensity",
+    }
+    assert sum(len(panel.kernels) for panel in view.rooflines) == 8
+
+
+def test_roofs_keep_value_source_and_clock(view: ReportView) -> None:
+    sources = [(roof.label, roof.source) for roof in view.roofs]
+    assert ("DRAM", "counters") in sources
+    assert ("DRAM", "datasheet") in sources
+    assert view.rooflines[0].memory_roofs[0].source == "counters"
+
+
+def test_stall_shares_of_a_kernel_sum_to_one(view: ReportView) -> None:
+    assert len(view.stalls.reasons) == len(view.stalls.meanings)
+    for bar in view.stalls.bars:
+        assert len(bar.shares) == len(view.stalls.reasons)
+        assert sum(bar.shares) == pytest.approx(1)
+
+
+def test_small_stall_reasons_are_added_up(run: Run) -> None:
+    rows = [("k0000000001", f"r{i}", 1.0, (20 - i) / 155) for i in range(1, 11)]
+    frame = pd.DataFrame(rows, columns=list(tables.empty("stalls").columns))
+    stalls = report_view(write(run, "stalls", frame)).stalls
+    assert stalls.reasons == (*(f"r{i}" for i in range(1, 8)), "other")
+    assert stalls.bars[0].shares[-1] == pytest.approx((12 + 11 + 10) / 155)
+
+
+def test_a_reason_shared_by_kernels_is_one_caveat(view: ReportView) -> None:
+    (tma,) = [caveat for caveat in view.caveats if "TMA" in caveat.text]
+    assert len(tma.concerns) == 6
+
+
+def test_the_method_keeps_the_commands_as_they_ran(view: ReportView) -> None:
+    commands = {row.step: row.command for row in view.method.commands}
+    assert commands["counters"] == ("ncu --filter-mode per-launch-config -k 'regex:^(a|b)$' python")
+    assert view.method.clock_control == "none"
+    assert view.method.passes == (11, 11)
+    assert (view.method.profiled_kernels, view.method.total_kernels) == (11, 12)
+
+
+def test_a_slow_clock_is_a_caveat(view: ReportView) -> None:
+    assert any("1.75 GHz under ncu (mean weighted" in caveat.text for caveat in view.caveats)
+
+
+def test_a_failed_step_is_a_caveat_with_its_remedy(trace_only_run: Run) -> None:
+    texts = [caveat.text for caveat in report_view(trace_only_run).caveats]
+    assert any("counters gave no result" in text and "run as root" in text for text in texts)
+
+
+def test_a_trace_alone_is_a_whole_view(trace_only_run: Run) -> None:
+    view = report_view(trace_only_run)
+    assert view.tier == "trace only"
+    assert not view.rooflines
+    assert not view.occupancy
+    assert not view.throughput
+    assert view.stalls.bars == ()
+    assert view.profiled_share == 0
+    assert len(view.kernels) == 12
+    assert "What limits the kernels is not known" in view.answer[-1]
+
+
+def test_launches_that_did_not_join_are_listed(run: Run) -> None:
+    columns = list(tables.empty("joins").columns)
+    rows = [{"name": "lost", "grid": "1x1x1", "block": "32x1x1", "method": "none",
+             "reason": "no kernel of the trace has this name"}]  # fmt: skip
+    view = report_view(write(run, "joins", pd.DataFrame(rows, columns=columns)))
+    assert [(lost.name, lost.reason) for lost in view.failed_joins] == [
+        ("lost", "no kernel of the trace has this name")
+    ]
+
+
+def test_selection_and_what_it_left_out_are_kept(view: ReportView) -> None:
+    assert view.left_out[0].name == "PyTorch copy"
+    assert view.left_out[0].share == pytest.approx(0.0275, abs=1e-4)
+    assert view.selection_notes == ("top 11 kernels by GPU time",)
+
+
+def test_the_answer_starts_with_what_takes_the_time(view: ReportView) -> None:
+    assert view.answer[0].startswith("Kernels keep the GPU for 35.4 ms")
+    assert len(view.answer) == 4
+
+
+def test_no_sentence_shows_a_number_that_is_not_known(run: Run, trace_only_run: Run) -> None:
+    for one in (run, trace_only_run):
+        view = report_view(one)
+        sentences = [*view.answer, *view.abstained, *(c.text for c in view.caveats)]
+        sentences += [f"{row.title} {row.sentence} {row.action}" for row in view.findings]
+        assert not [s for s in sentences if "n/a" in s or "nan" in s.split() or "{" in s]
+
+
+def test_the_glossary_explains_the_terms_that_are_used() -> None:
+    terms = {entry.term for entry in glossary("The SMs wait; tile padding of a GEMM.")}
+    assert {"SM", "tile", "padding", "GEMM"} <= terms
+    assert "DRAM" not in terms
+
+
+def test_the_glossary_does_not_find_terms_inside_words() -> None:
+    assert "warp" not in {entry.term for entry in glossary("warping")}
+
+
+def test_a_summary_is_short_and_of_the_same_numbers(run: Run) -> None:
+    summary, view = summary_view(run), report_view(run)
+    assert summary.machine == "NVIDIA H200 (GH100)"
+    assert len(summary.rows) <= 5
+    assert len(summary.answer) <= 3
+    assert summary.rows[0].share == view.kernels[0].share
+    assert summary.rows[0].limited_by == "speed of the GPU's memory"
+    assert summary.next_steps[0].startswith("The GPU idles 23.7 %")
+
+
+def test_gains_in_a_summary_are_those_of_the_kernels(run: Run) -> None:
+    rows = {row.what: row for row in summary_view(run).rows}
+    assert rows["cuBLAS GEMM 256x128"].gain == pytest.approx(0.0358, abs=1e-4)
+
+
+def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
+    summary = summary_view(trace_only_run)
+    assert {row.limited_by for row in summary.rows} == {"not measured"}
+    assert "not known" in summary.reservations[0]
+
+
+def test_a_run_that_failed_at_once_is_still_a_view(make_run: Callable[..., Path]) -> None:
+    path = make_run(counters=False)
+    for table in tables.tables():
+        (path / "tables" / f"{table}.parquet").unlink(missing_ok=True)
+    manifest = read_manifest(RunDir(path))
+    manifest.steps[0].state, manifest.steps[0].error = StepState.FAILED, "nsys was killed"
+    write_manifest(RunDir(path), manifest)
+    view = report_view(load_run(path))
+    assert view.tier == "nothing"
+    assert view.kernels == ()
+    assert "nsys was killed" in view.abstained[0]
+    assert view.answer == view.abstained[:1]
