@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.export import export_sqlite
+from orchestrator.discover import Tool, find_ncu
+from orchestrator.export import export_csv, export_sqlite
 from orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
 from orchestrator.secrets import drop_environment
 from orchestrator.version import prof_version
-from parsers.errors import ProfError, UsageError
+from parsers.errors import ProfError, ToolMissing, UsageError
 from parsers.run_dir import (
     STEPS,
     Manifest,
@@ -145,7 +146,7 @@ def _fill(run: RunDir, trace: Given | None, counters: Given | None, recipe: dict
         _add_trace_facts(manifest, run, trace.kind)
     if counters is not None:
         manifest.steps.append(_take(run, "counters", COUNTERS_FOLDER, counters))
-        manifest.tools |= _ncu_facts(run.path / COUNTERS_FOLDER / ARTIFACTS[counters.kind])
+        manifest.tools |= _ncu_facts(run.path / COUNTERS_FOLDER, counters.kind)
     write_manifest(run, manifest)
 
 
@@ -199,11 +200,27 @@ def _facts(row: dict[Any, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in row.items() if not pd.isna(value)}
 
 
-def _ncu_facts(path: Path) -> dict[str, str]:
-    from parsers.ncu import read_ncu
+def _ncu_facts(folder: Path, kind: Kind) -> dict[str, str]:
+    """Read the counters once; without ncu_report this machine's ncu prints a report as CSV."""
+    from parsers.ncu import can_read_rep, read_ncu
 
+    path = folder / ARTIFACTS[kind]
+    if kind is Kind.NCU_REPORT and not can_read_rep():
+        path = folder / ARTIFACTS[Kind.NCU_TEXT]
+        export_csv(_ncu(), folder / ARTIFACTS[kind], path, os.environ)
     version = read_ncu(path).version
     return {"ncu": version} if version else {}
+
+
+def _ncu() -> Tool:
+    try:
+        return find_ncu(os.environ)
+    except ToolMissing as error:
+        raise ToolMissing(
+            "an .ncu-rep is read by ncu_report or by ncu, and neither is here",
+            "pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw "
+            "--print-units base, and import that output",
+        ) from error
 
 
 def _now() -> str:

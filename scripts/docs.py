@@ -23,6 +23,7 @@ import click  # noqa: E402
 from orchestrator.cli import group  # noqa: E402
 from orchestrator.recipe import load_recipe, recipe_schema  # noqa: E402
 from orchestrator.recipe_files import bundled  # noqa: E402
+from parsers import formulas  # noqa: E402
 from parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
 from parsers.tables import DTYPES, tables  # noqa: E402
 
@@ -217,6 +218,7 @@ def render_metrics() -> str:
     ]
     for column in known.columns.values():
         parts.append(_column(column))
+    parts += ["## Formulas\n", table(["formula", "meaning"], _formulas(known))]
     parts.append("## Stall reasons\n")
     rows = [[f"`{s.reason}`", s.label, f"`{s.metric}`"] for s in known.stalls]
     parts.append(table(["reason", "meaning", "metric"], rows))
@@ -229,6 +231,12 @@ def _passes(known: Catalogue) -> list[list[str]]:
         counts = [known.passes([name], chip, ["bf16"]) for chip in known.chips]
         rows.append([f"`{name}`", chosen.meaning, *("" if n is None else str(n) for n in counts)])
     return rows
+
+
+def _formulas(known: Catalogue) -> list[list[str]]:
+    used = {source.formula for column in known.columns.values() for source in column.sources}
+    meanings = {name: (getattr(formulas, name).__doc__ or "").split("\n\n")[0] for name in used}
+    return [[f"`{name}`", meanings[name]] for name in sorted(used - {"same"})]
 
 
 def _sets(known: Catalogue) -> list[list[str]]:

@@ -70,13 +70,14 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
-    """Check recipes: keys, values, what they extend, their sweep, and that the target exists.
+    """Check recipes: keys, values, what they extend, their sweep, and that their files exist.
 
     \b
     Examples:
       prof recipe check mine.yaml
       prof recipe check recipes/*.yaml
     """
+    from orchestrator.given_kernels import given_selection
     from orchestrator.program import resolve_program
     from orchestrator.recipe import expand, load_recipe
 
@@ -85,6 +86,7 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
         variants = expand(recipe)
         for _, variant in variants:
             resolve_program(variant)
+            given_selection(variant)
         runs = "1 run" if len(variants) == 1 else f"{len(variants)} runs"
         click.echo(f"{file}: ok, {runs}")
 

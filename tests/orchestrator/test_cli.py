@@ -4,6 +4,7 @@ import errno
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,6 +66,19 @@ def test_the_listing_says_what_each_command_says_of_itself() -> None:
         if name in COMMANDS:
             assert command.help is not None
             assert command.help.splitlines()[0] == COMMANDS[name], name
+
+
+def test_an_installed_package_has_its_recipes_and_targets(root: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for name in ("orchestrator", "parsers", "targets"):
+        shutil.copytree(root / name, site / name)
+    shutil.copytree(root / "recipes", site / "orchestrator" / "recipes")
+    argv = [sys.executable, "-m", "orchestrator", "recipe", "check", "recipes/top-kernels.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "recipes/top-kernels.yaml: ok, 1 run\n"
 
 
 class Boom:

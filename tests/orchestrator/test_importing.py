@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import group
+from orchestrator.discover import Tool
 from orchestrator.importing import import_files
 from orchestrator.recognize import Kind, recognize
 from parsers.errors import ArtifactUnreadable, NoKernels, ProfError, ToolMissing, UsageError
@@ -158,6 +159,31 @@ def test_a_report_needs_nsys_and_its_export_does_not(
     with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
         import_files([report], tmp_path / "out")
     assert "nsys export" in caught.value.hint
+
+
+def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
+    real_exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = real_exports / "ncu/AveryClapp+ESMM-Research/profile.ncu-rep"
+    monkeypatch.setattr("parsers.ncu.can_read_rep", lambda: False)
+
+    def no_ncu(_environment: object) -> Tool:
+        raise ToolMissing("ncu is not here", "install it")
+
+    monkeypatch.setattr("orchestrator.importing.find_ncu", no_ncu)
+    with pytest.raises(ToolMissing, match="neither is here"):
+        import_files([report], tmp_path / "out")
+
+    def print_csv(_tool: Tool, _report: Path, target: Path, _environment: object) -> None:
+        target.write_text(NCU_CSV, encoding="utf-8")
+
+    monkeypatch.setattr(
+        "orchestrator.importing.find_ncu", lambda _: Tool("ncu", "", "", frozenset())
+    )
+    monkeypatch.setattr("orchestrator.importing.export_csv", print_csv)
+    run = import_files([report], tmp_path / "out")
+    assert run.artifact("counters", "counters.csv") is not None
+    assert run.artifact("counters", "counters.ncu-rep") is not None
 
 
 def test_a_real_trace_and_real_counters_become_a_run(real_exports: Path, tmp_path: Path) -> None:
