@@ -212,8 +212,11 @@ def fenced(text: Any, language: str = "text") -> Markdown:
 
 
 def code(text: Any) -> Markdown:
-    """Return `text` as inline code, as <code> because a table cell ends at a pipe in backticks."""
-    return Markdown(f"<code>{escape_html(text)}</code>")
+    """Return `text` as inline code; <code> where a backtick or a pipe would end it or its cell."""
+    flat = " ".join(str(text).split())
+    if flat and not re.search(r"[`|]", flat):
+        return Markdown(f"`{flat}`")
+    return Markdown(f"<code>{escape_html(flat)}</code>")
 
 
 def markdown(text: Any) -> Markdown:

@@ -15,7 +15,7 @@ from reports.load import Run
 
 @dataclass(frozen=True)
 class Traced:
-    """One number of ours: `origin` is the formula over tool metrics and columns."""
+    """One number of ours: `origin` is the formula over `inputs`, tool metrics and columns."""
 
     column: str
     label: str
@@ -23,6 +23,7 @@ class Traced:
     text: str
     unit: str
     origin: str
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,37 @@ class RawCounter:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the counters of a kernel come from: the launch, our numbers, the tool's counters."""
+    """Where the numbers of a kernel come from: its launch, our numbers, the tool's counters.
+
+    `used` are the counters that our numbers were made from; `raw` are all of the launch.
+    """
 
     launch: int | None
     traced: tuple[Traced, ...]
+    used: tuple[RawCounter, ...]
     raw: tuple[RawCounter, ...]
 
 
 def provenance(run: Run) -> dict[str, Provenance]:
     """Return the provenance of each profiled kernel, by kernel id."""
-    raw = _chosen(run)
-    by_kernel = {str(key): frame for key, frame in raw.groupby("kernel_id")}
-    found = {}
-    for row in records(run.counters):
-        key = text(row["kernel_id"])
-        mine = records(by_kernel[key]) if key in by_kernel else []
-        launch = known(row["launch"])
-        found[key] = Provenance(
-            None if launch is None else int(launch),
-            tuple(_traced(row, {text(r["metric"]) for r in mine})),
-            tuple(_raw(r) for r in sorted(mine, key=lambda r: text(r["metric"]))),
-        )
-    return found
+    by_kernel = {str(key): records(rows) for key, rows in _chosen(run).groupby("kernel_id")}
+    return {
+        text(row["kernel_id"]): _provenance(row, by_kernel.get(text(row["kernel_id"]), []))
+        for row in records(run.counters)
+    }
+
+
+def _provenance(row: Row, metrics: list[Row]) -> Provenance:
+    raw = tuple(_raw(metric) for metric in sorted(metrics, key=lambda m: text(m["metric"])))
+    traced = tuple(_traced(row, {counter.metric for counter in raw}))
+    used = {name for number in traced for name in number.inputs}
+    launch = known(row["launch"])
+    return Provenance(
+        None if launch is None else int(launch),
+        traced,
+        tuple(counter for counter in raw if counter.metric in used),
+        raw,
+    )
 
 
 def _chosen(run: Run) -> pd.DataFrame:
@@ -72,33 +82,38 @@ def _traced(row: Row, metrics: set[str]) -> Iterable[Traced]:
         value = row.get(column.name)
         if column.helper or value is None or (known(value) is None and not text(value)):
             continue
-        origin = _origin(column, metrics)
         number = known(value)
         words = "" if number is not None else text(value)
-        yield Traced(column.name, column.label, number, words, column.unit, origin)
+        source = _source(column, metrics)
+        inputs = _inputs(source, metrics) if source else ()
+        origin = _origin(source, inputs) if source and inputs else ""
+        yield Traced(column.name, column.label, number, words, column.unit, origin, inputs)
 
 
-def _origin(column: MetricColumn, metrics: set[str]) -> str:
-    """Say the source that was used: the first whose tool metrics the capture has."""
-    sources = [source for source in column.sources if _available(source, metrics)]
-    if not sources:
-        return ""
-    names = [word for name in sources[0].of for word in _words(name, metrics)]
-    listed = ", ".join(dict.fromkeys(names))
-    return listed if sources[0].formula == "same" else f"{sources[0].formula}({listed})"
-
-
-def _available(source: Source, metrics: set[str]) -> bool:
+def _source(column: MetricColumn, metrics: set[str]) -> Source | None:
+    """Return the source that was used: the first whose tool metrics the capture has."""
     columns = catalogue().columns
-    return all(n in metrics or n in columns or n in TENSOR_INPUTS for n in source.of)
+    fits = metrics.union(columns, TENSOR_INPUTS)
+    return next((source for source in column.sources if fits.issuperset(source.of)), None)
 
 
-def _words(name: str, metrics: set[str]) -> list[str]:
-    if name not in TENSOR_INPUTS:
-        return [name]
-    counted = sorted(m for m in metrics if m.startswith(TENSOR_PREFIX))
+def _inputs(source: Source, metrics: set[str]) -> tuple[str, ...]:
+    """Return the names of a source, with the Tensor counters that the capture has."""
+    counted = sorted(m for m in metrics if m.startswith(TENSOR_PREFIX) and ".sum" in m)
     peaks = [m for m in counted if "peak" in m]
-    return peaks if name.endswith("peak") else [m for m in counted if "peak" not in m]
+    found: dict[str, None] = {}
+    for name in source.of:
+        if name in TENSOR_INPUTS:
+            wanted = peaks if name.endswith("peak") else [m for m in counted if m not in peaks]
+            found.update(dict.fromkeys(wanted))
+        else:
+            found[name] = None
+    return tuple(found)
+
+
+def _origin(source: Source, inputs: tuple[str, ...]) -> str:
+    listed = ", ".join(inputs)
+    return listed if source.formula == "same" else f"{source.formula}({listed})"
 
 
 def _raw(row: Row) -> RawCounter:

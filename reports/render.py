@@ -23,8 +23,9 @@ from reports.load import Run
 from reports.metrics_json import render_metrics, render_sweep_metrics
 from reports.plots.gallery import Picture, pictures, sweep_pictures
 from reports.plots.style import render_png, render_svg
-from reports.provenance import provenance
+from reports.provenance import Provenance, provenance
 from reports.sweep_models import SweepView
+from reports.view_models import ReportView
 from reports.views import report_view, summary_view
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
@@ -50,13 +51,26 @@ def render_report(run: Run) -> ReportPaths:
     """
     view = report_view(run)
     shown = pictures(view)
-    content = {"view": view, "pictures": shown, "sources": provenance(run), "notes": Footnotes()}
+    sources = provenance(run)
+    content = {"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()}
     files = {
         REPORT: render_template("report.md.j2", content),
         SUMMARY: render_template("stakeholder_summary.md.j2", {"view": summary_view(run)}),
         METRICS: render_metrics(view, run.gaps),
+        **_counter_pages(view, sources),
     }
     return _write(run.directory.report, files, shown)
+
+
+def _counter_pages(view: ReportView, sources: Mapping[str, Provenance]) -> dict[str, str]:
+    """Return a page of all counters for each kernel that has some."""
+    return {
+        f"counters/kernel-{kernel.number}.md": render_template(
+            "counters.md.j2", {"kernel": kernel, "source": sources[kernel.kernel_id]}
+        )
+        for kernel in view.kernels
+        if kernel.kernel_id in sources and sources[kernel.kernel_id].raw
+    }
 
 
 def render_sweep(view: SweepView, folder: Path) -> ReportPaths:
@@ -141,6 +155,7 @@ def _write(folder: Path, files: Mapping[str, str], shown: Iterable[Picture]) -> 
         for picture in shown:
             drawn += _draw(picture, partial)
         for name, text in files.items():
+            (partial / name).parent.mkdir(exist_ok=True)
             (partial / name).write_text(text, encoding="utf-8")
         if folder.exists():
             os.rename(folder, old)

@@ -14,7 +14,7 @@ from reports.plots.sheet import Key
 from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style
 
 THICK = 0.62
-TEXT = 280.0  # pixels for the words beside the occupancy bars
+TEXT = 296.0  # pixels for the words beside the occupancy bars
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
     with style():
         head = Head(
             "Occupancy: warps resident on an SM",
-            "Achieved while the kernel ran, against what its registers, shared memory and block "
-            "size allow (theoretical). Low occupancy is a fault only where latency limits.",
+            "Achieved while the kernel ran, against what registers, shared memory and block size "
+            "allow (theoretical), and which of them allows no more. Low occupancy is a fault only "
+            "where a kernel waits.",
             (
                 Key("achieved", BLUE),
                 Key("theoretical", VERMILLION, "D", 6.0),
@@ -83,5 +84,5 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
 def _limits(bar: OccupancyBar) -> str:
     if bar.achieved_pct is None and bar.theoretical_pct is None:
         return NA
-    of = f"{percent(bar.achieved_pct)} of {percent(bar.theoretical_pct)}"
+    of = f"{percent(bar.achieved_pct).removesuffix(' %')} of {percent(bar.theoretical_pct)}"
     return f"{of}: {bar.limiter}" if bar.limiter else of

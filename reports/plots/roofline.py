@@ -27,7 +27,7 @@ AREA = 900.0  # square points of a marker for a kernel with all of the time
 LEAST_AREA = 20.0
 SUBTITLE = (
     "Each kernel has one height (its throughput) and one marker per memory level, at its FLOPs "
-    "over the bytes moved at that level. The nearer to a roof, the nearer to what the hardware can."
+    "over the bytes moved at that level. The nearer to its roof, the less is left to gain."
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reports.figure_models import Roof, RooflinePanel
-from reports.formats import byte_rate, flop_rate
+from reports.formats import byte_rate, clock, flop_rate
 from reports.plots.placement import Box, Point, Segment
 
 # Roofs nearer than this are one line on paper: they share a label.
@@ -62,9 +62,16 @@ class RoofLine:
             mine = [roof for roof in self.roofs if roof.source == source]
             names = tuple(dict.fromkeys(roof.label for roof in mine))
             head = "" if names == said else f"{_joined(names)} "
-            parts.append(f"{head}{shown(mine[0].value)} ({source})")
+            parts.append(f"{head}{shown(mine[0].value)} ({_origin(mine[0])})")
             said = names
         return ", ".join(parts)
+
+
+def _origin(roof: Roof) -> str:
+    """Say the source, and the clock of a pipe: a kernel at a lower clock cannot reach the roof."""
+    if roof.unit == "B/s" or roof.clock_hz is None:
+        return roof.source
+    return f"{roof.source}, at {clock(roof.clock_hz)}"
 
 
 def _joined(labels: tuple[str, ...]) -> str:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from reports.formats import significant
 from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
 
 ROW = 24.0
-NAMES = 300.0  # widest column of names, in pixels
+NAMES = 350.0  # widest column of names, in pixels
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,7 @@ class Rows:
 
 def tick(value: float, unit: str) -> str:
     """Return the text of a tick."""
-    text = significant(value, 2) if value % 1 else f"{value:.0f}"
-    return f"{text} {unit}".rstrip()
+    return f"{value:.6g} {unit}".rstrip()
 
 
 def steps(top_value: float) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -85,15 +86,25 @@ def _measuring_canvas() -> FigureCanvasAgg:
 
 
 def fit(text: str, width: float, size: float = TEXT_PT) -> str:
-    """Return `text` cut in its middle so that it is at most `width` pixels wide."""
+    """Return `text` cut so that it is at most `width` pixels wide.
+
+    A list ("cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN") loses whole words at its end, since
+    what matters most stands first; other text loses its middle.
+    """
     if text_width(text, size) <= width:
         return text
-    for keep in range(len(text) - 1, 1, -1):
-        tail = keep // 3
-        cut = f"{text[: keep - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+    parts = text.split(", ")
+    for keep in range(len(parts) - 1, 1, -1):
+        cut = ", ".join(parts[:keep]) + ", …"
         if text_width(cut, size) <= width:
             return cut
-    return "…"
+    longest = bisect_left(range(len(text)), width, key=lambda n: text_width(_cut(text, n), size))
+    return _cut(text, max(longest - 1, 0))
+
+
+def _cut(text: str, keep: int) -> str:
+    tail = keep // 3
+    return f"{text[: keep - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
 @contextmanager

@@ -120,6 +120,30 @@ def test_a_value_that_is_not_available_leads_to_its_reason(run: Run) -> None:
     assert "- n/a (a): the roof is unknown" in text
 
 
+def test_two_clicks_lead_from_a_claim_to_its_counter(run: Run) -> None:
+    kernel_id = run.kernels["kernel_id"].iloc[1]
+    metric = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    content: dict[str, list[tuple[object, ...]]] = {
+        "metrics": [
+            (kernel_id, 1, 0, metric, 24.000001, "", "%", "csv"),
+            (kernel_id, 1, 0, "smsp__inst_executed.sum", 77.0, "", "inst", "csv"),
+        ],
+        "joins": [(0, kernel_id, 1, "a", "a", "1x1x1", "1x1x1", True, "mangled", "")],
+    }
+    for table, values in content.items():
+        columns = list(tables.empty(table).columns)
+        tables.write(pd.DataFrame(values, columns=columns), table, run.directory.tables)
+    paths = render_report(load_run(run.path))
+    text = paths.report.read_text()
+    check_markdown(text, paths.folder)
+    details = text[text.index('<a id="kernel-2"></a>') : text.index('<a id="kernel-3"></a>')]
+    assert f"| `{metric}` | 24.000001 % |" in details
+    assert "[All 2 counters of this launch](counters/kernel-2.md)" in details
+    page = (paths.folder / "counters" / "kernel-2.md").read_text()
+    check_markdown(page.replace("../report.md#kernel-2", "../report.md"), paths.folder / "counters")
+    assert "| `smsp__inst_executed.sum` | 77 inst |" in page
+
+
 def test_a_hostile_kernel_name_changes_nothing_but_itself(run: Run) -> None:
     kernels = run.kernels.assign(
         name=NASTY, short_name=NASTY, stage="pre|fill<b>", library="<i>", tile="`", grid="|"
@@ -205,7 +229,7 @@ def test_what_a_template_writes_is_escaped_without_being_asked(
     (tmp_path / "one.md.j2").write_text("{{ text }} {{ text | escape }} {{ 3 }} {{ 'a' | code }}")
     monkeypatch.setattr(render, "templates_folder", lambda: tmp_path)
     assert render_template("one.md.j2", {"text": "a|<b>"}) == (
-        "a\\|&lt;b&gt; a\\|&lt;b&gt; 3 <code>a</code>\n"
+        "a\\|&lt;b&gt; a\\|&lt;b&gt; 3 `a`\n"
     )
 
 
