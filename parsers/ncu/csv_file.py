@@ -1,12 +1,12 @@
 """Turns a saved CSV output of ncu, raw or details page of any version, into an `NcuCapture`.
 
-The raw page is the one to export. Its precision depends on the units (measured with 2024.1.1 and
-2025.3.1 on the reports of ten versions): `--print-units base` prints integers exactly and all else
-with 2 decimals of the base unit, so rates and bytes keep 8 digits and more, but ratios, percentages
-and values per cycle keep only 2 decimals; the default (`auto`) prints 6 decimals of a scaled unit
-that all rows of a column share, so ratios keep 6 decimals, while a kernel that moved 19 kB beside
-one that moved 2 GB reads 0.000019 Gbyte. `--print-fp` prints 2 decimals of everything. The details
-page has 2 decimals of a scaled unit.
+The raw page is the one to export, with `--print-units base`. Its precision depends on the units
+(11,062 non-zero values of 26 H200 results against the full precision of the .ncu-rep, 2025.3.1; the
+same rules in 2024.1.1): `base` prints integers exactly (bytes, time, operations) and all else with 2
+decimals, so 4 % of the values, small ratios such as stall reasons, are off by more than 0.1 %. The
+default (`auto`) prints 6 decimals of a scaled unit that all rows of a column share: 0.4 % are off by
+more than 0.1 %, but among them the DRAM bytes of small kernels (0.000019 Gbyte; up to 3.4 % off).
+`--print-fp` prints 2 decimals of everything; the details page has 2 decimals of a scaled unit.
 """
 
 from __future__ import annotations

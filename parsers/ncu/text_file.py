@@ -98,7 +98,12 @@ def no_data(path: Path, banner: Banner) -> ArtifactUnreadable | PermissionRefuse
         )
     if banner.errors:
         return ArtifactUnreadable(f"{path}: ncu failed: {said}", "remove the cause, profile again")
-    if banner.warnings or banner.passes or "==PROF==" in said:
+    if banner.passes:
+        return ArtifactUnreadable(
+            f"{path} is the log of a run that profiled {len(banner.passes)} kernels, without them",
+            "name the .ncu-rep of that run, or its CSV",
+        )
+    if banner.warnings:
         return NoKernels(
             f"{path}: ncu profiled no kernel: {said}",
             "check the kernel filter, and that the program launches kernels on this GPU",

@@ -162,6 +162,11 @@ def test_a_label_that_nobody_knows_keeps_its_section(tmp_path: Path) -> None:
         ),
         (b"==ERROR== Failed to load report file 'x'.\n", ArtifactUnreadable, "Failed to load"),
         (b"==WARNING== No kernels were profiled.\n", NoKernels, "no kernel"),
+        (
+            b'==PROF== Profiling "f" - 0: 0%....50%....100% - 9 passes\n==WARNING== Note: x\n',
+            ArtifactUnreadable,
+            "log of a run that profiled 1 kernels",
+        ),
     ],
 )
 def test_a_file_without_data_is_refused_with_its_reason(
