@@ -1,12 +1,13 @@
 """Turns a saved CSV output of ncu, raw or details page of any version, into an `NcuCapture`.
 
 The raw page is the one to export, with `--print-units base`. Its precision depends on the units
-(11,062 non-zero values of 26 H200 results against the full precision of the .ncu-rep, 2025.3.1; the
-same rules in 2024.1.1): `base` prints integers exactly (bytes, time, operations) and all else with 2
-decimals, so 4 % of the values, small ratios such as stall reasons, are off by more than 0.1 %. The
-default (`auto`) prints 6 decimals of a scaled unit that all rows of a column share: 0.4 % are off by
-more than 0.1 %, but among them the DRAM bytes of small kernels (0.000019 Gbyte; up to 3.4 % off).
-`--print-fp` prints 2 decimals of everything; the details page has 2 decimals of a scaled unit.
+(11,062 non-zero values of 26 H200 results against the full precision of the .ncu-rep, ncu 2025.3.1;
+the same rules in 2024.1.1): `base` prints integers exactly (bytes, time, operations) and all else
+with 2 decimals, so 4 % of the values, small ratios such as stall reasons, are off by more than
+0.1 %. The default (`auto`) prints 6 decimals of a scaled unit that all rows of a column share:
+0.4 % are off by more than 0.1 %, but among them the DRAM bytes of small kernels (0.000019 Gbyte;
+up to 3.4 % off). `--print-fp` prints 2 decimals of everything; the details page has 2 decimals of a
+scaled unit.
 """
 
 from __future__ import annotations
