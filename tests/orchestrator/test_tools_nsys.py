@@ -1,0 +1,117 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.tools import nsys, target
+from parsers.errors import ArtifactUnreadable, StepFailed, ToolMissing, UsageError
+
+HELP = (Path(__file__).resolve().parent.parent / "fakes/nsys-profile-help.txt").read_text()
+FEATURES = nsys.parse_features(HELP)
+REQUEST = nsys.TraceRequest("nsys", Path("out/trace"), ("./app", "--batch", "4"))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0\n", "2023.4.4.54"),
+        ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", "2025.3.1.90"),
+        ("NVIDIA Nsight Systems version 2021.2.1.58-642947b", "2021.2.1.58"),
+        ("bash: nsys: command not found", ""),
+        ("", ""),
+    ],
+)
+def test_the_version_is_read(text, version):
+    assert nsys.parse_version(text) == version
+
+
+def test_the_command_traces_kernels_and_ranges_and_nothing_that_costs(monkeypatch):
+    assert nsys.profile_argv(REQUEST, FEATURES) == [
+        "nsys",
+        "profile",
+        "--output=out/trace",
+        "--force-overwrite=true",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        "./app",
+        "--batch",
+        "4",
+    ]
+
+
+def test_an_option_that_this_version_lacks_is_left_out():
+    argv = nsys.profile_argv(REQUEST, FEATURES - {"--cuda-graph-trace"})
+    assert not any("graph" in word for word in argv)
+    assert "--discard-environment" not in FEATURES
+    assert "--discard-environment=true" in nsys.profile_argv(
+        REQUEST, FEATURES | {"--discard-environment"}
+    )
+
+
+def test_the_profiler_api_bounds_the_capture():
+    argv = nsys.profile_argv(replace(REQUEST, capture="profiler-api"), FEATURES)
+    assert "--capture-range=cudaProfilerApi" in argv
+    assert "--capture-range-end=stop" in argv
+
+
+def test_one_nvtx_range_is_captured_by_name_also_of_unregistered_strings():
+    request = replace(REQUEST, capture="nvtx", nvtx_range="decode@step")
+    argv = nsys.profile_argv(request, FEATURES)
+    assert "--capture-range=nvtx" in argv
+    assert "--nvtx-capture=decode\\@step" in argv
+    assert nsys.environment(request) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+    assert nsys.environment(REQUEST) == {}
+
+
+def test_extra_arguments_come_last_so_that_they_win():
+    argv = nsys.profile_argv(replace(REQUEST, extra_args=("--sample=process-tree",)), FEATURES)
+    assert argv.index("--sample=process-tree") > argv.index("--sample=none")
+    assert argv.index("--sample=process-tree") < argv.index("./app")
+
+
+def test_the_export_overwrites_a_stale_file():
+    argv = nsys.export_argv("nsys", Path("trace.nsys-rep"), Path("trace.sqlite"))
+    assert argv[:2] == ["nsys", "export"]
+    assert "--force-overwrite=true" in argv
+    assert argv[-1] == "trace.nsys-rep"
+
+
+def test_143_is_a_success_only_where_the_range_shuts_the_program_down():
+    ends = replace(REQUEST, extra_args=("--capture-range-end=stop-shutdown",))
+    assert nsys.succeeded(0, REQUEST)
+    assert nsys.succeeded(143, ends)
+    assert not nsys.succeeded(143, REQUEST)
+    assert not nsys.succeeded(1, ends)
+    assert not nsys.succeeded(None, REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "words"),
+    [
+        ("Unable to retrieve the importer version.", ToolMissing, "cannot import"),
+        ("unrecognised option '--bogus=1'\n\nusage: nsys profile", UsageError, "--bogus=1"),
+        ("Executable not found in current directory or standard search", StepFailed, "program"),
+        ("Exportation error: Cannot read from stream.", ArtifactUnreadable, "Cannot read from"),
+        ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", StepFailed, "another profiler"),
+    ],
+)
+def test_known_failures_are_explained_with_a_remedy(log, kind, words):
+    error = nsys.explain(f"some line\n{log}\nanother line")
+    assert type(error) is kind
+    assert words in error.message
+    assert error.hint
+
+
+def test_unknown_output_is_not_explained():
+    assert nsys.explain("Generated:\n    trace.nsys-rep") is None
+    assert target.explain("step 1 of 3\nlosses went down") is None
+
+
+def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight):
+    from orchestrator.process import ask
+
+    answer = ask([str(nsight / "nsys"), "profile", "--help"])
+    offered = nsys.parse_features(answer.stdout + answer.stderr)
+    assert {"--trace", "--sample", "--cpuctxsw", "--cuda-graph-trace", "--nvtx-capture"} <= offered
