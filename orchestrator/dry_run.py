@@ -72,7 +72,7 @@ def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> 
 
 def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
     tool, note = _tool("ncu", find_ncu)
-    given = given_selection(recipe)
+    given = _known_selection(recipe)
     selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
     metrics = _metrics(recipe, given)
     request = counters_request(recipe, program, tool.program, place, (selection, metrics))
@@ -84,6 +84,16 @@ def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) 
     regex = ncu.kernel_regex((SELECTED,))
     lines.append(_shell([word.replace(regex, SELECTED) for word in argv], program))
     return "\n".join(lines)
+
+
+def _known_selection(recipe: Recipe) -> Selection | None:
+    """Return the selection that is certain before the run: a list of names still meets the trace.
+
+    The trace may lack some of the names, and says which launch of each is representative.
+    """
+    traced = recipe.trace.enabled or recipe.trace.from_run is not None
+    certain = isinstance(recipe.select.kernels, str) or not traced
+    return given_selection(recipe) if certain else None
 
 
 def _metrics(recipe: Recipe, given: Selection | None) -> tuple[str, ...]:
@@ -136,7 +146,7 @@ def _selection_words(recipe: Recipe) -> str:
     if isinstance(select.kernels, str):
         return f"the kernels of {select.kernels}"
     if select.kernels is not None:
-        return f"the {len(select.kernels)} kernels that the recipe names"
+        return f"the {len(select.kernels)} kernels that the recipe names, as far as they ran"
     words = [f"at most {select.top_k} kernels" if select.top_k else "all kernels"]
     if select.coverage is not None:
         words.append(f"up to {select.coverage:.0%} of GPU time")

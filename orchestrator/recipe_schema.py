@@ -196,7 +196,7 @@ class Select(_Model):
     ) = Field(
         default=None,
         description="A given selection in place of the ranking: a file made by `prof top-kernels "
-        "-o`, or a list of mangled kernel names.",
+        "-o`, or a list of mangled kernel names; of these the ones that the trace has.",
     )
 
 
