@@ -239,20 +239,14 @@ def wavefront_efficiency(used_bytes: pd.Series, wavefronts: pd.Series) -> pd.Ser
 
 
 def theoretical_occupancy(
-    registers: pd.Series,
-    shared_memory: pd.Series,
-    blocks: pd.Series,
-    warps: pd.Series,
-    block_size: pd.Series,
-    max_warps: pd.Series,
+    block_size: pd.Series, max_warps: pd.Series, *limits: pd.Series
 ) -> pd.Series:
     """Per cent of the warps an SM can hold: least limit of resident blocks x warps a block.
 
-    Source: CUDA Occupancy Calculator. `max_warps` is a property of the device.
+    Source: CUDA Occupancy Calculator. `max_warps` is a property of the device; the limits are
+    `launch__occupancy_limit_*`.
     """
-    resident = pd.concat([registers, shared_memory, blocks, warps], axis=1).min(
-        axis=1, skipna=False
-    )
+    resident = pd.concat(limits, axis=1).min(axis=1, skipna=False)
     return ratio(resident * np.ceil(block_size / 32.0), max_warps) * 100.0
 
 

@@ -200,22 +200,21 @@ class Catalogue:
             if name in self.columns:
                 self._add_column(names, name, chip, dtypes)
             elif name == "tensor_operations":
-                for counter in (self.tensor[chip].get(d) for d in dtypes):
-                    names.update(dict.fromkeys(counter.operations if counter else ()))
+                names.update(dict.fromkeys(self._operations(chip, dtypes)))
             elif name == "tensor_operations_peak":
-                for counter in (self.tensor[chip].get(d) for d in dtypes):
-                    names.update((f"{o}.peak_sustained", None) for o in _operations(counter))
+                operations = self._operations(chip, dtypes)
+                names.update((f"{name}.peak_sustained", None) for name in operations)
             elif name not in TENSOR_INPUTS:
                 names[name] = None
+
+    def _operations(self, chip: str, dtypes: Sequence[str]) -> list[str]:
+        counters = self.tensor[chip]
+        return [name for d in dtypes if d in counters for name in counters[d].operations]
 
     def source(self, column: str, chip: str) -> Source | None:
         """Return how `prof` collects a column on a chip of the catalogue, or None."""
         fitting = (s for s in self.columns[column].sources if s.fits(chip) and not s.foreign)
         return next(fitting, None)
-
-
-def _operations(counter: TensorCounter | None) -> tuple[str, ...]:
-    return counter.operations if counter else ()
 
 
 @cache

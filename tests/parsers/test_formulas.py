@@ -68,7 +68,7 @@ def test_the_limiter_is_the_least_limit(limits: tuple[float, ...], expected: str
 
 def test_theoretical_occupancy_of_a_gemm_with_one_block_an_sm() -> None:
     # H200: 384 threads a block, one block by registers, 64 warps an SM.
-    pct = formulas.theoretical_occupancy(*map(series, (1, 1, 32, 5, 384, 64)))
+    pct = formulas.theoretical_occupancy(*map(series, (384, 64, 1, 1, 32, 5)))
     assert pct.tolist() == [18.75]
 
 

@@ -1,0 +1,67 @@
+"""How a column is taken from its sources, and what is said where none gives it."""
+
+import pandas as pd
+
+from parsers.columns import Evaluated, evaluate
+from parsers.metrics import catalogue
+
+
+def evaluated(chip: str = "GH100", **metrics: list[float]) -> Evaluated:
+    names = {name.replace("___", "."): values for name, values in metrics.items()}
+    rows = len(next(iter(names.values())))
+    wide = pd.DataFrame(names, index=pd.Index([f"k{i}" for i in range(rows)], name="kernel_id"))
+    return evaluate(wide.astype("float64"), chip, catalogue())
+
+
+def reasons(found: Evaluated, column: str) -> dict[str | None, str]:
+    return {hole.row: hole.reason for hole in found.holes if hole.column == column}
+
+
+NAN = float("nan")
+
+
+def test_each_row_takes_the_first_source_that_knows_it() -> None:
+    found = evaluated(
+        gpu__time_duration___sum=[10.0, NAN, NAN],
+        gpu__time_duration___avg=[11.0, 12.0, NAN],
+    )
+    assert found.values["duration_ns"].tolist()[:2] == [10, 12]
+    assert reasons(found, "duration_ns") == {"k2": "ncu has no value for gpu__time_duration.sum"}
+
+
+def test_an_approximation_is_flagged_where_it_is_used() -> None:
+    found = evaluated(
+        lts__t_sectors_srcunit_tex___sum=[1.0, NAN],
+        lts__t_bytes___sum=[100.0, 100.0],
+    )
+    assert found.values["l2_bytes"].tolist() == [32, 100]
+    assert list(reasons(found, "l2_bytes")) == ["k1"]
+
+
+def test_a_final_source_is_not_overruled_by_a_later_one() -> None:
+    found = evaluated(
+        l1tex__t_sector_hit_rate___pct=[50.0],
+        l1tex__t_bytes___sum=[1.0],
+        l1tex__m_xbar2l1tex_read_bytes_pipe_tma___sum=[1000.0],
+        l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st___sum=[0.0],
+    )
+    assert found.values["l1_hit_pct"].isna().all()
+    assert "TMA" in reasons(found, "l1_hit_pct")["k0"]
+
+
+def test_an_unknown_chip_is_read_by_the_names_it_has() -> None:
+    assert evaluated("", dram__bytes_op_read___sum=[5.0]).values["dram_read_bytes"].tolist() == [5]
+    assert evaluated("", dram__bytes_read___sum=[5.0]).values["dram_read_bytes"].tolist() == [5]
+
+
+def test_l1_traffic_without_tma_is_exact_before_hopper_and_flagged_from_there() -> None:
+    old, new = (evaluated(chip, l1tex__t_bytes___sum=[7.0]) for chip in ("GA100", "GH100"))
+    assert old.values["l1_bytes"].tolist() == new.values["l1_bytes"].tolist() == [7]
+    assert reasons(old, "l1_bytes") == {}
+    assert "TMA" in reasons(new, "l1_bytes")["k0"]
+
+
+def test_the_root_of_a_missing_value_is_named_once() -> None:
+    found = evaluated(gpu__time_duration___sum=[10.0])
+    assert reasons(found, "intensity_dram")["k0"] == reasons(found, "flop_throughput")["k0"]
+    assert reasons(found, "intensity_dram")["k0"].count("needs") == 1
