@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
+from rich.text import Text
 
 from parsers.run_dir import StepState
 
@@ -35,7 +36,6 @@ class Display:
         self._status: Status | None = None
         self._began = 0.0
         self._said = 0.0
-        self._waits_for = ""
 
     def variant(self, name: str, index: int, total: int) -> None:
         """Head the lines of one run of a sweep."""
@@ -44,18 +44,15 @@ class Display:
     def started(self, step: str, waits_for: str) -> None:
         """Say what the step waits for."""
         self._began = self._said = time.monotonic()
-        self._waits_for = waits_for
         if self._live:
-            self._status = self._console.status(self._text(step, 0.0))
+            self._status = self._console.status(_Waiting(step, waits_for, self._began))
             self._status.start()
         else:
             self._line(f"{step}: {escape(waits_for)}")
 
     def waits(self, step: str, seconds: float) -> None:
-        """Show the elapsed time."""
-        if self._status is not None:
-            self._status.update(self._text(step, seconds))
-        elif time.monotonic() - self._said >= PLAIN_EVERY_S:
+        """Say now and then that the step still lives; the spinner counts by itself."""
+        if not self._live and time.monotonic() - self._said >= PLAIN_EVERY_S:
             self._said = time.monotonic()
             self._line(f"{step}: still waiting after {elapsed(seconds)}")
 
@@ -82,11 +79,19 @@ class Display:
             self._status.stop()
             self._status = None
 
-    def _text(self, step: str, seconds: float) -> str:
-        return f"{step}: {escape(self._waits_for)} [dim]{elapsed(seconds)}[/]"
-
     def _line(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+class _Waiting:
+    """What a step waits for, with the elapsed time of the moment in which it is drawn."""
+
+    def __init__(self, step: str, waits_for: str, began: float) -> None:
+        self._step, self._waits_for, self._began = step, waits_for, began
+
+    def __rich__(self) -> Text:
+        text = Text(f"{self._step}: {self._waits_for} ", no_wrap=True, overflow="ellipsis")
+        return Text(f"{elapsed(time.monotonic() - self._began)}  ", style="dim") + text
 
 
 def elapsed(seconds: float) -> str:
