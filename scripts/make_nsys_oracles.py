@@ -17,7 +17,13 @@ import tempfile
 from pathlib import Path
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "nsys_stats"
-REPORTS = ("cuda_gpu_kern_sum", "nvtx_kern_sum", "cuda_gpu_mem_time_sum", "cuda_api_sum")
+REPORTS = (
+    "cuda_gpu_kern_sum",
+    "cuda_gpu_kern_gb_sum",
+    "nvtx_kern_sum",
+    "cuda_gpu_mem_time_sum",
+    "cuda_api_sum",
+)
 
 
 def main() -> None:

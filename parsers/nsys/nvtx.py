@@ -59,7 +59,8 @@ class _Timeline:
     def __init__(self, calls: Calls, order: Array) -> None:
         self.low = int(calls.start[order].min(initial=OPEN_END))
         self.span = int(calls.start[order].max(initial=self.low)) - self.low + 2
-        self.axis = calls.thread[order] * np.int64(self.span) + (calls.start[order] - self.low)
+        axis = calls.thread[order] * np.int64(self.span) + (calls.start[order] - self.low)
+        self.axis = np.append(axis, OPEN_END)
         self.by_id = np.argsort(calls.threads)
         self.ids = calls.threads[self.by_id]
 
@@ -70,9 +71,11 @@ class _Timeline:
         index = np.flatnonzero(self.ids[at] == thread_id)
         base = self.by_id[at[index]] * np.int64(self.span)
         first = np.searchsorted(self.axis, base + self._offset(start[index]))
-        last = np.searchsorted(self.axis, base + self._offset(end[index]))
-        hit = last > first
-        return index[hit], first[hit].astype(np.int32), last[hit].astype(np.int32)
+        end_at = base + self._offset(end[index])
+        # Most ranges enclose no call: the next call comes after their end.
+        hit = np.flatnonzero(self.axis[first] < end_at)
+        last = np.searchsorted(self.axis, end_at[hit])
+        return index[hit], first[hit].astype(np.int32), last.astype(np.int32)
 
     def _offset(self, time: Array) -> Array:
         offset: Array = np.clip(time, self.low, self.low + self.span - 1) - self.low

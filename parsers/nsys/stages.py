@@ -60,6 +60,7 @@ def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attr
     found = attribute(ranges, len(order), is_stage)
     path = np.zeros(len(calls.key), np.int32)
     path[order] = found.path
+    path, paths = _used(path, found.paths)
     instance = np.full(len(calls.key), -1, np.int32)
     instance[order] = found.instance
     labels = [label(name) for name in ranges.names]
@@ -71,7 +72,15 @@ def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attr
     stage, stages = _stages(ranges, kept, labels)
     columns = (stage, ranges.start[kept], ranges.end[kept])
     warnings = _warnings(ranges, calls, patterns)
-    return Attributed(path, found.paths, labels, renumbered[instance], stages, *columns, warnings)
+    return Attributed(path, paths, labels, renumbered[instance], stages, *columns, warnings)
+
+
+def _used(path: Array, paths: list[tuple[int, ...]]) -> tuple[Array, list[tuple[int, ...]]]:
+    """Leave out paths in which no call stands, but not the empty one."""
+    used = np.bincount(path, minlength=len(paths)) > 0
+    used[0] = True
+    renumbered = np.cumsum(used, dtype=np.int32) - 1
+    return renumbered[path], [paths[code] for code in np.flatnonzero(used)]
 
 
 def _stages(ranges: Ranges, kept: Array, labels: list[str]) -> tuple[Array, list[str]]:

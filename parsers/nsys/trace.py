@@ -16,7 +16,7 @@ from parsers.nsys.calls import index_of, read_calls
 from parsers.nsys.codes import statistics
 from parsers.nsys.database import Array, Database
 from parsers.nsys.gpus import read_gpus
-from parsers.nsys.kernels import read_kernels
+from parsers.nsys.kernels import KernelRows, read_kernels
 from parsers.nsys.launches import launch_frames, write_launches
 from parsers.nsys.stages import Work, attribute_calls
 from parsers.nsys.summaries import api_calls, memory_operations
@@ -51,9 +51,12 @@ class NsysTrace:
         """GPUs of the machine (table `gpus`)."""
         return read_gpus(self._db)
 
-    def kernels(self) -> pd.DataFrame:
-        """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first."""
-        rows = self._work.kernels
+    def kernels(self, *, with_stages: bool = True) -> pd.DataFrame:
+        """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first.
+
+        Stages cost reading all NVTX ranges; without them the column `stage` is empty.
+        """
+        rows = self._kernel_rows
         frame = statistics(rows.kernel, rows.duration, len(rows.kernels))
         frame.columns = [_RENAMED.get(name, f"{name}_ns") for name in frame.columns]
         frame["share"] = frame["total_ns"] / frame["total_ns"].sum()
@@ -63,7 +66,7 @@ class NsysTrace:
         configs["shared_bytes"] = configs.pop("static") + configs.pop("dynamic")
         most = configs.groupby("kernel").max()
         frame = pd.concat([kernels, names, frame, most], axis=1)
-        frame["stage"] = self._work.stage_lists()
+        frame["stage"] = self._work.stage_lists() if with_stages else ""
         frame = frame.sort_values(["total_ns", "kernel_id"], ascending=[False, True])
         return tables.check(frame, "kernels")
 
@@ -114,8 +117,12 @@ class NsysTrace:
         return self._read[1]
 
     @cached_property
+    def _kernel_rows(self) -> KernelRows:
+        return read_kernels(self._db)
+
+    @cached_property
     def _read(self) -> tuple[Work, Array]:
-        kernels = read_kernels(self._db)
+        kernels = self._kernel_rows
         memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)

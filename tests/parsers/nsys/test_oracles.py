@@ -61,6 +61,30 @@ def test_kernel_times_are_those_of_nsys_stats(real_exports: Path, export: str) -
     assert spread.to_numpy() == pytest.approx(expected["StdDev (ns)"].to_numpy(), abs=0.051)
 
 
+@pytest.mark.parametrize("export", _exports("cuda_gpu_kern_gb_sum"))
+def test_kernels_by_grid_and_block_are_those_of_nsys_stats(
+    real_exports: Path, export: str
+) -> None:
+    oracle = _oracle(export, "cuda_gpu_kern_gb_sum")
+    for column in ("GridXYZ", "BlockXYZ"):
+        oracle[column] = oracle[column].str.split().str.join("x")
+    expected = oracle.set_index(["Name", "GridXYZ", "BlockXYZ"])
+    with open_trace(_path(real_exports, export)) as trace:
+        ours = trace.kernels().set_index(["name", "grid", "block"]).loc[expected.index]
+    assert len(ours) == len(expected)
+    for column, head in {
+        "total_ns": "Total Time (ns)",
+        "calls": "Instances",
+        "median_ns": "Med (ns)",
+        "min_ns": "Min (ns)",
+        "max_ns": "Max (ns)",
+    }.items():
+        assert ours[column].tolist() == expected[head].tolist(), column
+    assert _rounded(ours["mean_ns"]) == expected["Avg (ns)"].tolist()
+    spread = ours["std_ns"].fillna(0).to_numpy()
+    assert spread == pytest.approx(expected["StdDev (ns)"].to_numpy(), abs=0.051)
+
+
 @pytest.mark.parametrize("export", _exports("cuda_gpu_kern_sum"))
 def test_statistics_of_kernels_are_those_of_their_launches(real_exports: Path, export: str) -> None:
     with open_trace(_path(real_exports, export)) as trace:
