@@ -185,6 +185,18 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
+def brief(text: str, width: int = 44) -> str:
+    """Return a readable kernel name cut to about `width` characters, whole words of it kept.
+
+    "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN" says what matters most first.
+    """
+    parts = text.split(", ")
+    while len(parts) > 2 and len(", ".join(parts)) > width:
+        parts.pop()
+    cut = ", ".join(parts)
+    return shorten(cut if cut == text else f"{cut}, …", width + 3)
+
+
 def escape(text: Any) -> Markdown:
     """Return `text` so that markdown shows it as it stands, in a paragraph or a table cell.
 
@@ -253,7 +265,7 @@ FILTERS: dict[str, Callable[..., str]] = {
             clock,
             intensity,
         ),
-        *(percent, share, count, speedup, difference, quantity, exact, or_na, shorten),
+        *(percent, share, count, speedup, difference, quantity, exact, or_na, shorten, brief),
         *(escape, escape_html, fenced, code, markdown),
     )
 }

@@ -84,7 +84,7 @@ def _rooflines(view: ReportView) -> Iterator[Picture]:
 def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     numbers = ", ".join(str(kernel.number) for kernel in panel.kernels)
     name = f"roofline-{slug(panel.key)}" + (f"-{slug(stage)}" if stage else "")
-    alt = f"{panel.title}: roofline with kernels {numbers}"
+    alt = f"{panel.title} (kernels {numbers})"
     return Picture("roofline", name, alt, stage, lambda: plot_roofline(panel))
 
 
@@ -94,7 +94,7 @@ def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePan
     mine = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
     if not mine or len(mine) == len(panel.kernels):
         return None
-    return replace(panel, title=f"{panel.title}: stage {stage}", kernels=mine)
+    return replace(panel, title=f"{panel.title}, stage {stage}", kernels=mine)
 
 
 def _counters(view: ReportView) -> Iterator[Picture]:

@@ -46,8 +46,8 @@ def plot_stalls(figure: StallFigure) -> Figure:
         keys = looks([reason.replace("_", " ") for reason in figure.reasons])
         head = Head(
             "Stall reasons: what warps wait for between two instructions",
-            "Share of the time of a warp between two issued instructions, per kernel. "
-            "What the reasons mean is written below the picture in the report.",
+            "Share of the time between two instructions of a warp. The report says below what each "
+            "reason means.",
             tuple(keys),
             "Share of warp time",
         )

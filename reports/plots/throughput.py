@@ -51,8 +51,8 @@ def _cell(rows: Rows, x: float, row: int, width: float, value: float | None) -> 
         rows.sheet.box(*place, facecolor="#f2f2f2", hatch="//", edgecolor="#dddddd", linewidth=0)
         rows.sheet.text(x + width / 2, rows.y(row), NA, Ink(ha="center", colour=QUIET, halo=True))
         return
-    # Pale to dark blue: lightness alone carries the order, so no colour vision is needed.
-    colour = colormaps["Blues"](0.04 + 0.86 * min(max(value, 0.0), 100.0) / 100)
+    # Lightness alone carries the order, so no colour vision is needed; the darkest step still
+    # leaves dark text a contrast of 5 to 1.
+    colour = colormaps["Blues"](0.03 + 0.57 * min(max(value, 0.0), 100.0) / 100)
     rows.sheet.box(*place, facecolor=colour, linewidth=0)
-    ink = "white" if value > 55 else INK
-    rows.sheet.text(x + width / 2, rows.y(row), percent(value), Ink(ha="center", colour=ink))
+    rows.sheet.text(x + width / 2, rows.y(row), percent(value), Ink(ha="center"))

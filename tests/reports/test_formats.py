@@ -137,6 +137,13 @@ def test_line_breaks_in_a_name_do_not_break_the_table() -> None:
     assert formats.escape("a\n\nb\tc") == "a b c"
 
 
+def test_a_brief_name_keeps_whole_words() -> None:
+    name = "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, cluster 2x1, TN"
+    assert formats.brief(name, 40) == "cuBLAS GEMM, bf16, tile 128x8x64, …"
+    assert formats.brief("PyTorch mul, bf16, strided") == "PyTorch mul, bf16, strided"
+    assert len(formats.brief("x" * 99, 40)) <= 43
+
+
 def test_a_long_name_keeps_both_ends() -> None:
     short = formats.shorten("start" + "x" * 100 + "end", 20)
     assert len(short) <= 20
