@@ -243,9 +243,12 @@ def _target(match: re.Match[str]) -> ProfError:
     )
 
 
-def _none(_match: re.Match[str]) -> ProfError:
+def _none(match: re.Match[str]) -> ProfError:
+    # ncu 2025.3.1 lists the base names of the kernels that it saw.
+    seen = re.findall(r"^\d+\. (.+)$", match[1] or "", re.MULTILINE)
+    saw = f"; ncu saw {len(seen)} others, for example {', '.join(seen[:3])}" if seen else ""
     return StepFailed(
-        "ncu profiled no kernel",
+        f"ncu profiled no kernel{saw}",
         "the program may not launch the selected kernels each time: make it deterministic (fixed "
         "seeds and sizes), and check that `capture` holds them",
     )
@@ -270,5 +273,5 @@ CAUSES: Explanations = [
 # How it ended where no cause is known.
 ENDS: Explanations = [
     (r"The application returned an error code \((\d+)\)", _target),
-    (r"No kernels were profiled", _none),
+    (r"(?s)No kernels were profiled(?:.*Available Kernels:\n(.*))?", _none),
 ]

@@ -153,7 +153,7 @@ EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
     (r"(?i)importer.*(?:not found|No such file).*", _importer),
     (r"QdstrmImporter.*error while loading shared libraries.*", _importer),
     (r"unrecogni[sz]ed option '([^']+)'", _option),
-    (r"Executable not found", _program),
+    (r"Executable (?:'[^']*' )?not found", _program),
     (
         r"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED|session is already (?:active|running).*",
         _session,

@@ -53,7 +53,16 @@ def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
         for number in range(6):
             start, kernel = 1000 * (number + 1), number % 3
             insert(call, [start - 500, start - 400, PID + 7, number])
-            row = [start, start + 100 * (3 - kernel) + number, 0, 1, 0, 7, number, PID]
+            row: list[int | None] = [
+                start,
+                start + 100 * (3 - kernel) + number,
+                0,
+                1,
+                0,
+                7,
+                number,
+                PID,
+            ]
             row += [10 + kernel] * 3 + [1, 0, 32, 4, 1, 1, 128, 1, 1, 0, 0, 0, 0, 0, 0, None, 0]
             marks = ",".join("?" * len(row))
             insert(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({marks})", row)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,41 +21,43 @@ H200 = {"device": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "uuid":
 class Watcher:
     """Records what a run says; `stop_at` is a step at whose start Ctrl-C is pressed."""
 
-    def __init__(self, stop_at=""):
+    def __init__(self, stop_at: Any = "") -> None:
         self.stop_at = stop_at
-        self.states, self.warnings, self.variants = [], [], []
+        self.states: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        self.variants: list[str] = []
 
-    def variant(self, name, index, total):
+    def variant(self, name: str, index: Any, total: Any) -> None:
         self.variants.append(name)
 
-    def started(self, step, waits_for):
+    def started(self, step: Any, waits_for: Any) -> None:
         self.waits_for = waits_for
 
-    def waits(self, step, seconds):
+    def waits(self, step: Any, seconds: Any) -> None:
         if step == self.stop_at:
             raise KeyboardInterrupt
 
-    def finished(self, step, state, note):
+    def finished(self, step: Any, state: Any, note: Any) -> None:
         self.states.append((step, str(state)))
 
-    def warning(self, sentence):
+    def warning(self, sentence: Any) -> None:
         self.warnings.append(sentence)
 
 
 class Lab:
     """One test's machine: its folder, its fakes and what they were called with."""
 
-    def __init__(self, folder, monkeypatch):
+    def __init__(self, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
         self.log = folder / "calls.jsonl"
         self.out = folder / "out"
 
-    def fake(self, **variables):
+    def fake(self, **variables: Any) -> None:
         """Set FAKE_… variables."""
         for name, value in variables.items():
             self.monkeypatch.setenv(name, value)
 
-    def calls(self, tool=None, without="--version"):
+    def calls(self, tool: Any = None, without: Any = "--version") -> Any:
         """Return the argvs of the fakes that did work: no questions, no probe."""
         lines = self.log.read_text().splitlines() if self.log.is_file() else []
         found = [json.loads(line) for line in lines]
@@ -66,11 +69,11 @@ class Lab:
             and tool in (None, argv[0])
         ]
 
-    def recipe(self, script="print('target ran')", **changes):
+    def recipe(self, script: Any = "print('target ran')", **changes: Any) -> Any:
         """Return a recipe that runs `script`, with dotted keys changed: counters__enabled=False."""
         target = self.folder / "target.py"
         target.write_text(script)
-        data = {"name": "lab", "target": {"file": str(target)}}
+        data: dict[str, Any] = {"name": "lab", "target": {"file": str(target)}}
         for key, value in changes.items():
             *path, last = key.split("__")
             place = data
@@ -79,24 +82,24 @@ class Lab:
             place[last] = value
         return recipe_from_dict(data, "lab")
 
-    def run(self, recipe=None, **options):
+    def run(self, recipe: Any = None, **options: Any) -> Any:
         """Run a recipe into the lab's folder and return the outcome."""
         if "resume" not in options:
             options.setdefault("out", self.out)
         return runner.run_recipe(recipe or self.recipe(), runner.RunOptions(**options))
 
     @property
-    def manifest(self):
+    def manifest(self) -> Any:
         """The manifest of the run in the lab's folder."""
         return read_manifest(RunDir(self.out))
 
-    def state(self, step):
+    def state(self, step: Any) -> Any:
         """State of a step."""
         return str(self.manifest.step(step).state)
 
 
 @pytest.fixture
-def lab(tmp_path, monkeypatch):
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A machine with fake tools, a GPU and nothing installed otherwise."""
     monkeypatch.chdir(tmp_path)
     path = f"{FAKES}:{Path(sys.executable).parent}:/usr/bin:/bin"
@@ -118,13 +121,13 @@ def lab(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def watcher():
+def watcher() -> Any:
     """A class of watchers."""
     return Watcher
 
 
 @pytest.fixture(scope="session")
-def nsight():
+def nsight() -> Any:
     """Folder of the real nsys and ncu, which a machine without a GPU may have too."""
     beside = FAKES.parent.parent.parent / "tools" / "nsight" / "bin"
     folder = Path(os.environ.get("PROF_NSIGHT", beside))
@@ -133,7 +136,7 @@ def nsight():
     return folder
 
 
-def _report(run):
+def _report(run: Any) -> Any:
     """Stand in for tables and report, which have tests of their own."""
     run.report.mkdir(exist_ok=True)
     path = run.report / "report.md"

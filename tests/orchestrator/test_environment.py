@@ -1,6 +1,7 @@
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,10 @@ class NVMLError(Exception):
     pass
 
 
-def nvml(**changes):
+def nvml(**changes: Any) -> Any:
     """A pynvml of one H200 that does not tell its ECC mode."""
 
-    def refuse(*_):
+    def refuse(*_: Any) -> None:
         raise NVMLError("Not Supported")
 
     functions = {
@@ -42,7 +43,9 @@ def nvml(**changes):
     return types.SimpleNamespace(NVMLError=NVMLError, **functions, **constants)
 
 
-def test_gpu_facts_carry_their_units_and_leave_out_what_is_not_told(monkeypatch):
+def test_gpu_facts_carry_their_units_and_leave_out_what_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml())
     found = environment.read_gpus()
     assert (found.driver, found.cuda, found.error) == ("580.95.05", "13.0", "")
@@ -62,8 +65,8 @@ def test_gpu_facts_carry_their_units_and_leave_out_what_is_not_told(monkeypatch)
     ]
 
 
-def test_without_a_driver_the_reason_is_told(monkeypatch):
-    def fail():
+def test_without_a_driver_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
         raise NVMLError("NVML Shared Library Not Found")
 
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlInit=fail))
@@ -83,8 +86,12 @@ def test_without_a_driver_the_reason_is_told(monkeypatch):
     ],
 )
 def test_the_drivers_parameters_and_our_capabilities_say_who_may_read_counters(
-    tmp_path, monkeypatch, parameters, capabilities, refused
-):
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parameters: Any,
+    capabilities: Any,
+    refused: Any,
+) -> None:
     (tmp_path / "params").write_text(f"ResmanDebugLevel: 4294967295\n{parameters}")
     (tmp_path / "status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t0\n")
     monkeypatch.setattr(environment, "DRIVER_PARAMETERS", tmp_path / "params")
@@ -92,12 +99,14 @@ def test_the_drivers_parameters_and_our_capabilities_say_who_may_read_counters(
     assert bool(environment.counters_refused()) is refused
 
 
-def test_without_driver_parameters_only_a_try_can_tell(tmp_path, monkeypatch):
+def test_without_driver_parameters_only_a_try_can_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environment, "DRIVER_PARAMETERS", tmp_path / "absent")
     assert environment.counters_refused() == ""
 
 
-def test_the_targets_interpreter_is_asked_and_not_ours(tmp_path):
+def test_the_targets_interpreter_is_asked_and_not_ours(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(
         "__version__ = '2.11.0'\n"
         "class version: cuda = '13.0'\n"
@@ -113,18 +122,18 @@ def test_the_targets_interpreter_is_asked_and_not_ours(tmp_path):
     assert facts["python"] == sys.version.split()[0]
 
 
-def test_an_interpreter_without_torch_says_why(tmp_path):
+def test_an_interpreter_without_torch_says_why(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 not found')\n")
     facts = environment.read_interpreter(sys.executable, {"PYTHONPATH": str(tmp_path)}, tmp_path)
     assert facts["torch_error"] == "ImportError: libcudart.so.13 not found"
 
 
-def test_an_interpreter_that_does_not_exist_gives_nothing(tmp_path):
+def test_an_interpreter_that_does_not_exist_gives_nothing(tmp_path: Path) -> None:
     assert environment.read_interpreter("/no/such/python", {}, tmp_path) == {}
 
 
-def test_the_commit_of_the_folder_is_told_and_whether_files_differ(tmp_path):
-    def git(*words):
+def test_the_commit_of_the_folder_is_told_and_whether_files_differ(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
         identity = ("-c", "user.name=t", "-c", "user.email=t@t")
         assert ask(["git", *identity, *words], cwd=tmp_path).exit_code == 0
 
@@ -140,7 +149,7 @@ def test_the_commit_of_the_folder_is_told_and_whether_files_differ(tmp_path):
     assert environment.read_git(tmp_path)["git_dirty"] == "yes"
 
 
-def test_no_host_or_user_name_is_among_the_software_facts(tmp_path):
+def test_no_host_or_user_name_is_among_the_software_facts(tmp_path: Path) -> None:
     import getpass
     import platform
 
@@ -162,11 +171,11 @@ def test_no_host_or_user_name_is_among_the_software_facts(tmp_path):
         ("2025.3.1.90", "14.0", False),
     ],
 )
-def test_an_nsys_from_before_the_drivers_cuda_is_told(nsys, cuda, old):
+def test_an_nsys_from_before_the_drivers_cuda_is_told(nsys: Any, cuda: Any, old: Any) -> None:
     assert too_old(nsys, cuda) is old
 
 
-def test_the_digest_of_a_command_is_that_of_the_files_it_names(tmp_path):
+def test_the_digest_of_a_command_is_that_of_the_files_it_names(tmp_path: Path) -> None:
     (tmp_path / "app").write_text("1")
     program = Program(("./app", "--size", "4"), {}, tmp_path)
     first = program_digest(program)
@@ -175,7 +184,7 @@ def test_the_digest_of_a_command_is_that_of_the_files_it_names(tmp_path):
     assert program_digest(program) != first
 
 
-def test_the_tiny_kernel_runs_alone_and_says_what_is_missing():
+def test_the_tiny_kernel_runs_alone_and_says_what_is_missing() -> None:
     script = Path(__file__).resolve().parents[2] / "targets/tiny_kernel.py"
     answer = ask([sys.executable, str(script)])
     assert answer.exit_code == 0 or answer.stderr.strip()

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,10 @@ from parsers.errors import StepFailed
 
 
 @pytest.fixture
-def python(tmp_path):
+def python(tmp_path: Path) -> Any:
     """Return a function that makes the command for a Python script."""
 
-    def make(script, **options):
+    def make(script: Any, **options: Any) -> Any:
         options.setdefault("grace_s", 2.0)
         return Command(
             (sys.executable, "-c", script),
@@ -29,7 +30,7 @@ def python(tmp_path):
     return make
 
 
-def gone(pid):
+def gone(pid: Any) -> Any:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -37,7 +38,7 @@ def gone(pid):
     return state in "ZX"
 
 
-def written_pid(path):
+def written_pid(path: Any) -> Any:
     for _ in range(200):
         if path.is_file() and path.read_text().strip():
             return int(path.read_text())
@@ -45,7 +46,7 @@ def written_pid(path):
     raise AssertionError(f"{path} was not written")
 
 
-def test_the_exit_code_output_and_tail_are_kept(python, tmp_path):
+def test_the_exit_code_output_and_tail_are_kept(python: Any, tmp_path: Path) -> None:
     finished = run(python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"))
     assert (finished.exit_code, finished.timed_out, finished.signal) == (3, False, "")
     assert not finished.ok
@@ -53,23 +54,25 @@ def test_the_exit_code_output_and_tail_are_kept(python, tmp_path):
     assert finished.tail == "out\nerr\n"
 
 
-def test_the_environment_is_the_chosen_one(python, monkeypatch):
+def test_the_environment_is_the_chosen_one(python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOT_FOR_YOU", "1")
     assert "NOT_FOR_YOU" not in run(python("import os; print(dict(os.environ))")).tail
 
 
-def test_megabytes_of_output_go_to_the_file_and_their_end_into_the_tail(python, tmp_path):
+def test_megabytes_of_output_go_to_the_file_and_their_end_into_the_tail(
+    python: Any, tmp_path: Path
+) -> None:
     finished = run(python("print('x' * 79 + '\\n', end=''); print('y' * 8_000_000); print('end')"))
     assert (tmp_path / "stdout.log").stat().st_size > 8_000_000
     assert finished.tail.endswith("end\n")
     assert len(finished.tail) <= 2 * 16_384
 
 
-def test_standard_input_is_empty(python):
+def test_standard_input_is_empty(python: Any) -> None:
     assert run(python("print(repr(input()))")).exit_code == 1
 
 
-def test_a_timeout_ends_the_whole_group(python, tmp_path):
+def test_a_timeout_ends_the_whole_group(python: Any, tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
@@ -82,14 +85,14 @@ def test_a_timeout_ends_the_whole_group(python, tmp_path):
     assert gone(written_pid(tmp_path / "pid"))
 
 
-def test_a_program_that_ignores_sigterm_is_killed(python):
+def test_a_program_that_ignores_sigterm_is_killed(python: Any) -> None:
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     finished = run(python(script, timeout_s=1.0, grace_s=0.5))
     assert finished.timed_out
     assert finished.signal == "SIGKILL"
 
 
-def test_a_grandchild_that_left_the_group_is_ended_too(python, tmp_path):
+def test_a_grandchild_that_left_the_group_is_ended_too(python: Any, tmp_path: Path) -> None:
     script = (
         "import subprocess\n"
         "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -100,14 +103,14 @@ def test_a_grandchild_that_left_the_group_is_ended_too(python, tmp_path):
     assert gone(written_pid(tmp_path / "pid"))
 
 
-def test_ctrl_c_ends_the_group_before_it_goes_on(python, tmp_path):
+def test_ctrl_c_ends_the_group_before_it_goes_on(python: Any, tmp_path: Path) -> None:
     script = (
         "import os, time\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
         "time.sleep(600)\n"
     )
 
-    def press(_seconds):
+    def press(_seconds: Any) -> None:
         if (tmp_path / "pid").is_file():
             raise KeyboardInterrupt
 
@@ -116,7 +119,7 @@ def test_ctrl_c_ends_the_group_before_it_goes_on(python, tmp_path):
     assert gone(written_pid(tmp_path / "pid"))
 
 
-def test_a_second_ctrl_c_kills_at_once(python, tmp_path):
+def test_a_second_ctrl_c_kills_at_once(python: Any, tmp_path: Path) -> None:
     script = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -124,7 +127,7 @@ def test_a_second_ctrl_c_kills_at_once(python, tmp_path):
         "time.sleep(600)\n"
     )
 
-    def press(_seconds):
+    def press(_seconds: Any) -> None:
         if (tmp_path / "pid").is_file():
             # The second one comes while the first waits for the group to end.
             main = threading.main_thread().ident
@@ -138,33 +141,33 @@ def test_a_second_ctrl_c_kills_at_once(python, tmp_path):
     assert gone(written_pid(tmp_path / "pid"))
 
 
-def test_a_killed_program_says_by_which_signal(python):
+def test_a_killed_program_says_by_which_signal(python: Any) -> None:
     finished = run(python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
     assert finished.exit_code is None
     assert finished.signal == "SIGKILL"
     assert not finished.timed_out
 
 
-def test_the_caller_hears_how_long_it_waits(python):
-    heard = []
+def test_the_caller_hears_how_long_it_waits(python: Any) -> None:
+    heard: list[float] = []
     run(python("import time; time.sleep(0.6)"), heard.append)
     assert len(heard) >= 2
     assert heard == sorted(heard)
 
 
-def test_a_program_that_does_not_exist_is_an_error_with_its_name(tmp_path):
+def test_a_program_that_does_not_exist_is_an_error_with_its_name(tmp_path: Path) -> None:
     paths = (tmp_path / "o", tmp_path / "e")
     with pytest.raises(StepFailed, match="no-such-program cannot be started"):
         run(Command(("no-such-program",), {"PATH": "/usr/bin"}, tmp_path, *paths))
 
 
-def test_a_program_is_sought_on_the_chosen_path(tmp_path):
+def test_a_program_is_sought_on_the_chosen_path(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("#!/bin/sh\necho found\n")
     (tmp_path / "mine").chmod(0o755)
     assert ask(["mine"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}).stdout == "found\n"
 
 
-def test_a_question_never_raises():
+def test_a_question_never_raises() -> None:
     assert ask(["no-such-program"]).exit_code is None
     answer = ask(["sleep", "600"], timeout_s=0.3)
     assert answer.timed_out

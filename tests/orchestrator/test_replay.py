@@ -1,14 +1,15 @@
 import lzma
+from typing import Any
 
 import pytest
 
 from parsers.errors import ArtifactUnreadable, UsageError
-from parsers.run_dir import RunDir, read_manifest, write_manifest
+from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
 from parsers.selection import read_selection
 
 
 @pytest.fixture
-def recorded(lab):
+def recorded(lab: Any) -> Any:
     """A recorded run as captures/ holds it: raw artifacts packed, no tools on this machine."""
     folder = lab.folder / "captures" / "recorded"
     lab.run(out=folder)
@@ -22,7 +23,7 @@ def recorded(lab):
     return folder
 
 
-def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab, recorded):
+def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab: Any, recorded: Any) -> None:
     outcome = lab.run(replay=recorded)
     assert outcome.exit_code == 0
     assert lab.calls() == []
@@ -31,17 +32,17 @@ def test_a_recorded_run_goes_through_the_pipeline_without_any_tool(lab, recorded
     assert {str(step.state) for step in lab.manifest.steps} == {"done"}
 
 
-def test_facts_of_the_machine_are_those_of_the_record(lab, recorded):
+def test_facts_of_the_machine_are_those_of_the_record(lab: Any, recorded: Any) -> None:
     lab.run(replay=recorded)
     manifest = lab.manifest
     there = read_manifest(RunDir(recorded))
     assert manifest.replayed_from == "recorded"
     assert manifest.gpus == there.gpus
     assert manifest.tools == there.tools
-    assert manifest.step("counters").argv == there.step("counters").argv
+    assert [step.argv for step in manifest.steps] == [step.argv for step in there.steps]
 
 
-def test_the_selection_is_made_anew(lab, recorded):
+def test_the_selection_is_made_anew(lab: Any, recorded: Any) -> None:
     lab.run(lab.recipe(select__top_k=1), replay=recorded)
     assert len(read_selection(lab.out / "steps/2-select/selection.yaml").kernels) == 1
 
@@ -54,28 +55,31 @@ def test_the_selection_is_made_anew(lab, recorded):
         ({"target__file": None, "target__command": ["./app"]}, r"target\.file is null here"),
     ],
 )
-def test_a_record_of_another_program_is_refused(lab, recorded, changes, told):
+def test_a_record_of_another_program_is_refused(
+    lab: Any, recorded: Any, changes: Any, told: Any
+) -> None:
     with pytest.raises(UsageError, match=told) as caught:
         lab.run(lab.recipe(**changes), replay=recorded)
     assert caught.value.exit_code == 2
     assert not lab.out.exists()
 
 
-def test_another_interpreter_or_folder_is_no_other_program(lab, recorded):
+def test_another_interpreter_or_folder_is_no_other_program(lab: Any, recorded: Any) -> None:
     recipe = lab.recipe(target__python="/opt/other/python", target__cwd="/")
     assert lab.run(recipe, replay=recorded).exit_code == 0
 
 
-def test_the_target_file_need_not_be_here(lab, recorded):
+def test_the_target_file_need_not_be_here(lab: Any, recorded: Any) -> None:
     recipe = lab.recipe()
     (lab.folder / "target.py").unlink()
     assert lab.run(recipe, replay=recorded).exit_code == 0
 
 
-def test_a_record_without_counters_gives_the_report_of_the_trace(lab, recorded):
+def test_a_record_without_counters_gives_the_report_of_the_trace(lab: Any, recorded: Any) -> None:
     manifest = read_manifest(RunDir(recorded))
-    manifest.step("counters").state = "unsupported"
-    manifest.step("counters").error = "no permission there"
+    counters = manifest.step("counters")
+    assert counters is not None
+    counters.state, counters.error = StepState.UNSUPPORTED, "no permission there"
     write_manifest(RunDir(recorded), manifest)
     outcome = lab.run(replay=recorded)
     assert outcome.exit_code == 3
@@ -83,19 +87,19 @@ def test_a_record_without_counters_gives_the_report_of_the_trace(lab, recorded):
     assert lab.state("trace") == "done"
 
 
-def test_a_damaged_record_is_told(lab, recorded):
+def test_a_damaged_record_is_told(lab: Any, recorded: Any) -> None:
     packed = recorded / "steps/1-trace/trace.sqlite.xz"
     packed.write_bytes(packed.read_bytes()[:100])
     with pytest.raises(ArtifactUnreadable, match="cannot be unpacked"):
         lab.run(replay=recorded)
 
 
-def test_a_folder_that_is_no_run_is_refused(lab, recorded):
+def test_a_folder_that_is_no_run_is_refused(lab: Any, recorded: Any) -> None:
     with pytest.raises(UsageError, match="not a run directory"):
         lab.run(replay=lab.folder)
 
 
-def test_a_replay_is_resumed_like_any_run(lab, recorded):
+def test_a_replay_is_resumed_like_any_run(lab: Any, recorded: Any) -> None:
     lab.run(replay=recorded)
     outcome = lab.run(replay=recorded, resume=lab.out)
     assert outcome.exit_code == 0

@@ -2,15 +2,16 @@ import fcntl
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
 from orchestrator import journal, runner, steps
 from parsers.errors import Interrupted, ProfError, StepFailed, UsageError
-from parsers.run_dir import RunDir, read_manifest, write_manifest
+from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
 
 
-def test_a_finished_run_does_nothing_again_but_the_report(lab, watcher):
+def test_a_finished_run_does_nothing_again_but_the_report(lab: Any, watcher: Any) -> None:
     lab.run()
     lab.log.unlink()
     watching = watcher()
@@ -24,7 +25,7 @@ def test_a_finished_run_does_nothing_again_but_the_report(lab, watcher):
     ]
 
 
-def test_a_failed_counters_step_is_done_again_without_a_new_trace(lab):
+def test_a_failed_counters_step_is_done_again_without_a_new_trace(lab: Any) -> None:
     lab.fake(FAKE_NCU="no-kernels")
     assert lab.run().exit_code == 1
     lab.log.unlink()
@@ -35,7 +36,7 @@ def test_a_failed_counters_step_is_done_again_without_a_new_trace(lab):
     assert (lab.out / "steps/3-counters.failed-1/ncu.log").is_file()
 
 
-def test_a_changed_input_redoes_the_step_and_all_that_build_on_it(lab):
+def test_a_changed_input_redoes_the_step_and_all_that_build_on_it(lab: Any) -> None:
     lab.run()
     lab.log.unlink()
     lab.run(lab.recipe("print('changed')"), resume=lab.out)
@@ -47,7 +48,7 @@ def test_a_changed_input_redoes_the_step_and_all_that_build_on_it(lab):
     assert (lab.out / "steps/1-trace.replaced-1/trace.sqlite").is_file()
 
 
-def test_another_choice_of_kernels_keeps_the_trace(lab):
+def test_another_choice_of_kernels_keeps_the_trace(lab: Any) -> None:
     lab.run()
     lab.log.unlink()
     lab.run(lab.recipe(select__top_k=1), resume=lab.out)
@@ -55,7 +56,7 @@ def test_another_choice_of_kernels_keeps_the_trace(lab):
     assert lab.manifest.step("select").rerun_reason == "changed: select.top_k"
 
 
-def test_a_changed_kernel_file_is_noticed(lab):
+def test_a_changed_kernel_file_is_noticed(lab: Any) -> None:
     kernels = lab.folder / "kernels.yaml"
     lab.run(out=lab.folder / "first")
     kernels.write_text((lab.folder / "first/steps/2-select/selection.yaml").read_text())
@@ -67,13 +68,14 @@ def test_a_changed_kernel_file_is_noticed(lab):
     assert [argv[0] for argv in lab.calls()] == ["ncu"]
 
 
-def test_what_a_killed_run_left_is_kept_and_the_step_is_done_again(lab):
+def test_what_a_killed_run_left_is_kept_and_the_step_is_done_again(lab: Any) -> None:
     lab.run()
     # As SIGKILL leaves it: the manifest says running, the folder is partial.
     run = RunDir(lab.out)
     manifest = read_manifest(run)
-    manifest.step("trace").state = "running"
-    manifest.step("trace").directory = ""
+    trace = manifest.step("trace")
+    assert trace is not None
+    trace.state, trace.directory = StepState.RUNNING, ""
     write_manifest(run, manifest)
     os.rename(lab.out / "steps/1-trace", lab.out / "steps/1-trace.partial")
     lab.run(resume=lab.out)
@@ -82,7 +84,7 @@ def test_what_a_killed_run_left_is_kept_and_the_step_is_done_again(lab):
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
 
 
-def test_a_step_whose_folder_is_gone_is_done_again(lab):
+def test_a_step_whose_folder_is_gone_is_done_again(lab: Any) -> None:
     lab.run()
     os.rename(lab.out / "steps/3-counters", lab.folder / "elsewhere")
     lab.run(resume=lab.out)
@@ -90,7 +92,7 @@ def test_a_step_whose_folder_is_gone_is_done_again(lab):
 
 
 @pytest.mark.parametrize("step", ["trace", "counters"])
-def test_ctrl_c_while_a_tool_runs_leaves_a_resumable_run(lab, watcher, step):
+def test_ctrl_c_while_a_tool_runs_leaves_a_resumable_run(lab: Any, watcher: Any, step: Any) -> None:
     with pytest.raises(Interrupted) as caught:
         lab.run(progress=watcher(stop_at=step))
     assert caught.value.exit_code == 130
@@ -109,7 +111,7 @@ def test_ctrl_c_while_a_tool_runs_leaves_a_resumable_run(lab, watcher, step):
         ("orchestrator.runner.make_report", "report"),
     ],
 )
-def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab, place, step):
+def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab: Any, place: Any, step: Any) -> None:
     with lab.monkeypatch.context() as patch:
         patch.setattr(place, press)
         with pytest.raises(Interrupted):
@@ -119,20 +121,20 @@ def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab, place, step):
     assert {str(s.state) for s in lab.manifest.steps} == {"done"}
 
 
-def test_ctrl_c_before_the_first_step_leaves_nothing(lab):
+def test_ctrl_c_before_the_first_step_leaves_nothing(lab: Any) -> None:
     lab.monkeypatch.setattr("orchestrator.runner.look_around", press)
     with pytest.raises(Interrupted, match="before the first"):
         lab.run()
     assert not lab.out.exists()
 
 
-def test_ctrl_c_between_two_steps_is_told_with_the_way_on(lab):
+def test_ctrl_c_between_two_steps_is_told_with_the_way_on(lab: Any) -> None:
     class Presses:
-        def finished(self, step, state, note):
+        def finished(self, step: Any, state: Any, note: Any) -> None:
             if step == "trace":
                 raise KeyboardInterrupt
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             return lambda *args: None
 
     with pytest.raises(Interrupted) as caught:
@@ -142,7 +144,7 @@ def test_ctrl_c_between_two_steps_is_told_with_the_way_on(lab):
     assert len(lab.calls("nsys")) == 1
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(lab):
+def test_sigterm_ends_a_run_as_ctrl_c_does(lab: Any) -> None:
     main = threading.main_thread().ident
     recipe = lab.recipe("import time; time.sleep(60)")
     threading.Timer(1.5, signal.pthread_kill, [main, signal.SIGTERM]).start()
@@ -152,7 +154,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(lab):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_two_runs_into_one_folder_are_refused(lab):
+def test_two_runs_into_one_folder_are_refused(lab: Any) -> None:
     lab.run()
     with (lab.out / ".lock").open("w") as other:
         other.write("4711\n")
@@ -162,21 +164,21 @@ def test_two_runs_into_one_folder_are_refused(lab):
             lab.run(resume=lab.out)
 
 
-def test_a_lock_that_a_dead_run_left_does_not_matter(lab):
+def test_a_lock_that_a_dead_run_left_does_not_matter(lab: Any) -> None:
     lab.run()
     (lab.out / ".lock").write_text("999999\n")
     assert lab.run(resume=lab.out).exit_code == 0
     assert not (lab.out / ".lock").exists()
 
 
-def test_resume_of_something_else_is_refused(lab):
+def test_resume_of_something_else_is_refused(lab: Any) -> None:
     with pytest.raises(UsageError, match="not a run directory"):
         lab.run(resume=lab.folder)
     with pytest.raises(UsageError, match="two folders"):
         lab.run(resume=lab.folder / "a", out=lab.folder / "b")
 
 
-def test_a_sweep_resumes_where_it_stopped(lab, watcher):
+def test_a_sweep_resumes_where_it_stopped(lab: Any, watcher: Any) -> None:
     lab.monkeypatch.setattr("orchestrator.runner.compare_variants", lambda run: run.path)
     changes = {"sweep": {"target.args.batch": [1, 2]}, "counters__enabled": False}
     failing = lab.recipe("import sys; sys.exit('2' in sys.argv)", **changes)
@@ -187,8 +189,8 @@ def test_a_sweep_resumes_where_it_stopped(lab, watcher):
 
 
 @pytest.mark.parametrize("moment", ["manifest", "selection", "report"])
-def test_a_full_disk_is_told_and_the_run_is_resumable(lab, moment):
-    def full(*_args, **_kwargs):
+def test_a_full_disk_is_told_and_the_run_is_resumable(lab: Any, moment: Any) -> None:
+    def full(*_args: Any, **_kwargs: Any) -> None:
         raise OSError(28, "No space left on device", str(lab.out / "x"))
 
     places = {
@@ -204,8 +206,8 @@ def test_a_full_disk_is_told_and_the_run_is_resumable(lab, moment):
     assert lab.run(resume=lab.out).exit_code == 0
 
 
-def test_an_unexpected_error_is_in_the_manifest_too(lab):
-    def broken(_run):
+def test_an_unexpected_error_is_in_the_manifest_too(lab: Any) -> None:
+    def broken(_run: Any) -> None:
         raise RuntimeError("a bug")
 
     lab.monkeypatch.setattr("orchestrator.runner.make_report", broken)
@@ -214,21 +216,21 @@ def test_an_unexpected_error_is_in_the_manifest_too(lab):
     assert lab.manifest.step("report").error == "RuntimeError('a bug')"
 
 
-def test_all_errors_of_a_run_are_of_the_family(lab):
+def test_all_errors_of_a_run_are_of_the_family(lab: Any) -> None:
     lab.fake(FAKE_NSYS="importer")
     with pytest.raises(ProfError):
         lab.run()
 
 
-def press(*_args, **_kwargs):
+def press(*_args: Any, **_kwargs: Any) -> None:
     raise KeyboardInterrupt
 
 
-def fail_after(times, fail):
+def fail_after(times: Any, fail: Any) -> Any:
     """Return a write_manifest that works `times` times and then fails for good."""
     left = [times]
 
-    def write(run, manifest):
+    def write(run: Any, manifest: Any) -> Any:
         left[0] -= 1
         return write_manifest(run, manifest) if left[0] >= 0 else fail()
 

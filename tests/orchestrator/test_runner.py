@@ -1,14 +1,17 @@
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator import runner
 from orchestrator.runner import RunOptions, run_recipe
 from parsers.errors import UsageError
+from parsers.run_dir import RunDir
 from parsers.selection import read_selection
 
 
-def test_a_recipe_runs_from_target_to_report(lab):
+def test_a_recipe_runs_from_target_to_report(lab: Any) -> None:
     outcome = lab.run()
     assert outcome.exit_code == 0
     assert outcome.report_path.read_text() == "# report\n"
@@ -29,7 +32,7 @@ def test_a_recipe_runs_from_target_to_report(lab):
     assert not [name for name in names if "partial" in name or ".lock" in name]
 
 
-def test_all_kernels_are_profiled_in_one_ncu_run_of_the_program(lab):
+def test_all_kernels_are_profiled_in_one_ncu_run_of_the_program(lab: Any) -> None:
     lab.run()
     assert [argv[0] for argv in lab.calls()] == ["nsys", "ncu"]
     ncu = lab.calls("ncu")[0]
@@ -40,16 +43,16 @@ def test_all_kernels_are_profiled_in_one_ncu_run_of_the_program(lab):
     assert "--filter-mode" in ncu
 
 
-def test_the_target_is_given_its_output_files_and_they_are_kept(lab):
+def test_the_target_is_given_its_output_files_and_they_are_kept(lab: Any) -> None:
     lab.run(lab.recipe("import sys; print('out'); print('err', file=sys.stderr)"))
     assert "out" in (lab.out / "steps/1-trace/stdout.log").read_text()
     assert "err" in (lab.out / "steps/1-trace/stderr.log").read_text()
 
 
-def test_the_manifest_tells_tools_gpus_and_the_resolved_recipe(lab):
+def test_the_manifest_tells_tools_gpus_and_the_resolved_recipe(lab: Any) -> None:
     lab.run()
     manifest = lab.manifest
-    assert manifest.tools == {"nsys": "2025.3.1.90", "ncu": "2024.1.1.0"}
+    assert manifest.tools == {"nsys": "2025.3.1.0", "ncu": "2025.3.1.0"}
     assert manifest.gpus[0]["name"] == "NVIDIA H200"
     assert manifest.software["driver"] == "580.95"
     assert manifest.recipe["name"] == "lab"
@@ -60,31 +63,31 @@ def test_the_manifest_tells_tools_gpus_and_the_resolved_recipe(lab):
     assert trace.argv[1] == "profile"
 
 
-def test_command_json_repeats_the_command(lab):
+def test_command_json_repeats_the_command(lab: Any) -> None:
     lab.run(lab.recipe(target__env={"CUDA_LAUNCH_BLOCKING": "1"}))
     record = json.loads((lab.out / "steps/3-counters/command.json").read_text())
     assert record["argv"] == lab.manifest.step("counters").argv
-    assert record["tool"]["version"] == "2024.1.1.0"
+    assert record["tool"]["version"] == "2025.3.1.0"
     assert record["environment"]["CUDA_LAUNCH_BLOCKING"] == "1"
     assert record["environment"]["LC_ALL"] == "C"
     assert record["cwd"] == str(lab.folder)
 
 
-def test_the_trace_alone_needs_no_ncu(lab):
+def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
     lab.monkeypatch.setattr("orchestrator.machine.find_ncu", lambda env: pytest.fail("asked"))
     outcome = lab.run(lab.recipe(counters__enabled=False))
     assert outcome.exit_code == 0
     assert [step.name for step in lab.manifest.steps] == ["trace", "report"]
 
 
-def test_counters_on_given_kernels_need_no_trace(lab):
+def test_counters_on_given_kernels_need_no_trace(lab: Any) -> None:
     recipe = lab.recipe(trace__enabled=False, select__kernels=["_Z6kernelPf"])
     assert lab.run(recipe).exit_code == 0
     (ncu,) = lab.calls()
     assert ncu[ncu.index("--kernel-name") + 1] == "regex:^(_Z6kernelPf)$"
 
 
-def test_the_trace_of_another_run_is_used_again(lab):
+def test_the_trace_of_another_run_is_used_again(lab: Any) -> None:
     lab.run(lab.recipe(counters__enabled=False), out=lab.folder / "first")
     lab.log.unlink()
     lab.run(lab.recipe(trace__from=str(lab.folder / "first")))
@@ -92,7 +95,7 @@ def test_the_trace_of_another_run_is_used_again(lab):
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
 
 
-def test_without_out_the_folder_is_named_after_recipe_and_time(lab):
+def test_without_out_the_folder_is_named_after_recipe_and_time(lab: Any) -> None:
     first = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir
     second = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir
     assert first.parent.name == "runs"
@@ -100,7 +103,7 @@ def test_without_out_the_folder_is_named_after_recipe_and_time(lab):
     assert first != second
 
 
-def test_a_folder_that_holds_something_is_refused_and_kept(lab):
+def test_a_folder_that_holds_something_is_refused_and_kept(lab: Any) -> None:
     lab.out.mkdir()
     (lab.out / "precious.txt").write_text("mine")
     with pytest.raises(UsageError, match="not empty"):
@@ -108,7 +111,7 @@ def test_a_folder_that_holds_something_is_refused_and_kept(lab):
     assert [p.name for p in lab.out.iterdir()] == ["precious.txt"]
 
 
-def test_force_replaces_an_old_run_and_nothing_else(lab):
+def test_force_replaces_an_old_run_and_nothing_else(lab: Any) -> None:
     lab.run()
     (lab.out / "precious.txt").write_text("mine")
     (lab.out / "steps" / "old").mkdir()
@@ -117,7 +120,7 @@ def test_force_replaces_an_old_run_and_nothing_else(lab):
     assert not (lab.out / "steps" / "old").exists()
 
 
-def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab):
+def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab: Any) -> None:
     lab.run()
     lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
     with pytest.raises(Exception, match="no NVIDIA GPU"):
@@ -125,10 +128,15 @@ def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab):
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
 
 
-def test_a_sweep_runs_every_variant_and_compares_them(lab, watcher):
+def test_a_sweep_runs_every_variant_and_compares_them(lab: Any, watcher: Any) -> None:
     compared = []
-    report = lab.folder / "sweep.md"
-    lab.monkeypatch.setattr(runner, "compare_variants", lambda run: compared.append(run) or report)
+    report: Path = lab.folder / "sweep.md"
+
+    def compare(run: RunDir) -> Path:
+        compared.append(run)
+        return report
+
+    lab.monkeypatch.setattr(runner, "compare_variants", compare)
     recipe = lab.recipe(sweep={"target.args.batch": [1, 2]}, counters__enabled=False)
     watching = watcher()
     outcome = lab.run(recipe, progress=watching)
@@ -140,7 +148,7 @@ def test_a_sweep_runs_every_variant_and_compares_them(lab, watcher):
         assert (lab.out / "variants" / name / "manifest.json").is_file()
 
 
-def test_a_failed_variant_stops_no_other(lab):
+def test_a_failed_variant_stops_no_other(lab: Any) -> None:
     lab.monkeypatch.setattr(runner, "compare_variants", lambda run: run.path / "sweep.md")
     recipe = lab.recipe(
         "import sys; sys.exit('1' in sys.argv)",
@@ -152,7 +160,7 @@ def test_a_failed_variant_stops_no_other(lab):
     assert "batch=1" in outcome.errors[0].message
 
 
-def test_progress_tells_each_step_and_what_it_waits_for(lab, watcher):
+def test_progress_tells_each_step_and_what_it_waits_for(lab: Any, watcher: Any) -> None:
     watching = watcher()
     run_recipe(lab.recipe(), RunOptions(out=lab.out, progress=watching))
     assert watching.states == [(s, "done") for s in ("trace", "select", "counters", "report")]

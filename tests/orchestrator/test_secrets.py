@@ -1,4 +1,5 @@
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from orchestrator.secrets import choose_environment, drop_environment, looks_sec
         ("GOOGLE_CREDENTIALS", '{"type": "service_account"}'),
     ],
 )
-def test_secrets_are_seen_by_name_or_by_a_password_in_a_url(name, value):
+def test_secrets_are_seen_by_name_or_by_a_password_in_a_url(name: str, value: str) -> None:
     assert looks_secret(name, value)
 
 
@@ -37,11 +38,11 @@ def test_secrets_are_seen_by_name_or_by_a_password_in_a_url(name, value):
         ("HTTP_PROXY", "http://proxy:3128"),
     ],
 )
-def test_settings_that_programs_need_are_no_secrets(name, value):
+def test_settings_that_programs_need_are_no_secrets(name: str, value: str) -> None:
     assert not looks_secret(name, value)
 
 
-def test_secrets_are_withheld_unless_the_recipe_passes_them():
+def test_secrets_are_withheld_unless_the_recipe_passes_them() -> None:
     user = {"PATH": "/bin", "HF_TOKEN": "hf_abcdefgh", "API_KEY": "k-123456789"}
     chosen = choose_environment(user, {"HF_TOKEN": "${HF_TOKEN}", "X": "1"})
     assert chosen.variables == {"PATH": "/bin", "HF_TOKEN": "hf_abcdefgh", "X": "1"}
@@ -50,12 +51,12 @@ def test_secrets_are_withheld_unless_the_recipe_passes_them():
     assert chosen.redact("Bearer hf_abcdefgh, k-123456789") == "Bearer [redacted], [redacted]"
 
 
-def test_a_secret_inside_a_longer_one_does_not_cut_it():
+def test_a_secret_inside_a_longer_one_does_not_cut_it() -> None:
     chosen = choose_environment({"A_TOKEN": "abcdefgh", "B_TOKEN": "abcdefgh-and-more"}, {})
     assert chosen.redact("abcdefgh-and-more abcdefgh") == "[redacted] [redacted]"
 
 
-def test_a_file_is_masked_in_place_and_keeps_its_size(tmp_path):
+def test_a_file_is_masked_in_place_and_keeps_its_size(tmp_path: Path) -> None:
     path = tmp_path / "report"
     path.write_bytes(b"\0\1 abcdefgh \2 abcdefgh")
     assert mask_file(path, ("abcdefgh",)) == 2
@@ -64,7 +65,7 @@ def test_a_file_is_masked_in_place_and_keeps_its_size(tmp_path):
     assert mask_file(tmp_path / "absent", ("abcdefgh",)) == 0
 
 
-def test_the_recorded_environment_is_dropped_without_a_trace(tmp_path):
+def test_the_recorded_environment_is_dropped_without_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
@@ -80,7 +81,7 @@ def test_the_recorded_environment_is_dropped_without_a_trace(tmp_path):
     assert b"CpuCores" in path.read_bytes()
 
 
-def test_an_export_without_those_tables_is_left_as_it_is(tmp_path):
+def test_an_export_without_those_tables_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "trace.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
@@ -88,7 +89,9 @@ def test_an_export_without_those_tables_is_left_as_it_is(tmp_path):
     assert drop_environment(path) == 0
 
 
-def test_a_real_nsys_report_can_be_exported_after_masking(tmp_path, nsight, monkeypatch):
+def test_a_real_nsys_report_can_be_exported_after_masking(
+    tmp_path: Path, nsight: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the mask of a report rests on: nsys keeps no checksum over it."""
     from orchestrator.discover import find_nsys
     from orchestrator.export import export_sqlite

@@ -1,5 +1,7 @@
 import os
 import stat
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ echo imported
 
 
 @pytest.fixture
-def bundle(tmp_path):
+def bundle(tmp_path: Path) -> Any:
     """An Nsight Systems as Nsight Compute 2025.3.1 carries it."""
     root = tmp_path / "nsight-compute/2025.3.1/host"
     target, host = root / "target-linux-x64", root / "linux-desktop-glibc_2_11_3-x64"
@@ -40,7 +42,7 @@ def bundle(tmp_path):
 
 
 @pytest.fixture
-def variables(tmp_path, monkeypatch):
+def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An environment with the two libraries in PROF_NSYS_LIBS and nowhere else."""
     monkeypatch.setattr(shim, "LIBRARY_FOLDERS", ())
     libraries = tmp_path / "lib"
@@ -54,11 +56,11 @@ def variables(tmp_path, monkeypatch):
     }
 
 
-def test_the_bundle_cannot_import_as_it_is(bundle):
+def test_the_bundle_cannot_import_as_it_is(bundle: Any) -> None:
     assert ask([str(bundle.nsys), "import"]).exit_code != 0
 
 
-def test_the_shim_imports_and_leaves_the_installation_alone(bundle, variables):
+def test_the_shim_imports_and_leaves_the_installation_alone(bundle: Any, variables: Any) -> None:
     before = sorted((p, p.stat().st_mtime_ns) for p in bundle.root.rglob("*"))
     nsys = shim.build_shim(bundle, variables)
     assert ask([str(nsys), "import"]).stdout == "imported\n"
@@ -66,19 +68,19 @@ def test_the_shim_imports_and_leaves_the_installation_alone(bundle, variables):
     assert str(nsys).startswith(variables["XDG_CACHE_HOME"])
 
 
-def test_executables_are_real_files_and_the_rest_are_links(bundle, variables):
+def test_executables_are_real_files_and_the_rest_are_links(bundle: Any, variables: Any) -> None:
     root = shim.build_shim(bundle, variables).parent.parent
     assert not (root / "target-linux-x64/nsys").is_symlink()
     assert not (root / "host-linux-x64/QdstrmImporter").is_symlink()
     assert (root / "host-linux-x64/Plugins/x.so").is_symlink()
 
 
-def test_the_shim_is_made_once(bundle, variables):
+def test_the_shim_is_made_once(bundle: Any, variables: Any) -> None:
     first = shim.build_shim(bundle, variables).stat().st_ino
     assert shim.build_shim(bundle, variables).stat().st_ino == first
 
 
-def test_what_is_missing_is_named(bundle, variables):
+def test_what_is_missing_is_named(bundle: Any, variables: Any) -> None:
     variables["PROF_NSYS_LIBS"] = "/nowhere"
     lacks = shim.missing(bundle, variables)
     assert lacks[0].endswith("host-linux-x64 -> linux-desktop-glibc_2_11_3-x64")
@@ -88,12 +90,14 @@ def test_what_is_missing_is_named(bundle, variables):
     assert "libdw1" in caught.value.hint
 
 
-def test_a_whole_installation_lacks_nothing(bundle, variables):
+def test_a_whole_installation_lacks_nothing(bundle: Any, variables: Any) -> None:
     bundle.root.joinpath("host-linux-x64").symlink_to("linux-desktop-glibc_2_11_3-x64")
     assert shim.missing(bundle, variables) == []
 
 
-def test_nsys_is_found_inside_nsight_compute(bundle, variables, monkeypatch):
+def test_nsys_is_found_inside_nsight_compute(
+    bundle: Any, variables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(discover, "NSYS_PLACES", ())
     monkeypatch.setattr(shim, "BUNDLES", (str(bundle.nsys),))
     tool = discover.find_nsys(variables)
@@ -101,14 +105,16 @@ def test_nsys_is_found_inside_nsight_compute(bundle, variables, monkeypatch):
     assert "used through links in" in tool.note
 
 
-def test_a_bundled_nsys_on_path_goes_through_the_shim_too(bundle, variables, monkeypatch):
+def test_a_bundled_nsys_on_path_goes_through_the_shim_too(
+    bundle: Any, variables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(discover, "NSYS_PLACES", ())
     monkeypatch.setattr(shim, "BUNDLES", ())
     variables["PATH"] = f"{bundle.nsys.parent}:/usr/bin:/bin"
     assert ask([discover.find_nsys(variables).program, "import"]).exit_code == 0
 
 
-def test_the_newest_bundle_comes_first(tmp_path):
+def test_the_newest_bundle_comes_first(tmp_path: Path) -> None:
     for version in ("2024.3.2", "2025.10.0", "2025.3.1"):
         folder = tmp_path / version / "target-linux-x64"
         folder.mkdir(parents=True)
@@ -117,6 +123,6 @@ def test_the_newest_bundle_comes_first(tmp_path):
     assert [bundle.root.name for bundle in found] == ["2025.10.0", "2025.3.1", "2024.3.2"]
 
 
-def test_the_cache_folder_is_the_users(monkeypatch):
+def test_the_cache_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     assert os.fspath(shim.cache_folder({})) == "/home/someone/.cache/prof"

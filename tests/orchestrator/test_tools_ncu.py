@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ PERMISSION = (
 )
 
 
-def value(argv, option):
+def value(argv: Any, option: Any) -> Any:
     return argv[argv.index(option) + 1]
 
 
@@ -40,11 +41,11 @@ def value(argv, option):
         ("ncu: command not found", ""),
     ],
 )
-def test_the_version_is_read(text, version):
+def test_the_version_is_read(text: str, version: str) -> None:
     assert ncu.parse_version(text) == version
 
 
-def test_one_run_takes_the_chosen_launches_of_each_kernel():
+def test_one_run_takes_the_chosen_launches_of_each_kernel() -> None:
     argv = ncu.counters_argv(REQUEST, FEATURES)
     assert value(argv, "--filter-mode") == "per-launch-config"
     assert value(argv, "--kernel-name-base") == "mangled"
@@ -55,7 +56,7 @@ def test_one_run_takes_the_chosen_launches_of_each_kernel():
     assert argv[-3:] == ["./app", "-k", "3"]
 
 
-def test_conditions_are_those_of_the_real_run():
+def test_conditions_are_those_of_the_real_run() -> None:
     argv = ncu.counters_argv(REQUEST, FEATURES)
     assert value(argv, "--clock-control") == "none"
     assert value(argv, "--cache-control") == "none"
@@ -67,38 +68,38 @@ def test_conditions_are_those_of_the_real_run():
     assert "--force-overwrite" in argv
 
 
-def test_the_recipe_may_lock_clocks_and_flush_caches():
+def test_the_recipe_may_lock_clocks_and_flush_caches() -> None:
     request = replace(REQUEST, clock_control="base", cache_control="all")
     argv = ncu.counters_argv(request, FEATURES)
     assert value(argv, "--clock-control") == "base"
     assert value(argv, "--cache-control") == "all"
 
 
-def test_options_that_this_version_lacks_are_left_out():
+def test_options_that_this_version_lacks_are_left_out() -> None:
     argv = ncu.counters_argv(REQUEST, FEATURES - {"--graph-profiling"})
     assert "--graph-profiling" not in argv
     assert "node" not in argv
 
 
-def test_without_per_launch_config_invocations_of_each_function_are_counted():
+def test_without_per_launch_config_invocations_of_each_function_are_counted() -> None:
     argv = ncu.counters_argv(REQUEST, FEATURES - {"per-launch-config"})
     assert value(argv, "--kernel-id") == "::regex:^(_Z4axpyfPfS_i|nvjet_tst)$:3|4|5"
     assert "--filter-mode" not in argv
 
 
-def test_the_profiler_api_bounds_the_capture():
+def test_the_profiler_api_bounds_the_capture() -> None:
     argv = ncu.counters_argv(replace(REQUEST, capture="profiler-api"), FEATURES)
     assert value(argv, "--profile-from-start") == "off"
 
 
-def test_one_nvtx_range_bounds_the_capture_whatever_its_name():
+def test_one_nvtx_range_bounds_the_capture_whatever_its_name() -> None:
     request = replace(REQUEST, capture="nvtx", nvtx_range="decode[0]/a@b")
     argv = ncu.counters_argv(request, FEATURES)
     assert "--nvtx" in argv
     assert value(argv, "--nvtx-include") == r"decode\[0\]\/a\@b/"
 
 
-def test_names_are_matched_literally_and_whole():
+def test_names_are_matched_literally_and_whole() -> None:
     names = ("void f<int>(T*)", "k.1$", "a|b")
     regex = ncu.kernel_regex(names)
     assert all(re.match(regex, name) for name in names)
@@ -107,21 +108,21 @@ def test_names_are_matched_literally_and_whole():
     assert not re.match(regex, "k.1$tail")
 
 
-def test_more_names_than_one_argument_holds_are_refused_with_the_remedy():
+def test_more_names_than_one_argument_holds_are_refused_with_the_remedy() -> None:
     many = replace(REQUEST, kernels=tuple(f"_Z{i:0200d}" for i in range(1000)))
     with pytest.raises(UsageError, match="kernel names need") as caught:
         ncu.counters_argv(many, FEATURES)
     assert "top_k" in caught.value.hint
 
 
-def test_extra_arguments_come_after_ours_and_before_the_program():
+def test_extra_arguments_come_after_ours_and_before_the_program() -> None:
     argv = ncu.counters_argv(replace(REQUEST, extra_args=("--replay-mode", "range")), FEATURES)
     last = len(argv) - 1 - argv[::-1].index("--replay-mode")
     assert argv[last + 1] == "range"
     assert last < argv.index("./app")
 
 
-def test_unknown_metrics_are_named_once():
+def test_unknown_metrics_are_named_once() -> None:
     log = (
         "==ERROR== Failed to find metric sm__no_such.sum\n"
         "==ERROR== Failed to find metric l1tex__gone.avg.pct\n"
@@ -168,28 +169,38 @@ def test_unknown_metrics_are_named_once():
         ("==WARNING== No kernels were profiled.", StepFailed, "profiled no kernel"),
     ],
 )
-def test_known_failures_are_explained_with_a_remedy(log, kind, words):
+def test_known_failures_are_explained_with_a_remedy(log: str, kind: Any, words: str) -> None:
     error = ncu.explain(log)
+    assert error is not None
     assert type(error) is kind
     assert words in error.message
     assert error.hint
 
 
-def test_how_it_ended_is_no_cause():
+def test_how_it_ended_is_no_cause() -> None:
     assert ncu.explain_tool("==WARNING== No kernels were profiled.") is None
     assert ncu.explain_tool("==ERROR== The application returned an error code (1).") is None
 
 
-def test_normal_output_is_not_explained():
+def test_the_kernels_that_ncu_saw_instead_are_named() -> None:
+    log = "==WARNING== No kernels were profiled.\nAvailable Kernels:\n1. bfma2\n2. copy_kernel\n"
+    error = ncu.explain(log)
+    assert error is not None
+    assert (
+        error.message == "ncu profiled no kernel; ncu saw 2 others, for example bfma2, copy_kernel"
+    )
+
+
+def test_normal_output_is_not_explained() -> None:
     assert ncu.explain('==PROF== Profiling "k" - 0: 0%....100% - 4 passes') is None
 
 
-def test_the_log_of_a_real_refusal_is_explained(real_exports):
+def test_the_log_of_a_real_refusal_is_explained(real_exports: Path) -> None:
     log = real_exports / "ncu/Mlightsnow+DD2360-llm.c/fp32_ncu.txt"
     assert isinstance(ncu.explain(log.read_text()), PermissionRefused)
 
 
-def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight):
+def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight: Path) -> None:
     from orchestrator.process import ask
 
     answer = ask([str(nsight / "ncu"), "--help"])
@@ -205,7 +216,9 @@ def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight):
     assert "--filter-mode" in used
 
 
-def test_the_csv_command_prints_mangled_names_of_a_real_report(nsight, real_exports):
+def test_the_csv_command_prints_mangled_names_of_a_real_report(
+    nsight: Path, real_exports: Path
+) -> None:
     from orchestrator.process import ask
 
     report = real_exports / "ncu/SebastianKuckuk+ihpcss-gpu-perf/stream-cuda.ncu-rep"

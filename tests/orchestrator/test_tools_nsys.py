@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,19 @@ REQUEST = nsys.TraceRequest("nsys", Path("out/trace"), ("./app", "--batch", "4")
     ("text", "version"),
     [
         ("NVIDIA Nsight Systems version 2023.4.4.54-234433681190v0\n", "2023.4.4.54"),
-        ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", "2025.3.1.90"),
+        ("NVIDIA Nsight Systems version 2025.3.1.0\n", "2025.3.1.0"),
         ("NVIDIA Nsight Systems version 2021.2.1.58-642947b", "2021.2.1.58"),
         ("bash: nsys: command not found", ""),
         ("", ""),
     ],
 )
-def test_the_version_is_read(text, version):
+def test_the_version_is_read(text: str, version: str) -> None:
     assert nsys.parse_version(text) == version
 
 
-def test_the_command_traces_kernels_and_ranges_and_nothing_that_costs(monkeypatch):
+def test_the_command_traces_kernels_and_ranges_and_nothing_that_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert nsys.profile_argv(REQUEST, FEATURES) == [
         "nsys",
         "profile",
@@ -41,7 +44,7 @@ def test_the_command_traces_kernels_and_ranges_and_nothing_that_costs(monkeypatc
     ]
 
 
-def test_an_option_that_this_version_lacks_is_left_out():
+def test_an_option_that_this_version_lacks_is_left_out() -> None:
     argv = nsys.profile_argv(REQUEST, FEATURES - {"--cuda-graph-trace"})
     assert not any("graph" in word for word in argv)
     assert "--discard-environment" not in FEATURES
@@ -50,13 +53,13 @@ def test_an_option_that_this_version_lacks_is_left_out():
     )
 
 
-def test_the_profiler_api_bounds_the_capture():
+def test_the_profiler_api_bounds_the_capture() -> None:
     argv = nsys.profile_argv(replace(REQUEST, capture="profiler-api"), FEATURES)
     assert "--capture-range=cudaProfilerApi" in argv
     assert "--capture-range-end=stop" in argv
 
 
-def test_one_nvtx_range_is_captured_by_name_also_of_unregistered_strings():
+def test_one_nvtx_range_is_captured_by_name_also_of_unregistered_strings() -> None:
     request = replace(REQUEST, capture="nvtx", nvtx_range="decode@step")
     argv = nsys.profile_argv(request, FEATURES)
     assert "--capture-range=nvtx" in argv
@@ -65,20 +68,20 @@ def test_one_nvtx_range_is_captured_by_name_also_of_unregistered_strings():
     assert nsys.environment(REQUEST) == {}
 
 
-def test_extra_arguments_come_last_so_that_they_win():
+def test_extra_arguments_come_last_so_that_they_win() -> None:
     argv = nsys.profile_argv(replace(REQUEST, extra_args=("--sample=process-tree",)), FEATURES)
     assert argv.index("--sample=process-tree") > argv.index("--sample=none")
     assert argv.index("--sample=process-tree") < argv.index("./app")
 
 
-def test_the_export_overwrites_a_stale_file():
+def test_the_export_overwrites_a_stale_file() -> None:
     argv = nsys.export_argv("nsys", Path("trace.nsys-rep"), Path("trace.sqlite"))
     assert argv[:2] == ["nsys", "export"]
     assert "--force-overwrite=true" in argv
     assert argv[-1] == "trace.nsys-rep"
 
 
-def test_143_is_a_success_only_where_the_range_shuts_the_program_down():
+def test_143_is_a_success_only_where_the_range_shuts_the_program_down() -> None:
     ends = replace(REQUEST, extra_args=("--capture-range-end=stop-shutdown",))
     assert nsys.succeeded(0, REQUEST)
     assert nsys.succeeded(143, ends)
@@ -93,23 +96,25 @@ def test_143_is_a_success_only_where_the_range_shuts_the_program_down():
         ("Unable to retrieve the importer version.", ToolMissing, "cannot import"),
         ("unrecognised option '--bogus=1'\n\nusage: nsys profile", UsageError, "--bogus=1"),
         ("Executable not found in current directory or standard search", StepFailed, "program"),
+        ("Executable '/x' not found in current directory or standard", StepFailed, "program"),
         ("Exportation error: Cannot read from stream.", ArtifactUnreadable, "Cannot read from"),
         ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", StepFailed, "another profiler"),
     ],
 )
-def test_known_failures_are_explained_with_a_remedy(log, kind, words):
+def test_known_failures_are_explained_with_a_remedy(log: str, kind: Any, words: str) -> None:
     error = nsys.explain(f"some line\n{log}\nanother line")
+    assert error is not None
     assert type(error) is kind
     assert words in error.message
     assert error.hint
 
 
-def test_unknown_output_is_not_explained():
+def test_unknown_output_is_not_explained() -> None:
     assert nsys.explain("Generated:\n    trace.nsys-rep") is None
     assert target.explain("step 1 of 3\nlosses went down") is None
 
 
-def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight):
+def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight: Path) -> None:
     from orchestrator.process import ask
 
     answer = ask([str(nsight / "nsys"), "profile", "--help"])
