@@ -144,8 +144,9 @@ def _counted(run: RunDir, traced: Frames, gaps: _Gaps) -> Frames:
     joined = join(capture, kernels, _selection(run, gaps))
     built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
     roofs = build_roofs(gpus, joined.metrics)
-    counters = assign_bounds(built.counters, kernels, roofs)
-    holes = [frame for frame in (built.gaps, bound_gaps(counters, kernels, roofs)) if len(frame)]
+    counters = assign_bounds(built.counters, kernels, roofs, joined.metrics)
+    unknown = bound_gaps(counters, kernels, roofs, joined.metrics)
+    holes = [frame for frame in (built.gaps, unknown) if len(frame)]
     return {
         "kernels": kernels,
         "gpus": gpus,

@@ -15,6 +15,7 @@ LATENCY_BELOW = 0.6
 2025) calls a kernel latency bound where compute and memory are both under 60 %."""
 BEYOND = 1.05
 """More than this share of a roof means that the roof or the counter is wrong."""
+SM_BUSY = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 LABELS = {
     "dram": "DRAM bandwidth",
     "l2": "L2 bandwidth",
@@ -28,20 +29,20 @@ LABELS = {
 
 
 def assign_bounds(
-    counters: pd.DataFrame, kernels: pd.DataFrame, roofs: pd.DataFrame
+    counters: pd.DataFrame,
+    kernels: pd.DataFrame,
+    roofs: pd.DataFrame,
+    metrics: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return `counters` with `bound_by` and `roof_share` filled in as far as they can be told.
 
     The binding resource is the one with the highest share of its roof. Where no share reaches
     LATENCY_BELOW it is `latency`, with the highest share kept in `roof_share`. A kernel whose
-    decisive counters are missing stays empty (see `bound_gaps`).
+    decisive counters are missing stays empty (see `bound_gaps`). Table `metrics` helps with
+    reports of NVIDIA's own sets, which tell how busy the SMs are and not with what.
     """
-    chosen = ceilings(roofs)
-    dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
-    bounds = [
-        _bound(row, shares(row, chosen, str(dtypes.get(row["kernel_id"], ""))))
-        for row in records(counters)
-    ]
+    judged = _judged(counters, kernels, roofs, metrics)
+    bounds = [_bound(row, found) for row, found in judged]
     filled = counters.assign(
         bound_by=pd.Series([b for b, _ in bounds], index=counters.index, dtype="string"),
         roof_share=pd.Series([s for _, s in bounds], index=counters.index, dtype="float64"),
@@ -49,15 +50,40 @@ def assign_bounds(
     return tables.check(filled, "counters")
 
 
-def shares(row: Row, roofs: Ceilings, dtype: str = "") -> dict[str, float]:
+def _judged(
+    counters: pd.DataFrame,
+    kernels: pd.DataFrame,
+    roofs: pd.DataFrame,
+    metrics: pd.DataFrame | None,
+) -> list[tuple[Row, dict[str, float]]]:
+    """Return each row of `counters`, with `sm_busy_pct` and `name_dtype`, and its shares."""
+    chosen = ceilings(roofs)
+    dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
+    busy = _sm_busy(metrics) if metrics is not None else {}
+    rows = records(counters)
+    for row in rows:
+        row["name_dtype"] = text(dtypes.get(row["kernel_id"]))
+        row["sm_busy_pct"] = busy.get((text(row["kernel_id"]), number(row["launch"])), math.nan)
+    return [(row, shares(row, chosen)) for row in rows]
+
+
+def _sm_busy(metrics: pd.DataFrame) -> dict[tuple[str, float], float]:
+    ours = metrics[metrics["metric"] == SM_BUSY]
+    return {
+        (text(row["kernel_id"]), number(row["launch"])): number(row["value"])
+        for row in records(ours)
+    }
+
+
+def shares(row: Row, roofs: Ceilings) -> dict[str, float]:
     """Return the share of its roof that a kernel reached on each resource; NaN where unknown.
 
     Per cent columns of a level hold at the clock of the kernel itself; they are used unless a
-    measured roof is there, which is what the GPU really gives. `dtype` is the type of the kernel's
-    name, for Tensor Core work whose type was not counted.
+    measured roof is there, which is what the GPU really gives. `name_dtype` is the type in the
+    kernel's name, for Tensor Core work whose type was not counted.
     """
     found = {level: _level_share(row, level, roofs) for level in LEVELS}
-    return found | {pipe: _pipe_share(row, pipe, roofs, dtype) for pipe in PIPES}
+    return found | {pipe: _pipe_share(row, pipe, roofs) for pipe in PIPES}
 
 
 def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
@@ -68,16 +94,16 @@ def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
     return pct / 100
 
 
-def _pipe_share(row: Row, pipe: str, roofs: Ceilings, dtype: str) -> float:
+def _pipe_share(row: Row, pipe: str, roofs: Ceilings) -> float:
     busy = number(row["tensor_pct"]) / 100 if pipe == "tensor" else math.nan
     if number(row[f"flops_{pipe}"]) == 0:
         return 0.0 if math.isnan(busy) else busy
-    return _plausible(_flop_share(row, pipe, roofs, dtype), busy)
+    return _plausible(_flop_share(row, pipe, roofs), busy)
 
 
-def _flop_share(row: Row, pipe: str, roofs: Ceilings, dtype: str) -> float:
+def _flop_share(row: Row, pipe: str, roofs: Ceilings) -> float:
     """Return FLOP/s over the roof at the clock of the kernel; NaN where either is unknown."""
-    roof = roofs.pipe(pipe, text(row["tensor_dtype"]) or dtype)
+    roof = roofs.pipe(pipe, text(row["tensor_dtype"]) or text(row["name_dtype"]))
     duration = number(row["duration_ns"])
     if roof is None or not duration > 0:
         return math.nan
@@ -104,28 +130,42 @@ def undecided(row: Row, found: dict[str, float]) -> list[str]:
     """Return the resources whose unknown share forbids to call a kernel latency bound.
 
     L1 is not among them. A scheduler that issues in less than 60 % of the cycles cannot saturate an
-    FP pipe, which takes an instruction a cycle, so that number stands in for the pipes' own.
+    FP pipe, which takes an instruction a cycle; `sm__throughput` is the busiest part of the SM,
+    pipes and Tensor Cores among them. Either stands in for the pipes' own numbers.
     """
-    idle_issue = number(row["issue_active_pct"]) < 100 * LATENCY_BELOW
-    needed = ["dram", "l2", "tensor"] + ([] if idle_issue else ["fp32", "fp16", "fp64"])
+    needed = ["dram", "l2"]
+    if not number(row["sm_busy_pct"]) < 100 * LATENCY_BELOW:
+        needed.append("tensor")
+        if not number(row["issue_active_pct"]) < 100 * LATENCY_BELOW:
+            needed += ["fp32", "fp16", "fp64"]
     return [key for key in needed if math.isnan(found[key])]
 
 
-def bound_gaps(counters: pd.DataFrame, kernels: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
+def bound_gaps(
+    counters: pd.DataFrame,
+    kernels: pd.DataFrame,
+    roofs: pd.DataFrame,
+    metrics: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Return rows of table `gaps`: bounds that cannot be told, and FLOPs beyond their roof."""
-    chosen = ceilings(roofs)
-    dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
     rows = []
-    for row in records(counters):
-        dtype = text(dtypes.get(row["kernel_id"]))
+    chosen = ceilings(roofs)
+    for row, found in _judged(counters, kernels, roofs, metrics):
         if not text(row["bound_by"]):
-            missing = [LABELS[key] for key in undecided(row, shares(row, chosen, dtype))]
-            reason = f"no share of the roof is known for {', '.join(missing)}"
-            rows.append(("counters", row["kernel_id"], "bound_by", reason))
+            rows.append(("counters", row["kernel_id"], "bound_by", _why_unknown(row, found)))
         for pipe in PIPES:
-            share = _flop_share(row, pipe, chosen, dtype)
+            share = _flop_share(row, pipe, chosen)
             if share > BEYOND:
                 reason = f"its FLOPs are {share:.0%} of the {LABELS[pipe]} roof, which cannot be"
                 rows.append(("counters", row["kernel_id"], "roof_share", reason))
     columns = [c.name for c in tables.tables()["gaps"]]
     return tables.check(pd.DataFrame(rows, columns=columns), "gaps")
+
+
+def _why_unknown(row: Row, found: dict[str, float]) -> str:
+    missing = ", ".join(LABELS[key] for key in undecided(row, found))
+    reason = f"no share of the roof is known for {missing}"
+    busy = number(row["sm_busy_pct"])
+    if math.isnan(busy):
+        return reason
+    return f"the SMs are {busy:.0f} % busy ({SM_BUSY}), but it was not counted with what: {reason}"

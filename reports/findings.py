@@ -18,6 +18,7 @@ from reports.program_findings import program_findings
 
 __all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
 
+TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -99,6 +100,9 @@ def _why(run: Run, step_name: str) -> str:
         return f"the run has no {step_name} step"
     if step.error:
         return step.error.rstrip(".")
-    if step.state is StepState.DONE:
-        return f"the {step_name} step gave nothing that could be read"
-    return f"the {step_name} step was {step.state.value}"
+    if step.state is not StepState.DONE:
+        return f"the {step_name} step was {step.state.value}"
+    found = run.gaps[run.gaps["table"].isin(TABLES_OF[step_name])]["reason"].tolist()
+    lost = run.joins[run.joins["method"] == "none"]["reason"].value_counts()
+    reasons = [str(reason) for reason in (*found[:1], *lost.index[:1])]
+    return "; ".join(reasons) or f"the {step_name} step gave nothing that could be read"

@@ -151,6 +151,8 @@ def _title(row: Row) -> str:
 
 def _headline(finding: Finding, lead: Judged) -> str:
     name, bound = lead.row["short_name"], LABELS[finding.bound]
+    if math.isnan(finding.share) and finding.bound == "latency":
+        return f"{name}: {_cause_text(lead)}"
     if math.isnan(finding.share):
         return f"{name}: limited by {bound}, at {share(lead.row['roof_share'])} of the roof"
     takes = f"{name} takes {share(finding.share)} of the GPU time"

@@ -11,8 +11,8 @@ from reports.causes import causes
 from reports.cells import Row, count, known, names, number, records, text
 from reports.evidence import threshold
 from reports.load import Run
-from reports.profiled import TRACE_ONLY, empty_counters, profiled, sm_count
-from reports.program_findings import ALL, idle_share
+from reports.profiled import TRACE_ONLY, empty_counters, profiled, sm_count, weight
+from reports.program_findings import ALL, MOST_STAGES, idle_share
 from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
 SHOWN = 30
@@ -27,9 +27,7 @@ def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
     rows = [row for row in records(run.kernels) if text(row["kernel_id"]) in counted]
     others = [row for row in records(run.kernels) if text(row["kernel_id"]) not in counted]
     rows += others[: max(0, SHOWN - len(rows))]
-    rows.sort(key=lambda row: number(row["total_ns"]), reverse=True)
-    if run.kernels["total_ns"].isna().all():
-        rows = list(counted.values())
+    rows.sort(key=lambda row: weight(counted.get(text(row["kernel_id"]), row)), reverse=True)
     missing, sms = _missing(run.gaps), sm_count(run)
     return tuple(
         _kernel_row(place, row, counted.get(text(row["kernel_id"])), missing, sms)
@@ -121,10 +119,31 @@ def _reason(row: Row, sms: float) -> str:
 
 
 def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:
-    """Return the stages in order of their GPU time, the whole capture last."""
+    """Return the stages in order of their GPU time, then the others in one, then the capture."""
     numbers = {row.kernel_id: row.number for row in kernels}
-    rows = sorted(records(run.stages), key=lambda r: (r["stage"] == ALL, -number(r["share"])))
-    return tuple(_stage(run, row, numbers) for row in rows)
+    named = run.stages[run.stages["stage"] != ALL].sort_values("share", ascending=False)
+    whole = run.stages[run.stages["stage"] == ALL]
+    rows = [_stage(run, row, numbers) for row in records(named.head(MOST_STAGES))]
+    if len(named) > MOST_STAGES:
+        rows.append(_other_stages(named.iloc[MOST_STAGES:]))
+    return (*rows, *(_stage(run, row, numbers) for row in records(whole)))
+
+
+def _other_stages(rest: pd.DataFrame) -> StageRow:
+    """Add up the small stages; they may overlap in time, so their wall time has no sum."""
+    sums = rest[["instances", "launches", "kernel_ns", "share"]].sum(min_count=1)
+    return StageRow(
+        stage=f"({len(rest)} others)",
+        instances=count(sums["instances"]),
+        launches=count(sums["launches"]),
+        wall_ns=None,
+        kernel_ns=known(sums["kernel_ns"]),
+        busy_ns=None,
+        idle_ns=None,
+        idle_share=None,
+        share=known(sums["share"]),
+        top=(),
+    )
 
 
 def _stage(run: Run, row: Row, numbers: dict[str, int]) -> StageRow:

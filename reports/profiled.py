@@ -36,7 +36,7 @@ def profiled(run: Run) -> list[Row]:
 def weight(row: Row) -> float:
     """Return the time in ns that ranks a kernel: in the trace, else of the profiled launch."""
     total = number(row["total_ns"])
-    return total if not math.isnan(total) else max(0.0, number(row["duration_ns"]))
+    return total if not math.isnan(total) else max(0.0, number(row.get("duration_ns")))
 
 
 def sm_count(run: Run) -> float:

@@ -12,6 +12,7 @@ from reports.profiled import kernel_time
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""
+MOST_STAGES = 12
 PLURALS = {
     "gemm": "matrix multiplications (GEMM)",
     "gemv": "matrix-vector products (GEMV)",
@@ -39,24 +40,34 @@ def _where_time_goes(run: Run) -> Finding:
     top = kinds.sort_values(ascending=False).head(3)
     parts = [f"{PLURALS.get(str(k), str(k))} {share(v)}" for k, v in top.items() if v >= 0.01]
     few = kernels.head(5)
-    largest = (
-        f"the {len(few)} largest of {count(len(kernels))} kernels hold {share(few['share'].sum())}"
-    )
-    if len(kernels) <= len(few):
-        largest = f"it has {count(len(kernels))} different kernels"
-    stages = _stage_shares(run)
-    words = f"Kernels keep the GPU for {duration(total)}: {_listed(parts)}; {largest}{stages}."
-    kind, part = str(top.index[0]), float(top.iloc[0])
-    name = PLURALS.get(kind, kind)
+    what = _most_of_it(run, str(top.index[0]), float(top.iloc[0]))
+    words = f"Kernels keep the GPU for {duration(total)}: {_listed(parts)}; "
     return Finding(
         key="time",
-        title=f"{name[0].upper()}{name[1:]} take {share(part)} of the GPU time",
-        headline=f"{name[0].upper()}{name[1:]} take {share(part)} of the GPU time; {largest}",
-        sentence=words,
+        title=what,
+        headline=f"{what}; {_largest(run)}",
+        sentence=f"{words}{_largest(run)}{_stage_shares(run)}.",
         kernel_ids=tuple(text(k) for k in few["kernel_id"]),
-        share=part,
+        share=float(top.iloc[0]),
         evidence=(Evidence("GPU time of all kernels", total, "ns", "", "nsys"),),
     )
+
+
+def _most_of_it(run: Run, kind: str, part: float) -> str:
+    """Name the kind of kernel that takes the most time, or the kernel where no kind is known."""
+    if kind == "other":
+        row = records(run.kernels.head(1))[0]
+        return f"{text(row['short_name'])} takes {share(row['share'])} of the GPU time"
+    name = PLURALS.get(kind, kind)
+    return f"{name[0].upper()}{name[1:]} take {share(part)} of the GPU time"
+
+
+def _largest(run: Run) -> str:
+    kernels = run.kernels
+    if len(kernels) <= 5:
+        return "it is the only kernel" if len(kernels) == 1 else f"there are {len(kernels)} kernels"
+    part = share(kernels["share"].head(5).sum())
+    return f"the 5 largest of {count(len(kernels))} kernels hold {part}"
 
 
 def _stage_shares(run: Run) -> str:
@@ -72,9 +83,22 @@ def _listed(parts: list[str]) -> str:
 
 
 def stage_rows(run: Run) -> list[Row]:
-    """Return the stages, or the whole capture where the program has none."""
+    """Return the stages, or the whole capture where the program has none.
+
+    More than MOST_STAGES names are no stages but NVTX ranges that a framework numbers.
+    """
     named = run.stages[run.stages["stage"] != ALL]
-    return records(named if len(named) else run.stages)
+    if 0 < len(named) <= MOST_STAGES:
+        return records(named)
+    return records(run.stages[run.stages["stage"] == ALL])
+
+
+def wall_time(run: Run) -> tuple[float, float]:
+    """Return wall and idle time in ns of the whole capture, else the sums over its stages."""
+    whole = records(run.stages[run.stages["stage"] == ALL]) or stage_rows(run)
+    if not whole:
+        return math.nan, math.nan
+    return sum(number(r["wall_ns"]) for r in whole), sum(number(r["idle_ns"]) for r in whole)
 
 
 def idle_share(row: Row) -> float:
@@ -84,8 +108,13 @@ def idle_share(row: Row) -> float:
 
 
 def _idle(run: Run) -> list[Finding]:
-    wall = sum(number(row["wall_ns"]) for row in stage_rows(run))
-    idle = [row for row in stage_rows(run) if idle_share(row) >= threshold("idle")]
+    wall, _ = wall_time(run)
+    idle = [
+        row
+        for row in stage_rows(run)
+        if idle_share(row) >= threshold("idle")
+        and number(row["idle_ns"]) / wall >= threshold("small_gain")
+    ]
     return [_idle_finding(run, row, wall) for row in idle]
 
 
@@ -95,12 +124,12 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
     where = "from its first to its last kernel" if whole else f"in {row['stage']}"
     gap = idle_ns / number(row["launches"]) if number(row["launches"]) > 0 else math.nan
     lost = f"{duration(idle_ns)} of {duration(row['wall_ns'])}"
+    each = f"; {duration(gap)} a launch over {count(row['launches'])} launches" if gap > 0 else ""
     words = (
-        f"The GPU has nothing to do for {share(part)} of the time {where} ({lost}; "
-        f"{duration(gap)} a launch over {count(row['launches'])} launches): the host does not feed "
-        f"it fast enough.{_host(run, idle_ns)} Without the gaps the program would save at most "
-        f"{share(idle_ns / wall_ns)} of its wall time; nsys itself slows launches, so the "
-        "real gap is smaller."
+        f"The GPU has nothing to do for {share(part)} of the time {where} ({lost}{each}): the "
+        f"host does not feed it fast enough.{_host(run, idle_ns)} Without the gaps the program "
+        f"would save at most {share(idle_ns / wall_ns)} of its wall time; nsys itself slows "
+        "launches, so the real gap is smaller."
     )
     return Finding(
         key="idle",

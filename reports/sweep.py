@@ -14,14 +14,12 @@ from reports.findings import headline
 from reports.formats import duration, share, speedup
 from reports.load import Run, load_run
 from reports.profiled import kernel_time
-from reports.program_findings import ALL
+from reports.program_findings import ALL, MOST_STAGES, wall_time
 from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from reports.view_models import Caveat, Fact
-from reports.views import wall_time
 
 TOP_KERNELS = 15
 """Kernels of the comparison: those that took the most time in any variant."""
-MOST_STAGES = 12
 SAME = 0.02
 """Variants closer than this are called equal: two runs of one program differ by as much."""
 
@@ -101,8 +99,8 @@ def _column(
         name=name,
         settings=settings,
         gpu_time_ns=known(total),
-        wall_ns=wall,
-        idle_share=idle,
+        wall_ns=known(wall),
+        idle_share=known(idle / wall) if wall > 0 else None,
         launches=count(run.kernels["calls"].sum(min_count=1)),
         ratio=known(total / base) if base > 0 else None,
         headline=lines[0] if lines else "",

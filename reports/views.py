@@ -7,7 +7,7 @@ reports/sweep_models.py.
 from __future__ import annotations
 
 from reports.bound import LABELS
-from reports.cells import count, known, number, records, text
+from reports.cells import count, known, records, text
 from reports.evidence import Evidence, Finding
 from reports.figure_views import (
     all_roofs,
@@ -22,7 +22,7 @@ from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
 from reports.method_view import caveats, environment, failed_joins, glossary, left_out, method
 from reports.profiled import kernel_time
-from reports.program_findings import stage_rows
+from reports.program_findings import wall_time
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -60,8 +60,8 @@ def report_view(run: Run) -> ReportView:
         abstained=open_questions,
         environment=environment(run),
         gpu_time_ns=known(kernel_time(run)),
-        wall_ns=wall,
-        idle_share=idle,
+        wall_ns=known(wall),
+        idle_share=known(idle / wall) if wall > 0 else None,
         profiled_share=known(profiled_share(run)),
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
@@ -104,14 +104,6 @@ def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> t
     """Return the sentences that the report starts with: the largest findings, what is open."""
     top = [finding.sentence for finding in found[:ANSWERS]]
     return (*top, *open_questions[:1])
-
-
-def wall_time(run: Run) -> tuple[float | None, float | None]:
-    """Return wall time in ns of the stages (of the capture where it has none), and idle share."""
-    rows = stage_rows(run)
-    wall = sum(number(row["wall_ns"]) for row in rows)
-    idle = sum(number(row["idle_ns"]) for row in rows)
-    return (known(wall), known(idle / wall)) if wall > 0 else (None, None)
 
 
 def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:

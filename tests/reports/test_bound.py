@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from parsers import tables
-from reports.bound import assign_bounds, bound_gaps
+from reports.bound import SM_BUSY, assign_bounds, bound_gaps
 from reports.load import Run
 
 ROOFS = [
@@ -89,6 +89,23 @@ def test_idle_schedulers_stand_in_for_uncounted_flops() -> None:
     unknown: dict[str, Any] = {"flops_fp32": None, "flops_fp16": None, "flops_fp64": None}
     assert math.isnan(bound(**unknown)[1])
     assert bound(**unknown, issue_active_pct=20.0) == ("latency", 0.1)
+
+
+def test_idle_sms_stand_in_for_everything_they_do() -> None:
+    unknown = dict.fromkeys(
+        ("tensor_pct", "flops_tensor", "flops_fp32", "flops_fp16", "flops_fp64")
+    )
+    row = counters(**unknown, launch=3)
+
+    def judged(busy: float) -> pd.DataFrame:
+        metric = {"kernel_id": "k1", "launch": 3, "metric": SM_BUSY, "value": busy}
+        return frame("metrics", [metric])
+
+    made = assign_bounds(row, kernels(), roofs(), judged(30.0))
+    assert made["bound_by"].tolist() == ["latency"]
+    made = assign_bounds(row, kernels(), roofs(), judged(85.0))
+    assert made["bound_by"].isna().all()
+    assert "the SMs are 85 % busy" in bound_gaps(made, kernels(), roofs(), judged(85.0)).reason[0]
 
 
 def test_the_tensor_pipe_stands_in_for_a_type_without_roof() -> None:

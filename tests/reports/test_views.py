@@ -82,6 +82,16 @@ def test_stages_are_ranked_and_the_whole_capture_comes_last(view: ReportView) ->
     assert [kernel.number for kernel in view.stages[-1].top] == [1, 2, 3, 4, 5]
 
 
+def test_numbered_ranges_are_no_stages(run: Run) -> None:
+    one = run.stages[run.stages["stage"] == "decode"]
+    many = [one.assign(stage=f"op_id = {i}", share=0.001) for i in range(40)]
+    view = report_view(write(run, "stages", pd.concat([run.stages, *many], ignore_index=True)))
+    assert [row.stage for row in view.stages[-2:]] == ["(30 others)", "(all)"]
+    assert len(view.stages) == 14
+    idle = [row.title for row in view.findings if "idles" in row.title]
+    assert idle == ["The GPU idles 18.4 % of the time from its first to its last kernel"]
+
+
 def test_rooflines_have_a_panel_for_tensor_cores_and_one_for_the_rest(view: ReportView) -> None:
     tensor, vector = view.rooflines
     assert (tensor.key, vector.key) == ("tensor", "vector")
