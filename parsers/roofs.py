@@ -12,14 +12,17 @@ from parsers.metrics import Catalogue, Roof, catalogue
 from parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
+DURATION = "gpu__time_duration.sum"
+TENSOR_ACTIVE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 
 def build_roofs(gpus: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     """Compute the `roofs` table from the tables `gpus` and `metrics`.
 
-    Rows of source ``counters`` are `peak_sustained x cycles per second` at the median clock of the
-    profiled kernels, as in the roofline sections of Nsight Compute. Rows of source ``datasheet``
-    are the DRAM bandwidth that the driver reports, and, for pipes that the capture says nothing of,
+    Rows of source ``counters`` are `peak_sustained x cycles per second`, as in the roofline
+    sections of Nsight Compute, at the median clock of the profiled kernels weighted by their time;
+    for the Tensor Cores, by the time in which they were active, since a power limit holds the clock
+    down just then. Rows of source ``datasheet`` are the DRAM bandwidth that the driver reports, and
     FLOP per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has
     no row. A GPU is the first of `gpus`; roofs are of one GPU.
     """
@@ -29,12 +32,7 @@ def build_roofs(gpus: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     rows = list(_from_counters(metrics, known, family))
     if gpu is not None:
         rows += _from_driver(gpu)
-        have = {(row["level_or_pipe"], row["dtype"]) for row in rows}
-        rows += [
-            row
-            for row in _from_datasheet(gpu, known, family)
-            if (row["level_or_pipe"], row["dtype"]) not in have
-        ]
+        rows += _from_datasheet(gpu, known, family)
     return check(pd.DataFrame(rows, columns=[c.name for c in tables()["roofs"]]), "roofs")
 
 
@@ -42,6 +40,7 @@ def _from_counters(
     metrics: pd.DataFrame, known: Catalogue, family: str
 ) -> Iterator[dict[str, Any]]:
     medians = metrics.groupby("metric")["value"].median()
+    by_profile = metrics.pivot_table(index="profile", columns="metric", values="value")
     families = [family] if family else list(known.tensor)
     tensor = {
         Roof("tensor", counter.peak, 1.0, SM_CLOCK, dtype)
@@ -50,16 +49,34 @@ def _from_counters(
     }
     done = set()
     for roof in [*known.roofs, *sorted(tensor, key=lambda r: r.dtype)]:
-        peak, clock = (medians.get(name, np.nan) for name in (roof.peak, roof.clock))
+        peak = medians.get(roof.peak, np.nan)
+        clock, weighting = _clock(by_profile, roof)
         if (roof.level, roof.dtype) in done or not (peak > 0 and clock > 0):
             continue
         done.add((roof.level, roof.dtype))
         factor = f" x {roof.factor:g}" if roof.factor != 1 else ""
         detail = (
             f"{roof.peak} ({peak:g} a cycle){factor} x {roof.clock} "
-            f"({clock / 1e9:.3f} GHz, median of the profiled kernels)"
+            f"({clock / 1e9:.3f} GHz, median of the profiled kernels{weighting})"
         )
         yield _row(roof.level, roof.dtype, peak * roof.factor * clock, "counters", clock, detail)
+
+
+def _clock(by_profile: pd.DataFrame, roof: Roof) -> tuple[float, str]:
+    """Return the clock in Hz that stands for the capture, and how the kernels were weighted."""
+    columns = by_profile.reindex(columns=[roof.clock, DURATION, TENSOR_ACTIVE])
+    clocks, durations, tensor_active = (columns[name] for name in columns)
+    if roof.level == "tensor" and (tensor_time := durations * tensor_active).sum() > 0:
+        weights, words = tensor_time, ", weighted by the time of active Tensor Cores"
+    elif durations.sum() > 0:
+        weights, words = durations, ", weighted by their time"
+    else:
+        return float(clocks.median()), ""
+    known = pd.DataFrame({"clock": clocks, "weight": weights}).dropna().sort_values("clock")
+    if known.empty:
+        return float("nan"), ""
+    middle = int(known["weight"].cumsum().searchsorted(known["weight"].sum() / 2))
+    return float(known["clock"].iloc[middle]), words
 
 
 def _from_driver(gpu: pd.Series) -> list[dict[str, Any]]:

@@ -74,12 +74,12 @@ def test_the_sparse_rate_of_a_counter_is_never_a_roof(roofs: pd.DataFrame) -> No
     assert bf16["source"].tolist() == ["datasheet"]
 
 
-def test_a_dense_tensor_roof_of_the_capture_replaces_the_datasheet() -> None:
+def test_a_dense_tensor_roof_of_the_capture_stands_before_that_of_the_datasheet() -> None:
     dense = catalogue().tensor["GH100"]["bf16"].peak
     captured = metrics(**{dense: 540_672.0, "sm__cycles_elapsed.avg.per_second": 1.83e9})
     table = build_roofs(gpu(**H200), captured)
     bf16 = table[(table["level_or_pipe"] == "tensor") & (table["dtype"] == "bf16")]
-    assert bf16["source"].tolist() == ["counters"]
+    assert bf16["source"].tolist() == ["counters", "datasheet"]
     assert bf16["value"].iloc[0] == pytest.approx(989.4e12, rel=1e-3)
     assert bf16["clock_hz"].iloc[0] == 1.83e9
 
@@ -91,8 +91,44 @@ def test_the_clock_is_the_median_of_the_profiled_kernels() -> None:
         )
         for c in (1.0, 2.0, 9.0)
     )
-    table = build_roofs(empty("gpus"), pd.concat([one, two, three]))
+    captured = [frame.assign(profile=i) for i, frame in enumerate((one, two, three))]
+    table = build_roofs(empty("gpus"), pd.concat(captured))
     assert table["value"].tolist() == [20.0]
+
+
+def test_the_clock_of_the_tensor_roof_is_that_of_the_time_with_active_tensor_cores() -> None:
+    dense = catalogue().tensor["GH100"]["bf16"].peak
+    # A long product that a power limit holds down, and two short kernels without Tensor Cores.
+    kernels = [(1.5e9, 2_000_000.0, 95.0), (1.98e9, 400_000.0, 0.0), (1.97e9, 1_700_000.0, 2.0)]
+    captured = pd.concat(
+        metrics(
+            **{
+                dense: 540_672.0,
+                "sm__cycles_elapsed.avg.per_second": clock,
+                "gpu__time_duration.sum": duration,
+                "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": active,
+            }
+        ).assign(profile=i)
+        for i, (clock, duration, active) in enumerate(kernels)
+    )
+    row = roof(build_roofs(gpu(**H200), captured), "tensor", "bf16", "counters")
+    assert row["clock_hz"] == 1.5e9
+    assert row["value"] == 540_672.0 * 1.5e9
+    assert "active Tensor Cores" in row["detail"]
+
+
+def test_the_clock_of_a_memory_roof_weighs_kernels_by_their_time() -> None:
+    captured = pd.concat(
+        metrics(
+            **{
+                "dram__bytes.sum.peak_sustained": 10.0,
+                "dram__cycles_elapsed.avg.per_second": clock,
+                "gpu__time_duration.sum": duration,
+            }
+        ).assign(profile=i)
+        for i, (clock, duration) in enumerate([(1.0, 10.0), (2.0, 10.0), (9.0, 100.0)])
+    )
+    assert build_roofs(empty("gpus"), captured)["value"].tolist() == [90.0]
 
 
 def test_an_unknown_gpu_has_no_roofs() -> None:
