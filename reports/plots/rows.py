@@ -16,6 +16,7 @@ from reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
 
 ROW = 24.0
 NAMES = 350.0  # widest column of names, in pixels
+TICK = 56.0  # pixels that a tick and its label need
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,15 @@ class Rows:
         self.sheet = Sheet(MARGIN + top + body + tail + MARGIN)
         self.sheet.title(head.title, head.subtitle)
         self.sheet.keys(head.keys)
-        widest = max((text_width(name) for _, name in names), default=0.0)
-        self.left = MARGIN + 30 + min(widest, NAMES) + 10
+        fitted = [(number, fit(name, NAMES)) for number, name in names]
+        self.left = MARGIN + 40 + max((text_width(name) for _, name in fitted), default=0.0)
         self.right = WIDTH - MARGIN - right
         self.first = self.sheet.top - gap
         self.bottom = self.first - ROW * len(names)
         self.axis = head.axis
-        for row, (number, name) in enumerate(names):
+        for row, (number, name) in enumerate(fitted):
             self.sheet.text(MARGIN + 22, self.y(row), number, Ink(bold=True, ha="right"))
-            self.sheet.text(MARGIN + 30, self.y(row), fit(name, NAMES))
+            self.sheet.text(MARGIN + 30, self.y(row), name)
 
     def y(self, row: int) -> float:
         """Return the middle of a row in pixels."""
@@ -64,7 +65,7 @@ class Rows:
         axes.set_ylim(count - 0.5, -0.5)
         axes.yaxis.set_visible(False)
         axes.spines["left"].set_color(QUIET)
-        ticks = steps(top_value)
+        ticks = steps(top_value, int((self.right - self.left) // TICK))
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value, unit)))
         for label in axes.get_xticklabels():
@@ -85,12 +86,12 @@ def tick(value: float, unit: str) -> str:
     return f"{value:.6g} {unit}".rstrip()
 
 
-def steps(top_value: float) -> list[float]:
-    """Return four to eight round ticks from 0 to `top_value`."""
+def steps(top_value: float, most: int = 6) -> list[float]:
+    """Return round ticks from 0 to `top_value`, at most `most` apart from the 0."""
     power = 10.0**-12
     while True:
         for digit in (1, 2, 5):
             step = power * digit
-            if top_value / step <= 6:
+            if top_value / step <= max(min(most, 6), 1):
                 return [step * i for i in range(int(top_value / step + 1e-9) + 1)]
         power *= 10

@@ -56,6 +56,8 @@ def check_markdown(text: str, folder: Path) -> None:
         elif not target.startswith("../variants/"):
             assert (folder / target).is_file(), target
     assert text.count("<details>") == text.count("</details>")
+    # A block of HTML that touches markdown swallows it.
+    assert not re.findall(r"\n[^\n]+\n</?details>", text)
     assert "\n\n\n" not in text
     assert "nan" not in re.findall(r"\b\w+\b", text)
     html = MarkdownIt("commonmark").enable("table").render(text)
