@@ -75,7 +75,8 @@ def _small_grid(row: Row, sms: float) -> Cause | None:
     grid = blocks(text(row["grid"]))
     if not (sms - grid) / sms >= threshold("small_grid"):
         return None
-    words = say("causes", "small_grid", blocks=count(grid), sms=count(sms))
+    started = "1 block" if grid == 1 else f"{count(grid)} blocks"
+    words = say("causes", "small_grid", blocks=started, sms=count(sms))
     seen = Evidence("blocks", grid, "", f"fewer than {sms:.0f} SMs", source("small_grid"))
     return Cause("small_grid", words, (sms - grid) / sms, seen)
 

@@ -152,12 +152,12 @@ def _title(row: Row) -> str:
 def _headline(finding: Finding, lead: Judged) -> str:
     name, bound = lead.row["short_name"], LABELS[finding.bound]
     if math.isnan(finding.share) and finding.bound == "latency":
-        return f"{name}: {_cause_text(lead)}"
+        return f"{name}: {_waiting(lead)}"
     if math.isnan(finding.share):
         return f"{name}: limited by {bound}, at {share(lead.row['roof_share'])} of the roof"
     takes = f"{name} takes {share(finding.share)} of the GPU time"
     if finding.bound == "latency":
-        return f"{takes}; {_cause_text(lead)}: at most {share(finding.gain_program)} to gain"
+        return f"{takes}; {_waiting(lead)}: at most {share(finding.gain_program)} to gain"
     reached = f"limited by {bound} at {share(lead.row['roof_share'])} of the roof"
     gain = "only less work helps" if _near(lead) else f"{share(finding.gain_program)} to gain"
     return f"{takes}, {reached}: {gain}"
@@ -219,6 +219,11 @@ def _cause(judged: Judged) -> str:
 
 def _cause_text(judged: Judged) -> str:
     return judged.causes[0].text if judged.causes else say("causes", "unknown")
+
+
+def _waiting(judged: Judged) -> str:
+    nothing = f"it reaches {share(judged.row['roof_share'])} of any roof at most"
+    return judged.causes[0].text if judged.causes else nothing
 
 
 def _action(judged: Judged) -> str:
