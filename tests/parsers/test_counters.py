@@ -175,6 +175,16 @@ def test_a_throughput_over_105_per_cent_of_its_peak_is_not_available() -> None:
     assert "106" in reason(bad, "dram_throughput")
 
 
+def test_an_occupancy_above_what_the_launch_allows_is_not_available() -> None:
+    occupancy = {"sm__maximum_warps_per_active_cycle_pct": 18.75}
+    achieved = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    wrong = tables_from(Case({achieved: 24.7, **occupancy}))
+    assert pd.isna(wrong.counters["achieved_occupancy_pct"].iloc[0])
+    assert "more than the 18.8 %" in reason(wrong, "achieved_occupancy_pct")
+    rounded = tables_from(Case({achieved: 18.9, **occupancy}))
+    assert rounded.counters["achieved_occupancy_pct"].iloc[0] == 18.9
+
+
 def test_an_intensity_beyond_reason_is_not_available() -> None:
     metrics = PEAK | {
         "dram__bytes_read.sum": 10.0,
