@@ -176,6 +176,7 @@ def _wait(
 
 def _end_all(process: subprocess.Popen[bytes], mark: str, grace_s: float) -> None:
     """End what is left of the group and of marked processes: SIGTERM, then SIGKILL."""
+    left = [process.pid]
     try:
         deadline = time.monotonic() + grace_s
         left = _signal(process, mark, signal.SIGTERM)
@@ -184,7 +185,8 @@ def _end_all(process: subprocess.Popen[bytes], mark: str, grace_s: float) -> Non
             process.poll()  # reaps the leader
             left = _left(process.pid, mark)
     finally:
-        _signal(process, mark, signal.SIGKILL)
+        if left:
+            _signal(process, mark, signal.SIGKILL)
         # A process stuck in the driver survives even SIGKILL until the driver lets go.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=grace_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ from orchestrator.plan import Capabilities
 from orchestrator.recipe import Recipe
 from orchestrator.work import Result
 from parsers.errors import UsageError
-from parsers.run_dir import Manifest, RunDir, StepState, decompress, read_manifest
+from parsers.run_dir import (
+    Manifest,
+    RunDir,
+    StepState,
+    decompress,
+    plain_file,
+    read_manifest,
+)
+from parsers.selection import Selection, read_selection
 
 # Of the target; its interpreter, folder and values of variables differ between machines.
 COMPARED = ("file", "command", "args")
@@ -74,6 +83,33 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
             shutil.copyfile(path, folder / path.name)
     result.argv, result.exit_code = list(record.argv), record.exit_code
     result.warnings += record.warnings
+
+
+def as_recorded(selection: Selection, source: RunDir) -> Selection:
+    """Return `selection` with the launch window that the recorded counters were taken with.
+
+    Which launch a result belongs to follows from the window; a choice made anew may have another.
+    """
+    path = source.artifact("select", "selection.yaml")
+    if path is None:
+        return selection
+    with plain_file(path) as plain:
+        recorded = read_selection(plain)
+    if (recorded.skip, recorded.count) == (selection.skip, selection.count):
+        return selection
+    note = (
+        f"the counters were recorded of {recorded.count} launches of each kernel after the first "
+        f"{recorded.skip}; chosen anew, it would be {selection.count} after {selection.skip}"
+    )
+    launches = {kernel.kernel_id: kernel.launch for kernel in recorded.kernels}
+    kernels = [replace(k, launch=launches.get(k.kernel_id, k.launch)) for k in selection.kernels]
+    return replace(
+        selection,
+        kernels=kernels,
+        skip=recorded.skip,
+        count=recorded.count,
+        notes=[*selection.notes, note],
+    )
 
 
 def _plain(value: Any) -> Any:

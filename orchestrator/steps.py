@@ -12,7 +12,7 @@ from orchestrator.given_kernels import given_selection
 from orchestrator.metric_choice import chip_of, choose_metrics
 from orchestrator.plan import Step
 from orchestrator.process import Finished
-from orchestrator.replay import copy_step
+from orchestrator.replay import as_recorded, copy_step
 from orchestrator.requests import counters_request, trace_request
 from orchestrator.secrets import mask_file
 from orchestrator.select import SelectOptions, choose_kernels
@@ -100,6 +100,8 @@ def _select(folder: Path, work: Work, result: Result) -> None:
             "no kernel is selected",
             "loosen select.include, select.exclude or select.collectives",
         )
+    if work.replay is not None:
+        selection = as_recorded(selection, work.replay)
     write_selection(folder / SELECTION, selection)
     result.warnings += selection.notes
 

@@ -5,7 +5,7 @@ import pytest
 
 from parsers.errors import ArtifactUnreadable, UsageError
 from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
-from parsers.selection import read_selection
+from parsers.selection import read_selection, write_selection
 
 
 @pytest.fixture
@@ -45,6 +45,20 @@ def test_facts_of_the_machine_are_those_of_the_record(lab: Any, recorded: Any) -
 def test_the_selection_is_made_anew(lab: Any, recorded: Any) -> None:
     lab.run(lab.recipe(select__top_k=1), replay=recorded)
     assert len(read_selection(lab.out / "steps/2-select/selection.yaml").kernels) == 1
+
+
+def test_the_launch_window_is_that_of_the_recorded_counters(lab: Any, recorded: Path) -> None:
+    path = recorded / "steps/2-select/selection.yaml"
+    there = read_selection(path)
+    there.skip, there.count = 1, 1
+    for kernel in there.kernels:
+        kernel.launch = 1
+    write_selection(path, there)
+    lab.run(replay=recorded)
+    here = read_selection(lab.out / "steps/2-select/selection.yaml")
+    assert (here.skip, here.count) == (1, 1)
+    assert {kernel.launch for kernel in here.kernels} == {1}
+    assert "recorded of 1 launches of each kernel after the first 1" in here.notes[-1]
 
 
 @pytest.mark.parametrize(
