@@ -1,4 +1,5 @@
 import lzma
+from pathlib import Path
 from typing import Any
 
 import pytest
