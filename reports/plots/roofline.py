@@ -23,7 +23,7 @@ SOURCES: dict[str, tuple[float, ...]] = {"measured": (), "counters": (), "datash
 HEIGHT = 500.0
 LEFT, RIGHT = 74.0, 16.0
 TEXT_HEIGHT = 14.0
-AREA = 900.0  # square points of a marker for a kernel with all of the time
+AREA = 600.0  # square points of a marker for a kernel with all of the time
 LEAST_AREA = 20.0
 SUBTITLE = (
     "Each kernel has one height (its throughput) and one marker per memory level, at its FLOPs "

@@ -16,7 +16,7 @@ from reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
 
 ROW = 24.0
 NAMES = 350.0  # widest column of names, in pixels
-TICK = 56.0  # pixels that a tick and its label need
+TICK = 48.0  # pixels that a tick and its label need
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def steps(top_value: float, most: int = 6) -> list[float]:
     """Return round ticks from 0 to `top_value`, at most `most` apart from the 0."""
     power = 10.0**-12
     while True:
-        for digit in (1, 2, 5):
+        for digit in (1, 2, 2.5, 5):
             step = power * digit
             if top_value / step <= max(min(most, 6), 1):
                 return [step * i for i in range(int(top_value / step + 1e-9) + 1)]
