@@ -127,7 +127,7 @@ def _theoretical_occupancy(row: Row, sms: float) -> Cause | None:
 
 def _sectors(row: Row, sms: float) -> Cause | None:
     used = number(row["global_sector_efficiency_pct"])
-    if not used < threshold("sectors"):
+    if not used < threshold("sectors") or not _busy(row, "dram_pct", "l2_pct"):
         return None
     seen = Evidence("bytes used of each sector", used, "%", "under 80 %", source("sectors"))
     return Cause("sectors", say("causes", "sectors", value=percent(used)), math.nan, seen)
@@ -135,11 +135,16 @@ def _sectors(row: Row, sms: float) -> Cause | None:
 
 def _bank_conflicts(row: Row, sms: float) -> Cause | None:
     used = number(row["shared_wavefront_efficiency_pct"])
-    if not used < threshold("bank_conflicts"):
+    if not used < threshold("bank_conflicts") or not _busy(row, "l1_pct"):
         return None
     words = say("causes", "bank_conflicts", value=percent(used))
     seen = Evidence("shared wavefront use", used, "%", "under 90 %", source("bank_conflicts"))
     return Cause("bank_conflicts", words, math.nan, seen)
+
+
+def _busy(row: Row, *columns: str) -> bool:
+    """Tell whether a level does enough for its access pattern to matter."""
+    return any(number(row[column]) >= threshold("level_busy") for column in columns)
 
 
 def _stall(row: Row, sms: float) -> Cause | None:

@@ -19,7 +19,7 @@ TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 """The Tensor Core type that takes the place of a type without one."""
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
-    "latency": "spent waiting, with nothing saturated"
+    "latency": "spent waiting with nothing saturated"
 }
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
@@ -57,8 +57,8 @@ def bound_findings(run: Run) -> list[Finding]:
         return []
     gain = sum(number(j.row["share"]) * j.gain for j in judged)
     ranked = sorted(parts, key=lambda key: -parts[key])
-    split = [f"{share(parts[key])} {BY[key]}" for key in ranked]
-    rest = f", and {share(1 - known)} was not measured" if known < 0.995 else ""
+    split = [f"{share(parts[key])} is {BY[key]}" for key in ranked]
+    rest = f"; {share(1 - known)} was not measured" if known < 0.995 else ""
     saved = f"{share(gain)} of the GPU time ({duration(gain * total)})"
     first = f"{share(parts[ranked[0]])} of the GPU time is {BY[ranked[0]]}"
     return [

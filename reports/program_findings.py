@@ -136,7 +136,6 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
         title=f"The GPU idles {share(part)} of the time {where}",
         headline=f"The GPU idles {share(part)} of the time {where} ({duration(idle_ns)})",
         sentence=words,
-        share=part,
         evidence=(
             Evidence("idle share", 100 * part, "%", "10 % or more", source("idle")),
             Evidence("idle time", idle_ns, "ns", "", "nsys"),
@@ -185,7 +184,6 @@ def _copies(run: Run) -> list[Finding]:
             title=f"Copies between host and GPU take {share(spent / busy)} of the busy time",
             headline=f"Copies between host and GPU take {share(spent / busy)} of the busy time",
             sentence=words,
-            share=spent / busy,
             evidence=(Evidence("copy time", spent, "ns", "5 % of busy time", source("copies")),),
             gain_program=spent / busy,
             gain_ns=spent,

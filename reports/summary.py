@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.method_view import glossary
-from reports.view_models import FindingRow, ReportView, SummaryRow, SummaryView
+from reports.view_models import FindingRow, KernelRow, ReportView, SummaryRow, SummaryView
 
 ROWS, STEPS = 5, 3
 LIMITS = {
@@ -46,19 +46,24 @@ def _rows(view: ReportView) -> tuple[SummaryRow, ...]:
             kernel.share,
             LIMITS.get(kernel.bound_label, "not measured"),
             kernel.roof_share if kernel.bound_by != "latency" else None,
-            _gain(kernel.share, gains.get(kernel.number)),
+            _gain(kernel, gains.get(kernel.number)),
         )
         for kernel in view.kernels[:ROWS]
     )
 
 
-def _gain(share: float | None, finding: FindingRow | None) -> float | None:
-    if share is None or finding is None or finding.gain_kernel is None:
+def _gain(kernel: KernelRow, finding: FindingRow | None) -> float | None:
+    """Return the gain of the kernel's finding; one too small for a finding is its distance."""
+    if kernel.share is None:
         return None
-    return share * finding.gain_kernel
+    if finding is not None and finding.gain_kernel is not None:
+        return kernel.share * finding.gain_kernel
+    if kernel.roof_share is None or kernel.bound_by == "latency":
+        return None
+    return kernel.share * max(0.0, 1 - kernel.roof_share)
 
 
 def _reservations(view: ReportView) -> tuple[str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
     serious = [c.text for c in view.caveats if not c.text.startswith("Not available")]
-    return (*view.abstained, *serious[:2])
+    return (*view.abstained[:1], *serious[:2])

@@ -59,6 +59,8 @@ def test_rules_of_nsight_compute_estimate_the_gain(
          "achieved_occupancy"),
         ({"top_stall": "barrier", "stall_share": 0.29}, "stall"),
         ({"top_stall": "barrier", "stall_share": 0.9, "issue_active_pct": 85.0}, "stall"),
+        ({"shared_wavefront_efficiency_pct": 5.0, "l1_pct": 2.0}, "bank_conflicts"),
+        ({"global_sector_efficiency_pct": 25.0, "dram_pct": 3.0}, "sectors"),
         ({"category": "gemm", "tensor_pct": 40.0}, "tensor_idle"),
         ({"category": "elementwise", "tensor_pct": 0.0}, "tensor_idle"),
         ({"category": "gemm"}, "tensor_idle"),
@@ -66,6 +68,19 @@ def test_rules_of_nsight_compute_estimate_the_gain(
 )  # fmt: skip
 def test_below_its_threshold_a_rule_is_silent(known: dict[str, Any], key: str) -> None:
     assert key not in keys(**known)
+
+
+@pytest.mark.parametrize(
+    ("known", "key"),
+    [
+        ({"shared_wavefront_efficiency_pct": 40.0, "l1_pct": 70.0}, "bank_conflicts"),
+        ({"global_sector_efficiency_pct": 25.0, "l2_pct": 50.0}, "sectors"),
+    ],
+)
+def test_wasteful_accesses_are_a_cause_where_the_level_is_busy(
+    known: dict[str, Any], key: str
+) -> None:
+    assert keys(**known) == [key]
 
 
 def test_a_matrix_product_without_tensor_cores_comes_first() -> None:

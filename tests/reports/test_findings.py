@@ -32,7 +32,7 @@ def test_what_takes_the_time_comes_first_then_what_bounds_it(run: Run) -> None:
     found = findings(run)
     assert [f.key for f in found[:2]] == ["time", "bounds"]
     assert "80.7 %" in found[0].title
-    assert "55.7 % limited by DRAM bandwidth" in found[1].sentence
+    assert "55.7 % is limited by DRAM bandwidth" in found[1].sentence
 
 
 def test_the_rest_is_ranked_by_the_time_it_could_save(run: Run) -> None:
@@ -110,7 +110,7 @@ def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
     tables.write(frame, "memory_operations", run.directory.tables)
     (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
     assert copies.gain_ns == 4_000_000
-    assert copies.share == pytest.approx(4 / (35.3504 + 13))
+    assert copies.gain_program == pytest.approx(4 / (35.3504 + 13))
 
 
 def test_a_gemm_without_tensor_cores_gains_what_they_would_give(run: Run) -> None:
