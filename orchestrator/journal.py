@@ -48,7 +48,7 @@ class Journal:
     def doing(self, step: Step, record: StepRecord) -> Iterator[tuple[Path, Result]]:
         """Give the step a folder to work in; afterwards the record says how it went.
 
-        The folder is `….partial` while the step works, and `….failed-N` if it fails.
+        The folder is absolute, because tools run in the target's folder. It is `….partial` while the step works, and `….failed-N` if it fails.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -91,8 +91,8 @@ class Journal:
 
     def _open(self, step: Step) -> Path:
         if not step.directory:
-            return self.run.path
-        final = self.run.path / step.directory
+            return self.run.path.absolute()
+        final = self.run.path.absolute() / step.directory
         partial = final.with_name(final.name + PARTIAL)
         # What a killed run left is evidence, and so are captures of other inputs.
         keep(partial, "failed")
@@ -107,12 +107,16 @@ class Journal:
         record.state = StepState.DONE
 
     def _failed(self, record: StepRecord, folder: Path, error: BaseException) -> None:
+        kept = None
+        if folder.name.endswith(PARTIAL):
+            with contextlib.suppress(OSError):
+                kept = keep(folder, "failed")
+        if isinstance(error, ProfError) and kept is not None:
+            error.message = error.message.replace(str(folder), str(kept))
+            error.args = (error.message,)
         record.state, record.directory = StepState.FAILED, ""
         record.error = error.message if isinstance(error, ProfError) else repr(error)
         record.hint = error.hint if isinstance(error, ProfError) else ""
-        if folder.name.endswith(PARTIAL):
-            with contextlib.suppress(OSError):
-                keep(folder, "failed")
 
 
 def keep(folder: Path, why: str) -> Path | None:

@@ -28,7 +28,7 @@ COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 
 
 def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
-    """Do `step` into `folder`, which exists and is empty; `result` fills as it goes.
+    """Do `step` into `folder` (absolute, empty); `result` fills as it goes.
 
     Raises:
         ProfError: it failed; what it captured before stays in `folder`.

@@ -158,6 +158,7 @@ def test_no_kernels_seen_hints_at_spawn(lab: Any) -> None:
         lab.run()
     assert caught.value.exit_code == 4
     assert "spawn" in caught.value.hint
+    assert str(lab.out / "steps/1-trace.failed-1/trace.sqlite") in str(caught.value)
     assert "steps/1-trace.failed-1/trace.sqlite" in files(lab)
 
 

@@ -73,6 +73,15 @@ def test_command_json_repeats_the_command(lab: Any) -> None:
     assert record["cwd"] == str(lab.folder)
 
 
+def test_the_target_runs_in_its_folder_and_the_captures_land_in_ours(lab: Any) -> None:
+    elsewhere = lab.folder / "elsewhere"
+    elsewhere.mkdir()
+    recipe = lab.recipe("open('here', 'w').close()", target__cwd=str(elsewhere))
+    assert lab.run(recipe, out=Path("relative")).exit_code == 0
+    assert [path.name for path in elsewhere.iterdir()] == ["here"]
+    assert (lab.folder / "relative/steps/1-trace/trace.sqlite").is_file()
+
+
 def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
     lab.monkeypatch.setattr("orchestrator.machine.find_ncu", lambda env: pytest.fail("asked"))
     outcome = lab.run(lab.recipe(counters__enabled=False))
