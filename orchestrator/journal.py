@@ -48,7 +48,8 @@ class Journal:
     def doing(self, step: Step, record: StepRecord) -> Iterator[tuple[Path, Result]]:
         """Give the step a folder to work in; afterwards the record says how it went.
 
-        The folder is absolute, because tools run in the target's folder. It is `….partial` while the step works, and `….failed-N` if it fails.
+        The folder is absolute, because tools run in the target's folder. It is `….partial` while
+        the step works, and `….failed-N` if it fails.
 
         Raises:
             Interrupted: Ctrl-C.
