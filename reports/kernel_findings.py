@@ -166,9 +166,9 @@ def _headline(finding: Finding, lead: Judged) -> str:
 def _sentence(finding: Finding, group: list[Judged]) -> str:
     lead = group[0]
     what = f"{lead.row['short_name']}{_variants(group)}"
-    limit = say(
-        "limits", finding.bound, reached=share(lead.row["roof_share"]), cause=_cause_text(lead)
-    )
+    issues = finding.bound == "latency" and _cause(lead) == "issue_full"
+    key = "issue" if issues else finding.bound
+    limit = say("limits", key, reached=share(lead.row["roof_share"]), cause=_cause_text(lead))
     if math.isnan(finding.share):
         where = f"took {duration(lead.row['duration_ns'])} in the launch that was profiled"
         return f"{what} {where}; {limit}."
@@ -185,6 +185,8 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
         return f"That is near the roof: the rest is worth at most {saved}."
     if _on_wrong_unit(lead):
         return f"On the Tensor Cores it could save at most {saved}."
+    if finding.bound == "latency" and _cause(lead) == "issue_full":
+        return f"With the same instructions it could save at most {saved}; fewer save more."
     if finding.bound == "latency":
         return f"Without that wait it could save at most {saved}."
     return f"At the full roof it would save at most {saved}."

@@ -75,6 +75,14 @@ def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
     assert finding.gain_kernel == pytest.approx(1 - floor / 4900)
 
 
+def test_full_schedulers_are_not_called_waiting(run: Run) -> None:
+    busy = edit(run, "counters", "FlashAttention decode split-KV", issue_active_pct=90.0)
+    finding = named(busy, "FlashAttention decode")
+    assert "no roof of memory or arithmetic limits it" in finding.sentence
+    assert finding.gain_kernel == pytest.approx(0.1)
+    assert "fewer instructions" in finding.action
+
+
 def test_kernels_of_one_name_and_bound_are_one_finding(run: Run) -> None:
     same = edit(run, "kernels", "cuBLAS GEMM 128x192", short_name="cuBLAS GEMM 128x256")
     finding = named(same, "cuBLAS GEMM 128x256")
