@@ -204,4 +204,4 @@ def test_every_threshold_says_where_it_comes_from() -> None:
 def test_every_cause_and_bound_has_an_action() -> None:
     words = wording()
     assert set(words["causes"]) <= set(words["actions"])
-    assert set(words["limits"]) - {"latency"} <= set(words["actions"])
+    assert set(words["limits"]) - {"latency", "issue"} <= set(words["actions"])
