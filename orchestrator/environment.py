@@ -94,7 +94,11 @@ def read_interpreter(python: str, environment: Mapping[str, str], cwd: Path) -> 
 
 def read_software(interpreter: Mapping[str, str], cwd: Path) -> dict[str, str]:
     """Return versions of the software around the target, and the commit of its folder."""
-    facts = {"os": _os_name(), "kernel": platform.release(), "prof_python": sys.version.split()[0]}
+    facts = {
+        "os": _os_name(),
+        "kernel": platform.release().partition("-")[0],
+        "prof_python": sys.version.split()[0],
+    }
     facts |= {name: value for name, value in interpreter.items() if name != "torch_error"}
     return facts | read_git(cwd)
 
