@@ -16,7 +16,7 @@ from parsers.nsys.database import Array, Database
 from parsers.nsys.kernels import KernelRows
 from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
 from parsers.nsys.paths import attribute, label, stage_names
-from parsers.nsys.timeline import Operations, busy
+from parsers.nsys.timeline import Operations, busy, busy_until
 
 ALL = "(all)"
 
@@ -142,15 +142,15 @@ class Work:
             {
                 "stage": found.stages,
                 "instances": np.bincount(found.stage, minlength=size),
-                "wall_ns": totals(found.stage, self._ends() - found.begin, size),
                 "kernel_ns": totals(groups[0], self.kernels.duration, size),
                 "gpu_busy_ns": busy(timed, size),
                 "launches": counts(groups[0], size),
                 "memory_ns": totals(groups[1], self.memory.duration, size),
+                "idle_ns": totals(found.stage, self._idle(), size),
             }
         )
+        rows["wall_ns"] = rows["gpu_busy_ns"] + rows["idle_ns"]
         frame = pd.concat([self._all(), rows], ignore_index=True)
-        frame["idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
         frame["share"] = frame["kernel_ns"] / frame["kernel_ns"].iloc[0]
         return tables.check(frame, "stages")
 
@@ -159,16 +159,36 @@ class Work:
         begin = min(int(o.start[0]) for o in present)
         end = max(int((o.start + o.duration).max()) for o in present)
         everything = [(np.zeros(len(o.start), np.int8), o.start, o.duration) for o in present]
+        worked = int(busy(everything, 1)[0])
         row = {
             "stage": ALL,
             "instances": 1,
             "wall_ns": end - begin,
             "kernel_ns": int(self.kernels.duration.sum(dtype=np.int64)),
-            "gpu_busy_ns": int(busy(everything, 1)[0]),
+            "gpu_busy_ns": worked,
             "launches": len(self.kernels.start),
             "memory_ns": int(self.memory.duration.sum()),
+            "idle_ns": end - begin - worked,
         }
         return pd.DataFrame([row])
+
+    def _idle(self) -> Array:
+        """Time of each stage instance in which nothing at all ran on the GPU.
+
+        The host runs ahead: a stage is issued while the GPU still works for the one before it. Its
+        time on the GPU begins when the GPU work of all stages that began before is done.
+        """
+        found = self.attributed
+        begin, end = found.begin.astype(np.int64), self._ends().astype(np.int64)
+        order = np.lexsort((end, begin))
+        before = np.maximum.accumulate(np.concatenate([begin[order[:1]], end[order]]))[:-1]
+        begin[order] = np.clip(before, begin[order], end[order])
+        everything = [
+            (np.zeros(len(o.start), np.int8), o.start, o.duration) for o in self._operations
+        ]
+        worked = busy_until(everything, np.concatenate([begin, end]))
+        idle: Array = end - begin - (worked[len(begin) :] - worked[: len(begin)])
+        return idle
 
     def _ends(self) -> Array:
         """End of each stage instance: of its range or of its last GPU operation."""

@@ -58,6 +58,31 @@ def busy(operations: list[tuple[Array, Array, Array]], groups: int) -> Array:
     return total
 
 
+def busy_until(operations: list[tuple[Array, Array, Array]], times: Array) -> Array:
+    """Time before each of `times` in which at least one operation ran, of whatever group."""
+    result = np.zeros(len(times), np.int64)
+    order = np.argsort(times, kind="stable")
+    asked, done = times[order], 0
+    total, reached = 0, -(2**62)
+    for _, start, end in _merged(operations):
+        if not len(start):
+            continue
+        before = np.maximum.accumulate(np.concatenate([[reached], end[:-1]]))
+        begins = np.maximum(start, before)
+        lengths = np.maximum(end - begins, 0)
+        sums = np.concatenate([[0], np.cumsum(lengths)])
+        upto = int(np.searchsorted(asked, start[-1], "right"))
+        part = asked[done:upto]
+        last = np.searchsorted(begins, part, "right") - 1
+        inside = sums[last] + np.clip(part - begins[last], 0, lengths[last])
+        still_running = np.minimum(part - reached, 0)
+        result[order[done:upto]] = total + np.where(last < 0, still_running, inside)
+        done, reached, total = upto, max(reached, int(end.max())), total + int(sums[-1])
+    # After the last start the GPU is busy without a break until all is done.
+    result[order[done:]] = total + np.minimum(asked[done:] - reached, 0)
+    return result
+
+
 def _merged(
     operations: list[tuple[Array, Array, Array]],
 ) -> Iterator[tuple[Array, Array, Array]]:

@@ -62,9 +62,7 @@ def test_kernel_times_are_those_of_nsys_stats(real_exports: Path, export: str) -
 
 
 @pytest.mark.parametrize("export", _exports("cuda_gpu_kern_gb_sum"))
-def test_kernels_by_grid_and_block_are_those_of_nsys_stats(
-    real_exports: Path, export: str
-) -> None:
+def test_kernels_by_grid_and_block_are_those_of_nsys_stats(real_exports: Path, export: str) -> None:
     oracle = _oracle(export, "cuda_gpu_kern_gb_sum")
     for column in ("GridXYZ", "BlockXYZ"):
         oracle[column] = oracle[column].str.split().str.join("x")
