@@ -196,10 +196,10 @@ def test_launches_and_stages_are_those_of_the_reference(
             key = next(i for i, r in enumerate(ranges) if r is stage)
             facts["of"].setdefault(key, (stage, []))[1].extend(end for _, end in spans)
     found = launches[launches["correlation"] < 10_000].fillna({"correlation": 0})
-    for number, group in found.groupby("correlation"):
+    for correlation, group in found.groupby("correlation"):
         texts = group["nvtx_path"].astype(object).where(group["nvtx_path"].notna(), "")
         names = group["stage"].astype(object).where(group["stage"].notna(), "")
-        assert list(zip(texts, names, strict=True)) == expected[int(number)]
+        assert list(zip(texts, names, strict=True)) == expected[int(str(correlation))]
     table = stages.set_index("stage")
     everything = [span for call in calls for span in gpu_spans(call)] + [(1000, 1001)]
     assert set(table.index) == {"(all)", *by_stage}
@@ -216,9 +216,9 @@ def test_launches_and_stages_are_those_of_the_reference(
         assert row["wall_ns"] == row["gpu_busy_ns"] + row["idle_ns"]
     idle = dict.fromkeys(by_stage, 0)
     reached = 0
-    for first, last, stage_name in sorted(instances):
+    for first, last, owner in sorted(instances):
         span = range(max(first, reached), last)
-        idle[stage_name] += sum(not any(s <= t < e for s, e in everything) for t in span)
+        idle[owner] += sum(not any(s <= t < e for s, e in everything) for t in span)
         reached = max(reached, last)
     assert table.drop("(all)")["idle_ns"].sum() == sum(idle.values())
     if len({i[:2] for i in instances}) == len(instances):  # else either of two may be the first
