@@ -17,6 +17,7 @@ make_venv() {
     .venv/bin/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
     local group groups=()
     for group in "$@"; do groups+=(--group "$group"); done
-    .venv/bin/python -m pip install -q --disable-pip-version-check --editable '.[ncu]' ${groups[@]+"${groups[@]}"}
+    # setuptools warns of every editable installation, whatever the project can do about it.
+    PYTHONWARNINGS=ignore .venv/bin/python -m pip install -q --disable-pip-version-check --editable '.[ncu]' ${groups[@]+"${groups[@]}"}
     touch "$stamp"
 }
