@@ -165,8 +165,12 @@ def print_catalogue_passes(planner: Planner) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the verbs of the module's docstring."""
-    planner = Planner()
+    """Run one of the verbs of the module's docstring; exit code 3 without the library."""
+    try:
+        planner = Planner()
+    except (LibraryMissing, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     match list(arguments):
         case ["chips"]:
             print(*planner.chips())

@@ -1,12 +1,12 @@
 """The catalogue against NVIDIA's CUPTI host library, without a GPU."""
 
-import importlib.util
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
+import yaml
 
 from parsers.errors import UsageError
 from parsers.metrics import catalogue
@@ -14,28 +14,28 @@ from parsers.tables import tables
 
 CHIPS = catalogue().chips
 SETS = tuple(catalogue().sets)
+NCU_ONLY = ("launch__", "device__", "profiler__", "sm__maximum_warps_per_active_cycle_pct")
+
+Planner = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def script(root: Path) -> ModuleType:
-    """scripts/metric_planner.py as a module."""
-    spec = importlib.util.spec_from_file_location(
-        "metric_planner", root / "scripts/metric_planner.py"
-    )
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["metric_planner"] = module
-    spec.loader.exec_module(module)
-    return module
+def planner(root: Path) -> Planner:
+    """Runs scripts/metric_planner.py in a process of its own.
 
+    CUPTI and ncu_report each load a libnvperf_host.so, and the first one serves both: in the
+    process of other tests CUPTI 13.0 refused GV100 after ncu_report 2026.3 was loaded.
+    """
 
-@pytest.fixture(scope="module")
-def planner(script: ModuleType) -> Any:
-    try:
-        return script.Planner()
-    except (script.LibraryMissing, OSError) as error:
-        pytest.skip(str(error))
+    def ask(*arguments: str) -> str:
+        command = [sys.executable, str(root / "scripts" / "metric_planner.py"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 3:
+            pytest.skip(done.stderr.strip())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return ask
 
 
 def base(metric: str) -> str:
@@ -44,24 +44,19 @@ def base(metric: str) -> str:
 
 @pytest.mark.parametrize("chip", sorted(catalogue().families))
 def test_every_metric_exists_on_every_chip_that_the_catalogue_claims(
-    chip: str, planner: Any, script: ModuleType
+    chip: str, planner: Planner
 ) -> None:
     known = catalogue()
     asked = known.tool_metrics(SETS, chip, list(known.tensor[known.family(chip)]))
-    ours = [m for m in asked if not m.startswith(script.NCU_ONLY)]
-    has = planner.metrics(chip)
-    assert [m for m in ours if base(m) not in has] == []
+    has = set(planner("list", chip).split())
+    assert len(has) > 1000
+    assert [m for m in asked if not m.startswith(NCU_ONLY) and base(m) not in has] == []
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-def test_recorded_passes_are_those_of_the_planner(
-    chip: str, planner: Any, script: ModuleType
-) -> None:
-    known = catalogue()
-    for sets in script.recorded_sets(list(SETS)):
-        for dtypes in ([], *([dtype] for dtype in known.tensor[chip])):
-            counted = planner.passes(chip, known.tool_metrics(sets, chip, dtypes))
-            assert known.passes(sets, chip, dtypes) == counted, (sets, dtypes)
+def test_recorded_passes_are_those_of_the_planner(planner: Planner, root: Path) -> None:
+    recorded = yaml.safe_load((root / "parsers" / "metrics.yaml").read_text(encoding="utf-8"))
+    assert recorded["passes"] == yaml.safe_load(planner("catalogue"))["passes"]
+    assert set(recorded["passes"]) == set(CHIPS)
 
 
 @pytest.mark.parametrize("chip", ["GA100", "GA102", "AD102", "GH100", "GB100", "GB202"])
@@ -75,11 +70,11 @@ def test_all_sets_stay_within_twelve_passes_and_five_without_stalls(chip: str) -
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_roofs_of_every_dtype_cost_no_pass(chip: str, planner: Any) -> None:
+def test_roofs_of_every_dtype_cost_no_pass(chip: str, planner: Planner) -> None:
     known = catalogue()
     peaks = [counter.peak for counter in known.tensor[chip].values()]
     peaks += [roof.peak for roof in known.roofs if not roof.foreign]
-    assert planner.passes(chip, peaks) == 1
+    assert planner("passes", chip, *peaks).strip() == "1"
 
 
 def test_every_column_of_the_counters_table_is_in_the_catalogue() -> None:
