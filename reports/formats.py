@@ -126,6 +126,18 @@ def count(value: Any) -> str:
     return NA if number is None else f"{round(number):,}"
 
 
+def counted(value: Any, noun: str) -> str:
+    """Return a number of things: "1 call", "1,264 calls", "2 launch shapes"."""
+    text = count(value)
+    more = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    return f"{text} {noun if text == '1' else more}"
+
+
+def listed(parts: list[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(p for p in (", ".join(parts[:-1]), *parts[-1:]) if p)
+
+
 def speedup(value: Any) -> str:
     """Return a ratio as "1.27x"."""
     number = known(value)
@@ -185,16 +197,32 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
-def brief(text: str, width: int = 44) -> str:
-    """Return a readable kernel name cut to about `width` characters, whole words of it kept.
+_LEAST_TELLING = (re.compile(r"\d+ stages"), re.compile(r"cluster .*"), re.compile(r"[TN]{2,3}"))
 
-    "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN" says what matters most first.
+
+def briefer(text: str) -> list[str]:
+    """Return ever shorter forms of a readable name, each without one more of its parts.
+
+    "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, cluster 2x1, TN" loses stages, cluster and layout
+    first, then its last parts; the first, what the kernel is, stays.
     """
     parts = text.split(", ")
-    while len(parts) > 2 and len(", ".join(parts)) > width:
-        parts.pop()
-    cut = ", ".join(parts)
-    return shorten(cut if cut == text else f"{cut}, …", width + 3)
+    forms = [text]
+    for pattern in _LEAST_TELLING:
+        if kept := [part for part in parts[1:] if not pattern.fullmatch(part)]:
+            parts = [parts[0], *kept]
+            forms.append(", ".join(parts))
+    forms += [", ".join(parts[:keep]) for keep in range(len(parts) - 1, 0, -1)]
+    return list(dict.fromkeys(forms))
+
+
+def brief(text: str, width: int = 44) -> str:
+    """Return a readable kernel name of about `width` characters, in whole parts where it has any.
+
+    Where it stands a number tells the kernels apart.
+    """
+    forms = briefer(text)
+    return next((form for form in forms if len(form) <= width), shorten(forms[-1], width + 3))
 
 
 def escape(text: Any) -> Markdown:

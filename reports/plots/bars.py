@@ -11,10 +11,11 @@ from reports.figure_models import OccupancyBar
 from reports.formats import NA, duration, percent, share
 from reports.plots.rows import Head, Rows
 from reports.plots.sheet import Key
-from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style
+from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style, text_width
 
 THICK = 0.62
 TEXT = 296.0  # pixels for the words beside the occupancy bars
+WIDEST = 360.0  # the same where a limiter has many words
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
             ),
             "Per cent of the warps an SM can hold",
         )
-        rows = Rows(head, [(str(bar.number), bar.label) for bar in bars], right=TEXT)
+        limits = [_limits(bar) for bar in bars]
+        widest = max((text_width(limit) for limit in limits), default=0.0)
+        right = min(max(TEXT, widest + 24), WIDEST)
+        rows = Rows(head, [(str(bar.number), bar.label) for bar in bars], right=right)
         axes = rows.axes(100, "%")
         for row, bar in enumerate(bars):
             if bar.achieved_pct is not None:
@@ -77,7 +81,7 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
             if bar.theoretical_pct is not None:
                 axes.plot([bar.theoretical_pct], [row], "D", color=VERMILLION, markersize=6,
                           markeredgecolor=INK, markeredgewidth=0.6, clip_on=False)  # fmt: skip
-            rows.sheet.text(rows.right + 14, rows.y(row), fit(_limits(bar), TEXT - 24))
+            rows.sheet.text(rows.right + 14, rows.y(row), fit(limits[row], right - 24))
         return rows.sheet.figure
 
 
@@ -85,4 +89,5 @@ def _limits(bar: OccupancyBar) -> str:
     if bar.achieved_pct is None and bar.theoretical_pct is None:
         return NA
     of = f"{percent(bar.achieved_pct).removesuffix(' %')} of {percent(bar.theoretical_pct)}"
-    return f"{of}: {bar.limiter}" if bar.limiter else of
+    full = bar.theoretical_pct is not None and bar.theoretical_pct >= 100
+    return f"{of}: {bar.limiter}" if bar.limiter and not full else of

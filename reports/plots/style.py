@@ -15,6 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, get_font
 
+from reports.formats import briefer
+
 # Pixels of a GitHub page's text column; the SVG's 648 pt are shown as 864 CSS pixels there.
 WIDTH = 900
 DPI = 100
@@ -88,16 +90,13 @@ def _measuring_canvas() -> FigureCanvasAgg:
 def fit(text: str, width: float, size: float = TEXT_PT) -> str:
     """Return `text` cut so that it is at most `width` pixels wide.
 
-    A list ("cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN") loses whole words at its end, since
-    what matters most stands first; other text loses its middle.
+    A list ("cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, TN") loses whole parts, the least telling
+    first; other text loses its middle.
     """
-    if text_width(text, size) <= width:
-        return text
-    parts = text.split(", ")
-    for keep in range(len(parts) - 1, 1, -1):
-        cut = ", ".join(parts[:keep]) + ", …"
-        if text_width(cut, size) <= width:
-            return cut
+    for form in briefer(text):
+        if text_width(form, size) <= width:
+            return form
+    text = briefer(text)[-1]
     longest = bisect_left(range(len(text)), width, key=lambda n: text_width(_cut(text, n), size))
     return _cut(text, max(longest - 1, 0))
 

@@ -19,7 +19,7 @@ NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor Cores"}
 HEAD = Head(
     "Throughput: how much of each part of the GPU is used",
     "Per cent of the peak at the clock of the run (Tensor Cores: of the cycles). A row without a "
-    "frame is limited by something else (latency, say), or the evidence does not tell.",
+    "frame waits (latency), is full of instructions, or the evidence does not tell.",
     (Key("framed: limits the kernel", "white", "s", 7.0),),
 )
 

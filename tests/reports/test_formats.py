@@ -139,7 +139,9 @@ def test_line_breaks_in_a_name_do_not_break_the_table() -> None:
 
 def test_a_brief_name_keeps_whole_words() -> None:
     name = "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, cluster 2x1, TN"
-    assert formats.brief(name, 40) == "cuBLAS GEMM, bf16, tile 128x8x64, …"
+    assert formats.brief(name, 40) == "cuBLAS GEMM, bf16, tile 128x8x64, TN"
+    assert formats.brief(name, 34) == "cuBLAS GEMM, bf16, tile 128x8x64"
+    assert formats.brief(name, 20) == "cuBLAS GEMM, bf16"
     assert formats.brief("PyTorch mul, bf16, strided") == "PyTorch mul, bf16, strided"
     assert len(formats.brief("x" * 99, 40)) <= 43
 
@@ -150,3 +152,20 @@ def test_a_long_name_keeps_both_ends() -> None:
     assert short.startswith("start")
     assert short.endswith("end")
     assert formats.shorten("short", 20) == "short"
+
+
+def test_the_least_telling_parts_of_a_name_go_first() -> None:
+    name = "cuBLAS GEMM, bf16, tile 64x8x64, 16 stages, cluster 2x1, split-K, TN"
+    assert formats.briefer(name)[1:4] == [
+        "cuBLAS GEMM, bf16, tile 64x8x64, cluster 2x1, split-K, TN",
+        "cuBLAS GEMM, bf16, tile 64x8x64, split-K, TN",
+        "cuBLAS GEMM, bf16, tile 64x8x64, split-K",
+    ]
+    assert formats.briefer(name)[-1] == "cuBLAS GEMM"
+
+
+def test_a_number_of_things_has_its_plural() -> None:
+    assert formats.counted(1, "call") == "1 call"
+    assert formats.counted(1264, "launch") == "1,264 launches"
+    assert formats.listed(["a"]) == "a"
+    assert formats.listed(["a", "b", "c"]) == "a, b and c"
