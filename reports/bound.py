@@ -13,6 +13,8 @@ from reports.roofline import LEVELS, PIPES, Ceilings, ceilings
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
 2025) calls a kernel latency bound where compute and memory are both under 60 %."""
+HALF_EMPTY = 0.5
+"""Waves below which issue slots say nothing of the GPU: they are counted where blocks run only."""
 BEYOND = 1.05
 """More than this share of a roof means that the roof or the counter is wrong."""
 SM_BUSY = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -24,6 +26,7 @@ LABELS = {
     "fp32": "FP32 arithmetic",
     "fp64": "FP64 arithmetic",
     "fp16": "FP16 arithmetic",
+    "issue": "instruction issue",
     "latency": "latency",
 }
 
@@ -36,9 +39,10 @@ def assign_bounds(
 ) -> pd.DataFrame:
     """Return `counters` with `bound_by` and `roof_share` filled in as far as they can be told.
 
-    The binding resource is the one with the highest share of its roof. Where no share reaches
-    LATENCY_BELOW it is `latency`, with the highest share kept in `roof_share`. A kernel whose
-    decisive counters are missing stays empty (see `bound_gaps`). Table `metrics` helps with
+    The binding resource is the one with the highest share of its roof; the issue slots of the
+    schedulers count as one (`issue`). Where no share reaches LATENCY_BELOW it is `latency`, with
+    the highest share kept in `roof_share`. A kernel whose decisive counters are missing stays empty
+    (see `bound_gaps`). Table `metrics` helps with
     reports of NVIDIA's own sets, which tell how busy the SMs are and not with what.
     """
     judged = _judged(counters, kernels, roofs, metrics)
@@ -83,7 +87,14 @@ def shares(row: Row, roofs: Ceilings) -> dict[str, float]:
     kernel's name, for Tensor Core work whose type was not counted.
     """
     found = {level: _level_share(row, level, roofs) for level in LEVELS}
-    return found | {pipe: _pipe_share(row, pipe, roofs) for pipe in PIPES}
+    found |= {pipe: _pipe_share(row, pipe, roofs) for pipe in PIPES}
+    return found | {"issue": _issue_share(row)}
+
+
+def _issue_share(row: Row) -> float:
+    """Return the part of the cycles in which the schedulers issue; NaN for a small grid."""
+    full = number(row["waves"]) >= HALF_EMPTY
+    return number(row["issue_active_pct"]) / 100 if full else math.nan
 
 
 def _level_share(row: Row, level: str, roofs: Ceilings) -> float:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from reports.cells import Row, number, text
 from reports.evidence import Evidence, say, source, threshold, wording
-from reports.formats import count, percent, share, significant
+from reports.formats import count, counted, percent, share, significant
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
+MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
+"""Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,14 @@ def causes(row: Row, sms: float) -> list[Cause]:
     """
     rules: tuple[Callable[[Row, float], Cause | None], ...] = (
         _tensor_idle,
-        _issue_full,
         _small_grid,
-        _tail,
-        _achieved_occupancy,
         _sectors,
         _bank_conflicts,
+        _few_blocks,
+        _tail,
+        _few_warps,
         _stall,
+        _achieved_occupancy,
         _theoretical_occupancy,
     )
     return [cause for rule in rules if (cause := rule(row, sms)) is not None]
@@ -61,22 +64,11 @@ def _tensor_idle(row: Row, sms: float) -> Cause | None:
     return Cause("tensor_idle", say("causes", "tensor_idle"), math.nan, seen)
 
 
-def _issue_full(row: Row, sms: float) -> Cause | None:
-    active = number(row["issue_active_pct"])
-    if not active >= threshold("issue_full"):
-        return None
-    seen = Evidence("issue slots busy", active, "%", "80 % or more", source("issue_full"))
-    return Cause(
-        "issue_full", say("causes", "issue_full", value=percent(active)), 1 - active / 100, seen
-    )
-
-
 def _small_grid(row: Row, sms: float) -> Cause | None:
     grid = blocks(text(row["grid"]))
     if not (sms - grid) / sms >= threshold("small_grid"):
         return None
-    started = "1 block" if grid == 1 else f"{count(grid)} blocks"
-    words = say("causes", "small_grid", blocks=started, sms=count(sms))
+    words = say("causes", "small_grid", blocks=counted(grid, "block"), sms=count(sms))
     seen = Evidence("blocks", grid, "", f"fewer than {sms:.0f} SMs", source("small_grid"))
     return Cause("small_grid", words, (sms - grid) / sms, seen)
 
@@ -94,24 +86,53 @@ def _tail(row: Row, sms: float) -> Cause | None:
     return Cause("tail", words, gain, Evidence("waves", waves, "", "under 5", source("tail")))
 
 
+def _few_blocks(row: Row, sms: float) -> Cause | None:
+    """Tell a grid that reaches all SMs but fills few of their places; no persistent kernel."""
+    waves, missing = number(row["waves"]), _missing_warps(row)
+    if not waves < threshold("few_blocks") or missing is None:
+        return None
+    words = say("causes", "few_blocks", blocks=counted(blocks(text(row["grid"])), "block"),
+                waves=share(waves))  # fmt: skip
+    return Cause("few_blocks", words, missing, _occupancy_evidence(row))
+
+
+def _few_warps(row: Row, sms: float) -> Cause | None:
+    """Tell a lack of warps before a stall reason only where really few are there."""
+    found = _achieved_occupancy(row, sms)
+    few = number(row["achieved_occupancy_pct"]) < threshold("few_warps")
+    return found if found is not None and few else None
+
+
 def _achieved_occupancy(row: Row, sms: float) -> Cause | None:
-    achieved, limit = (
-        number(row["achieved_occupancy_pct"]),
-        number(row["theoretical_occupancy_pct"]),
-    )
-    if not limit - achieved > threshold("achieved_occupancy"):
+    missing = _missing_warps(row)
+    if missing is None or _few_blocks(row, sms) is not None:
         return None
     words = say(
-        "causes", "achieved_occupancy", achieved=percent(achieved), theoretical=percent(limit)
+        "causes",
+        "achieved_occupancy",
+        achieved=percent(row["achieved_occupancy_pct"]),
+        theoretical=percent(row["theoretical_occupancy_pct"]),
     )
-    seen = Evidence(
+    return Cause("achieved_occupancy", words, missing, _occupancy_evidence(row))
+
+
+def _missing_warps(row: Row) -> float | None:
+    """Return the part of the warps that the launch allows and that are not there, where large."""
+    achieved = number(row["achieved_occupancy_pct"])
+    limit = number(row["theoretical_occupancy_pct"])
+    large = limit - achieved > threshold("achieved_occupancy")
+    return (limit - achieved) / limit if large else None
+
+
+def _occupancy_evidence(row: Row) -> Evidence:
+    limit = number(row["theoretical_occupancy_pct"])
+    return Evidence(
         "achieved occupancy",
-        achieved,
+        number(row["achieved_occupancy_pct"]),
         "%",
         f"theoretical {limit:.3g} %",
         source("achieved_occupancy"),
     )
-    return Cause("achieved_occupancy", words, (limit - achieved) / limit, seen)
 
 
 def _theoretical_occupancy(row: Row, sms: float) -> Cause | None:
@@ -126,11 +147,39 @@ def _theoretical_occupancy(row: Row, sms: float) -> Cause | None:
 
 
 def _sectors(row: Row, sms: float) -> Cause | None:
+    """Tell scattered accesses where the kernel waits for memory or a level is busy with them.
+
+    The gain: sectors pass at the rate at which they do, only the useful ones; DRAM still moves its
+    bytes, and no faster than its peak.
+    """
     used = number(row["global_sector_efficiency_pct"])
-    if not used < threshold("sectors") or not _busy(row, "dram_pct", "l2_pct"):
+    if not used < threshold("sectors") or not (_waits_for_memory(row) or _level_rules(row)):
         return None
-    seen = Evidence("bytes used of each sector", used, "%", "under 80 %", source("sectors"))
-    return Cause("sectors", say("causes", "sectors", value=percent(used)), math.nan, seen)
+    needed = max(number(row["dram_pct"]), used) / 100  # NaN: no estimate without DRAM
+    seen = Evidence(
+        "useful bytes of the sectors that L1 and L2 exchange",
+        used,
+        "%",
+        "under 80 %",
+        source("sectors"),
+    )
+    words = say("causes", "sectors", value=percent(used), bytes=significant(32 * used / 100, 2))
+    return Cause("sectors", words, 1 - needed, seen)
+
+
+def _waits_for_memory(row: Row) -> bool:
+    waits = text(row["top_stall"]) in MEMORY_STALLS
+    return waits and number(row["stall_share"]) > threshold("stall")
+
+
+def _level_rules(row: Row) -> bool:
+    """Tell whether L1 or L2 is what the kernel uses most, or DRAM is busy with the sectors."""
+    if number(row["dram_pct"]) >= threshold("level_busy"):
+        return True
+    used = {key: number(row[f"{key}_pct"]) for key in ("dram", "l2", "l1", "tensor")}
+    known = {key: value for key, value in used.items() if not math.isnan(value)}
+    top = max(known, key=known.__getitem__, default="")
+    return top in ("l1", "l2") and known[top] >= threshold("level_busy")
 
 
 def _bank_conflicts(row: Row, sms: float) -> Cause | None:

@@ -30,7 +30,8 @@ class Finding:
     be saved at most, never beyond the roof; `gain_program` the same of the GPU time of all kernels
     (Amdahl: share x gain_kernel); `gain_ns` as time. `gain_of` says of what time the gain is:
     "GPU time", or "wall time" for idle time and copies. NaN is unknown. `headline` is one short
-    sentence for the terminal, `confidence` high, medium or low.
+    sentence for the terminal, `action` says what to do and `advice` the same without jargon,
+    `confidence` is high, medium or low.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Finding:
     gain_of: str = "GPU time"
     bound: str = ""
     action: str = ""
+    advice: str = ""
     confidence: str = "high"
 
 

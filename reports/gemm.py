@@ -165,5 +165,6 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
         gain_ns=part * gain * total_ns,
         bound=text(row["bound_by"]),
         action=say("actions", "padding"),
+        advice=say("advice", "padding"),
         confidence="medium",
     )

@@ -9,21 +9,24 @@ from dataclasses import dataclass
 from reports.bound import LABELS
 from reports.causes import Cause, causes
 from reports.cells import Row, names, number, text
-from reports.evidence import Evidence, Finding, say, threshold
-from reports.formats import count, duration, share
+from reports.evidence import Evidence, Finding, say, source, threshold
+from reports.formats import counted, duration, share
 from reports.load import Run
-from reports.profiled import kernel_time, profiled, sm_count
+from reports.profiled import is_mixed, kernel_time, profiled, sm_count
 from reports.roofline import Ceilings, ceilings
 
 TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 """The Tensor Core type that takes the place of a type without one."""
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
-    "latency": "spent waiting with nothing saturated"
+    "tensor": "limited by the Tensor Cores",
+    "latency": "spent waiting with nothing saturated",
 }
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
-ALWAYS_TELLING = ("tensor_idle", "issue_full", "sectors", "bank_conflicts")
+ALWAYS_TELLING = ("tensor_idle", "sectors", "bank_conflicts")
+ON_CHIP = ("latency", "l1", "l2")
+"""Bounds that fewer sectors move; DRAM moves the bytes that the caches missed, whoever asked."""
 """Causes that matter for a kernel at a roof too; the others explain only waiting."""
 
 
@@ -53,7 +56,8 @@ def bound_findings(run: Run) -> list[Finding]:
     for one in judged:
         parts[text(one.row["bound_by"])] += number(one.row["share"])
     known = sum(parts.values())
-    if not judged or math.isnan(total) or math.isnan(known):
+    # Of one kernel the finding of that kernel says it all.
+    if len(judged) < 2 or math.isnan(total) or math.isnan(known):
         return []
     gain = sum(number(j.row["share"]) * j.gain for j in judged)
     ranked = sorted(parts, key=lambda key: -parts[key])
@@ -97,8 +101,12 @@ def _gain(row: Row, why: tuple[Cause, ...], roofs: Ceilings, floor_ns: float) ->
     shorter than the shortest launch of the trace.
     """
     room = 1 - number(row["roof_share"])
-    if _on_wrong_unit(Judged(row, why, room)):
+    judged = Judged(row, why, room)
+    if _on_wrong_unit(judged):
         room = max(room, _tensor_room(row, roofs))
+    elif (scattered := _scattered(judged)) is not None and not math.isnan(scattered.gain):
+        # Its share of the L1 or L2 roof is that of sectors of which most bytes are not needed.
+        room = scattered.gain
     elif row["bound_by"] == "latency" and why and not math.isnan(why[0].gain):
         room = min(room, why[0].gain)
     if row["bound_by"] == "latency" and floor_ns > 0 and number(row["mean_ns"]) > 0:
@@ -125,7 +133,7 @@ def _finding(group: list[Judged], total_ns: float) -> Finding:
     gain_kernel = lead.gain if math.isnan(taken) else gained / taken
     finding = Finding(
         key="kernel",
-        title=_title(lead.row),
+        title=_title(lead),
         headline="",
         sentence="",
         kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
@@ -135,30 +143,34 @@ def _finding(group: list[Judged], total_ns: float) -> Finding:
         gain_program=gained,
         gain_ns=gained * total_ns,
         bound=text(lead.row["bound_by"]),
-        action=_action(lead),
+        action=say("actions", _action(lead), limiter=_limiter(lead)),
+        advice=say("advice", _action(lead)),
         confidence=_confidence(group),
     )
     words = {"headline": _headline(finding, lead), "sentence": _sentence(finding, group)}
     return Finding(**{**finding.__dict__, **words})
 
 
-def _title(row: Row) -> str:
-    bound = text(row["bound_by"])
+def _title(judged: Judged) -> str:
+    row, bound = judged.row, text(judged.row["bound_by"])
     if bound == "latency":
-        return f"{row['short_name']}: waits, saturates nothing"
+        return f"{row['short_name']}: {say('waits', _cause(judged))}"
+    if bound == "issue":
+        return f"{row['short_name']}: instruction issue, {share(row['roof_share'])} of its slots"
     return f"{row['short_name']}: {LABELS[bound]}, {share(row['roof_share'])} of the roof"
 
 
 def _headline(finding: Finding, lead: Judged) -> str:
-    name, bound = lead.row["short_name"], LABELS[finding.bound]
+    name = lead.row["short_name"]
     if math.isnan(finding.share) and finding.bound == "latency":
         return f"{name}: {_waiting(lead)}"
     if math.isnan(finding.share):
-        return f"{name}: limited by {bound}, at {share(lead.row['roof_share'])} of the roof"
+        return f"{name}: {BY[finding.bound]}, at {share(lead.row['roof_share'])} of the roof"
     takes = f"{name} takes {share(finding.share)} of the GPU time"
     if finding.bound == "latency":
         return f"{takes}; {_waiting(lead)}: at most {share(finding.gain_program)} to gain"
-    reached = f"limited by {bound} at {share(lead.row['roof_share'])} of the roof"
+    of = "the slots" if finding.bound == "issue" else "the roof"
+    reached = f"{BY[finding.bound]} at {share(lead.row['roof_share'])} of {of}"
     gain = "only less work helps" if _near(lead) else f"{share(finding.gain_program)} to gain"
     return f"{takes}, {reached}: {gain}"
 
@@ -166,17 +178,19 @@ def _headline(finding: Finding, lead: Judged) -> str:
 def _sentence(finding: Finding, group: list[Judged]) -> str:
     lead = group[0]
     what = f"{lead.row['short_name']}{_variants(group)}"
-    issues = finding.bound == "latency" and _cause(lead) == "issue_full"
-    key = "issue" if issues else finding.bound
-    limit = say("limits", key, reached=share(lead.row["roof_share"]), cause=_cause_text(lead))
+    reached = share(lead.row["roof_share"])
+    limit = say("limits", finding.bound, reached=reached, cause=_cause_text(lead))
+    scattered = _scattered(lead)
+    if scattered is not None and finding.bound != "latency":
+        limit += f", since {scattered.text}"
     if math.isnan(finding.share):
         where = f"took {duration(lead.row['duration_ns'])} in the launch that was profiled"
         return f"{what} {where}; {limit}."
     calls = sum(number(j.row["calls"]) for j in group)
     total = sum(number(j.row["total_ns"]) for j in group)
-    spent = f"{duration(total)} in {count(calls)} calls{_stages(group)}"
+    spent = f"{duration(total)} in {counted(calls, 'call')}{_stages(group)}"
     where = f"takes {share(finding.share)} of the GPU time ({spent})"
-    return f"{what} {where}; {limit}. {_gain_text(finding, lead)}"
+    return f"{what} {where}; {limit}. {_gain_text(finding, lead)}{_mixed_text(group)}"
 
 
 def _gain_text(finding: Finding, lead: Judged) -> str:
@@ -185,11 +199,25 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
         return f"That is near the roof: the rest is worth at most {saved}."
     if _on_wrong_unit(lead):
         return f"On the Tensor Cores it could save at most {saved}."
-    if finding.bound == "latency" and _cause(lead) == "issue_full":
+    if _scattered(lead) is not None:
+        return f"With neighbouring accesses it could save at most about {saved}."
+    if finding.bound == "issue":
         return f"With the same instructions it could save at most {saved}; fewer save more."
     if finding.bound == "latency":
         return f"Without that wait it could save at most {saved}."
     return f"At the full roof it would save at most {saved}."
+
+
+def _mixed_text(group: list[Judged]) -> str:
+    """Say where launches of one kernel do different work, of which one only was profiled."""
+    rows = [judged.row for judged in group if is_mixed(judged.row)]
+    if not rows:
+        return ""
+    span = f"{duration(rows[0]['min_ns'])} to {duration(rows[0]['max_ns'])}"
+    return (
+        f" Its launches take {span}, so one launch does not stand for all: limit and gain are "
+        f"those of the profiled launch ({duration(rows[0]['duration_ns'])})."
+    )
 
 
 def _variants(group: list[Judged]) -> str:
@@ -208,8 +236,19 @@ def _on_wrong_unit(judged: Judged) -> bool:
     return _cause(judged) == "tensor_idle" and judged.row["bound_by"] != "dram"
 
 
+def _scattered(judged: Judged) -> Cause | None:
+    """Return the cause of a kernel whose time goes into sectors of which it needs little."""
+    if judged.row["bound_by"] not in ON_CHIP or _on_wrong_unit(judged):
+        return None
+    found = [cause for cause in judged.causes if cause.key == "sectors"]
+    first = judged.causes[:1] == tuple(found) or judged.row["bound_by"] != "latency"
+    return found[0] if found and first else None
+
+
 def _near(judged: Judged) -> bool:
-    if _on_wrong_unit(judged):
+    if _on_wrong_unit(judged) or _scattered(judged) is not None:
+        return False
+    if judged.row["bound_by"] in ("issue", "latency"):
         return False
     limit = "near_dram_roof" if judged.row["bound_by"] == "dram" else "near_roof"
     return number(judged.row["roof_share"]) >= threshold(limit)
@@ -228,28 +267,33 @@ def _waiting(judged: Judged) -> str:
     return judged.causes[0].text if judged.causes else nothing
 
 
+def _limiter(judged: Judged) -> str:
+    return judged.causes[0].limiter if judged.causes else ""
+
+
 def _action(judged: Judged) -> str:
+    """Return the key of what to do."""
     bound = text(judged.row["bound_by"])
     if _near(judged):
-        return say("actions", "near_dram" if bound == "dram" else "near")
+        return "near_dram" if bound == "dram" else "near"
     if _on_wrong_unit(judged):
-        return say("actions", "tensor_idle")
-    alone = judged.row["category"] in FUSIBLE
-    if bound == "latency" and _cause(judged) == "stall" and alone:
-        return say("actions", "stall_fusible")
-    if bound == "latency":
-        limiter = judged.causes[0].limiter if judged.causes else ""
-        return say("actions", _cause(judged), limiter=limiter)
-    return say("actions", "dram_fusible" if bound == "dram" and alone else bound)
+        return "tensor_idle"
+    if _scattered(judged) is not None:
+        return "sectors"
+    key = _cause(judged) if bound == "latency" else bound
+    fusible = judged.row["category"] in FUSIBLE and judged.row["library"] not in ("", "other")
+    return f"{key}_fusible" if fusible and key in ("stall", "dram", "issue") else key
 
 
 def _evidence(judged: Judged) -> list[Evidence]:
     row = judged.row
-    reached = 100 * number(row["roof_share"])
-    place = LABELS[text(row["bound_by"])]
-    name = "highest share of a roof" if place == "latency" else f"{place} of its roof"
-    held = "under 60 %" if place == "latency" else "60 % or more"
-    rule = "Nsight Compute rule SOLBottleneck"
+    reached, bound = 100 * number(row["roof_share"]), text(row["bound_by"])
+    name = f"{LABELS[bound]} of its roof"
+    held, rule = "60 % or more", "Nsight Compute rule SOLBottleneck"
+    if bound == "latency":
+        name, held = "highest share of a roof", "under 60 %"
+    if bound == "issue":
+        name, rule = "issue slots busy", source("issue_slots")
     seen = [Evidence(name, reached, "%", held, rule)]
     columns = (("dram_pct", "DRAM"), ("l2_pct", "L2"), ("l1_pct", "L1"), ("tensor_pct", "Tensor"))
     seen += [
@@ -271,8 +315,9 @@ def _confidence(group: list[Judged]) -> str:
 
 def _doubts(row: Row) -> int:
     differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
-    uneven = number(row["std_ns"]) > threshold("spread") * number(row["mean_ns"])
-    return sum((differs, uneven, row["loose_join"], math.isnan(number(row["share"]))))
+    # One launch of many kinds of work tells of no other: that alone is doubt enough.
+    uneven = 2 * is_mixed(row)
+    return uneven + sum((differs, row["loose_join"], math.isnan(number(row["share"]))))
 
 
 def _worth_saying(finding: Finding) -> bool:

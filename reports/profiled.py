@@ -8,6 +8,7 @@ import pandas as pd
 
 from parsers import tables
 from reports.cells import Row, number, records, text
+from reports.evidence import threshold
 from reports.load import Run
 
 TRACE_ONLY = (
@@ -37,6 +38,11 @@ def weight(row: Row) -> float:
     """Return the time in ns that ranks a kernel: in the trace, else of the profiled launch."""
     total = number(row["total_ns"])
     return total if not math.isnan(total) else max(0.0, number(row.get("duration_ns")))
+
+
+def is_mixed(row: Row) -> bool:
+    """Tell whether launches of one kernel differ so much that they do different work."""
+    return number(row["std_ns"]) > threshold("spread") * number(row["mean_ns"])
 
 
 def sm_count(run: Run) -> float:

@@ -6,24 +6,30 @@ import math
 
 from reports.cells import Row, number, records, text
 from reports.evidence import Evidence, Finding, say, source, threshold
-from reports.formats import count, duration, share
+from reports.formats import count, counted, duration, listed, share
 from reports.load import Run
 from reports.profiled import kernel_time
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""
 MOST_STAGES = 12
+FEW, MOST_PARTS = 5, 4
+"""Kernels that are named one by one, and parts of the GPU time that a sentence lists."""
 PLURALS = {
     "gemm": "matrix multiplications (GEMM)",
     "gemv": "matrix-vector products (GEMV)",
     "attention": "attention",
     "norm": "normalisation",
     "elementwise": "elementwise operations",
+    "softmax": "softmax",
+    "conv": "convolutions",
+    "embedding": "embedding look-ups",
+    "sort": "sorting",
+    "fill": "fills",
     "reduction": "reductions",
     "copy": "copies inside the GPU",
     "collective": "communication between GPUs",
     "kv_cache": "key-value cache updates",
-    "other": "kernels of unknown kind",
 }
 
 
@@ -36,50 +42,56 @@ def program_findings(run: Run) -> list[Finding]:
 
 def _where_time_goes(run: Run) -> Finding:
     kernels, total = run.kernels, kernel_time(run)
-    kinds = kernels.groupby(kernels["category"].fillna("other"))["share"].sum()
-    top = kinds.sort_values(ascending=False).head(3)
-    parts = [f"{PLURALS.get(str(k), str(k))} {share(v)}" for k, v in top.items() if v >= 0.01]
-    few = kernels.head(5)
-    what = _most_of_it(run, str(top.index[0]), float(top.iloc[0]))
-    words = f"Kernels keep the GPU for {duration(total)}: {_listed(parts)}; "
+    parts = _by_kernel(run) if len(kernels) <= FEW else _by_kind(run)
+    first, part = parts[0]
+    title = f"{first[0].upper()}{first[1:]}" if len(kernels) > FEW else first
+    verb = "take" if first in PLURALS.values() else "takes"
+    what = f"{title} {verb} {share(part)} of the GPU time"
+    shown = listed([f"{name} {share(value)}" for name, value in parts[:MOST_PARTS]])
+    words = f"Kernels keep the GPU busy for {duration(total)}: {shown}{_largest(run)}"
+    headline = f"{what}{_largest(run)}"
+    if len(kernels) <= FEW:
+        headline = f"{len(kernels)} kernels keep the GPU busy for {duration(total)}"
+    if len(kernels) == 1:
+        what = headline = f"The GPU runs one kernel, for {duration(total)}"
+        words = f"The GPU runs one kernel, {first}, for {duration(total)}"
     return Finding(
         key="time",
         title=what,
-        headline=f"{what}; {_largest(run)}",
-        sentence=f"{words}{_largest(run)}{_stage_shares(run)}.",
-        kernel_ids=tuple(text(k) for k in few["kernel_id"]),
-        share=float(top.iloc[0]),
+        headline=headline,
+        sentence=f"{words}{_stage_shares(run)}.",
+        kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
+        share=part,
         evidence=(Evidence("GPU time of all kernels", total, "ns", "", "nsys"),),
     )
 
 
-def _most_of_it(run: Run, kind: str, part: float) -> str:
-    """Name the kind of kernel that takes the most time, or the kernel where no kind is known."""
-    if kind == "other":
-        row = records(run.kernels.head(1))[0]
-        return f"{text(row['short_name'])} takes {share(row['share'])} of the GPU time"
-    name = PLURALS.get(kind, kind)
-    return f"{name[0].upper()}{name[1:]} take {share(part)} of the GPU time"
+def _by_kernel(run: Run) -> list[tuple[str, float]]:
+    return [(text(r["short_name"]), number(r["share"])) for r in records(run.kernels)]
+
+
+def _by_kind(run: Run) -> list[tuple[str, float]]:
+    """Return kinds of kernels by their share; those of no known kind stand for themselves."""
+    category = run.kernels["category"].fillna("other")
+    kinds = category.map(lambda kind: PLURALS.get(kind, f"{kind} kernels"))
+    kinds = kinds.where(category != "other", run.kernels["short_name"])
+    sums = run.kernels.groupby(kinds)["share"].sum().sort_values(ascending=False)
+    found = [(str(name), float(value)) for name, value in sums.items()]
+    return [(n, v) for n, v in found if v >= threshold("small_gain")] or found[:1]
 
 
 def _largest(run: Run) -> str:
     kernels = run.kernels
-    if len(kernels) <= 5:
-        return "it is the only kernel" if len(kernels) == 1 else f"there are {len(kernels)} kernels"
-    part = share(kernels["share"].head(5).sum())
-    return f"the 5 largest of {count(len(kernels))} kernels hold {part}"
+    if len(kernels) <= FEW:
+        return ""
+    part = share(kernels["share"].head(FEW).sum())
+    return f"; the {FEW} largest of {count(len(kernels))} kernels hold {part}"
 
 
 def _stage_shares(run: Run) -> str:
     stages = run.stages[run.stages["stage"] != ALL].sort_values("share", ascending=False)
     parts = [f"{r['stage']} {share(r['share'])}" for r in records(stages.head(4))]
-    return f"; by stage: {_listed(parts)}" if parts else ""
-
-
-def _listed(parts: list[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"; by stage: {listed(parts)}" if len(parts) > 1 else ""
 
 
 def stage_rows(run: Run) -> list[Row]:
@@ -123,18 +135,18 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
     whole = text(row["stage"]) == ALL
     where = "from its first to its last kernel" if whole else f"in {row['stage']}"
     gap = idle_ns / number(row["launches"]) if number(row["launches"]) > 0 else math.nan
-    lost = f"{duration(idle_ns)} of {duration(row['wall_ns'])}"
-    each = f"; {duration(gap)} a launch over {count(row['launches'])} launches" if gap > 0 else ""
+    each = f"; {duration(gap)} for each of {counted(row['launches'], 'launch')}" if gap > 0 else ""
+    lost = f"{duration(idle_ns)} of the {duration(row['wall_ns'])} {where}"
     words = (
-        f"The GPU has nothing to do for {share(part)} of the time {where} ({lost}{each}): the "
-        f"host does not feed it fast enough.{_host(run, idle_ns)} Without the gaps the program "
-        f"would save at most {share(idle_ns / wall_ns)} of its wall time; nsys itself slows "
-        "launches, so the real gap is smaller."
+        f"The GPU has nothing to do for {lost} ({share(part)}{each}): the host does not feed it "
+        f"fast enough.{_host(run, idle_ns)} Without the gaps the program would save at most "
+        f"{share(idle_ns / wall_ns)} of its wall time; nsys itself slows launches, so the real gap "
+        "is smaller."
     )
     return Finding(
         key="idle",
-        title=f"The GPU idles {share(part)} of the time {where}",
-        headline=f"The GPU idles {share(part)} of the time {where} ({duration(idle_ns)})",
+        title=f"The GPU has nothing to do for {share(part)} of the time {where}",
+        headline=f"The GPU has nothing to do for {lost}",
         sentence=words,
         evidence=(
             Evidence("idle share", 100 * part, "%", "10 % or more", source("idle")),
@@ -145,24 +157,39 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
         gain_ns=idle_ns,
         gain_of="wall time",
         action=say("actions", "idle"),
+        advice=say("advice", "idle"),
         confidence="low" if whole else "medium",
     )
 
 
 def _host(run: Run, idle_ns: float) -> str:
-    """Say whether CUDA calls explain the idle time; empty where the trace has no calls."""
-    calls = run.api_calls.sort_values("total_ns", ascending=False)
-    spent = number(calls["total_ns"].sum(min_count=1))
-    if math.isnan(spent):
+    """Say what the host does meanwhile; empty where the trace has no calls.
+
+    A call that synchronises waits while the GPU works, so its time explains no idle GPU; but each
+    one empties the GPU's queue, and the next launch must get through first.
+    """
+    calls = records(run.api_calls.sort_values("total_ns", ascending=False))
+    if not calls:
         return ""
-    if spent < threshold("host_calls") * idle_ns:
-        return (
-            f" CUDA calls take only {duration(spent)}: the rest is lost in the program's own code "
-            "on the host."
+    waits = [row for row in calls if "Synchronize" in text(row["name"])]
+    launches = [row for row in calls if "Launch" in text(row["name"])]
+    said = ""
+    often = sum(number(row["calls"]) for row in waits)
+    if often * threshold("sync_cost") >= threshold("sync_share") * idle_ns:
+        said = (
+            f" The program waits for the GPU to finish {counted(often, 'time')} "
+            f"({text(waits[0]['name'])}), and each time the GPU runs out of work."
         )
-    top = records(calls.head(1))[0]
-    taken = f"{duration(top['total_ns'])} in {count(top['calls'])} calls"
-    return f" The CUDA call that takes the host the longest is {text(top['name'])} ({taken})."
+    spent = sum(number(row["total_ns"]) for row in launches)
+    if spent >= threshold("host_calls") * idle_ns:
+        started = counted(sum(number(row["calls"]) for row in launches), "launch")
+        return f"{said} Launching takes the host {duration(spent)} ({started})."
+    if said:
+        return said
+    return (
+        f" Launching takes the host only {duration(spent)}: the rest is lost in the program's own "
+        "code on the host."
+    )
 
 
 def _copies(run: Run) -> list[Finding]:
@@ -175,8 +202,9 @@ def _copies(run: Run) -> list[Finding]:
     top = crossing[0]
     words = (
         f"Copies between host and GPU take {share(spent / busy)} of the GPU's busy time "
-        f"({duration(spent)}), most of it {text(top['kind']).lower()} ({count(top['calls'])} "
-        "copies). Behind kernels, or avoided, they would cost nothing."
+        f"({duration(spent)}), most of it {text(top['kind']).lower()} "
+        f"({counted(top['calls'], 'time')}). Behind kernels, or avoided, they would cost "
+        "nothing."
     )
     return [
         Finding(
@@ -189,6 +217,7 @@ def _copies(run: Run) -> list[Finding]:
             gain_ns=spent,
             gain_of="wall time",
             action=say("actions", "copies"),
+            advice=say("advice", "copies"),
             confidence="medium",
         )
     ]

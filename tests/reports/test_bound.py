@@ -141,3 +141,18 @@ def test_a_decoder_block_has_every_kind_of_bound(run: Run) -> None:
     assert by_name["cuBLAS GEMM 64x8"] == "dram"
     assert by_name["cuBLAS GEMM 256x128"] == "tensor"
     assert by_name["PyTorch RMSNorm"] == "latency"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"issue_active_pct": 76.0, "waves": 108.0}, ("issue", 0.76)),
+        ({"issue_active_pct": 59.0, "waves": 108.0}, ("latency", 0.59)),
+        ({"issue_active_pct": 76.0, "waves": 108.0, "dram_pct": 80.0}, ("dram", 0.8)),
+        ({"issue_active_pct": 90.0, "waves": 0.03}, ("latency", 0.1)),
+    ],
+)
+def test_full_issue_slots_bound_a_kernel_whose_grid_fills_the_gpu(
+    known: dict[str, Any], expected: tuple[str, float]
+) -> None:
+    assert bound(**known) == expected

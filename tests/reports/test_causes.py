@@ -33,7 +33,8 @@ def test_nothing_known_is_no_cause() -> None:
         ({"theoretical_occupancy_pct": 25.0, "occupancy_limiter": "registers"},
          "theoretical_occupancy", 0.75),
         ({"top_stall": "barrier", "stall_share": 0.5}, "stall", 0.5),
-        ({"issue_active_pct": 90.0}, "issue_full", 0.1),
+        ({"waves": 0.1, "theoretical_occupancy_pct": 100.0, "achieved_occupancy_pct": 13.0},
+         "few_blocks", 0.87),
     ],
 )  # fmt: skip
 def test_rules_of_nsight_compute_estimate_the_gain(
@@ -81,6 +82,41 @@ def test_wasteful_accesses_are_a_cause_where_the_level_is_busy(
     known: dict[str, Any], key: str
 ) -> None:
     assert keys(**known) == [key]
+
+
+TRANSPOSE: dict[str, Any] = {
+    "global_sector_efficiency_pct": 22.2, "dram_pct": 12.2, "l2_pct": 23.6, "l1_pct": 7.3,
+    "top_stall": "drain", "stall_share": 0.44, "waves": 248.2, "grid": "256x1024x1",
+    "achieved_occupancy_pct": 74.7, "theoretical_occupancy_pct": 100.0, "issue_active_pct": 4.9,
+}  # fmt: skip
+
+
+def test_scattered_stores_explain_a_transpose_and_not_its_occupancy() -> None:
+    first, *others = causes(row(**TRANSPOSE), SMS)
+    assert first.key == "sectors"
+    assert "use 7.1 of the 32 bytes of each sector" in first.text
+    assert first.evidence.value == 22.2
+    assert "UncoalescedGlobal" in first.evidence.source
+    assert [cause.key for cause in others] == ["stall", "achieved_occupancy"]
+
+
+@pytest.mark.parametrize(("dram", "gain"), [(12.2, 0.778), (45.0, 0.55)])
+def test_useful_sectors_alone_still_take_the_time_that_dram_needs(dram: float, gain: float) -> None:
+    (first, *_) = causes(row(**TRANSPOSE | {"dram_pct": dram}), SMS)
+    assert first.gain == pytest.approx(gain)
+
+
+def test_waiting_for_memory_is_enough_for_scattered_accesses_to_matter() -> None:
+    quiet = {"global_sector_efficiency_pct": 25.0, "dram_pct": 3.0, "l2_pct": 9.0}
+    assert keys(**quiet) == []
+    assert keys(**quiet, top_stall="lg_throttle", stall_share=0.5)[0] == "sectors"
+    assert "sectors" not in keys(**quiet, top_stall="barrier", stall_share=0.5)
+
+
+def test_few_warps_come_before_what_they_wait_for() -> None:
+    known = {"theoretical_occupancy_pct": 100.0, "top_stall": "wait", "stall_share": 0.5}
+    assert keys(**known, achieved_occupancy_pct=30.0)[0] == "achieved_occupancy"
+    assert keys(**known, achieved_occupancy_pct=70.0)[0] == "stall"
 
 
 def test_a_matrix_product_without_tensor_cores_comes_first() -> None:
