@@ -11,7 +11,7 @@ from reports.causes import causes
 from reports.cells import Row, count, known, names, number, records, text
 from reports.evidence import threshold
 from reports.load import Run
-from reports.profiled import TRACE_ONLY, empty_counters, profiled, sm_count, weight
+from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, sm_count, weight
 from reports.program_findings import ALL, MOST_STAGES, idle_share
 from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
@@ -50,6 +50,7 @@ def _kernel_row(
     row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
     difference = known(row["duration_difference"])
     bound = text(row["bound_by"])
+    cause, reason = _reason(row, sms) if counted else ("", "")
     return KernelRow(
         number=place,
         kernel_id=key,
@@ -72,7 +73,9 @@ def _kernel_row(
         top_stall=text(row["top_stall"]),
         bound_by=bound,
         bound_label=LABELS.get(bound, ""),
-        bound_reason=_reason(row, sms) if counted else "",
+        bound_cause=cause,
+        bound_reason=reason,
+        mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
         **_figures(row),
     )
@@ -111,11 +114,10 @@ def _level(row: Row, level: str) -> LevelFigures:
     )
 
 
-def _reason(row: Row, sms: float) -> str:
-    if row["bound_by"] != "latency":
-        return ""
-    found = causes(row, sms)
-    return found[0].text if found else ""
+def _reason(row: Row, sms: float) -> tuple[str, str]:
+    """Return key and words of the first cause of a kernel that waits; empty for others."""
+    found = causes(row, sms) if row["bound_by"] == "latency" else []
+    return (found[0].key, found[0].text) if found else ("", "")
 
 
 def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:

@@ -1,25 +1,20 @@
-"""Makes the parts of a report that say how the numbers came about, and what to be wary of."""
+"""Makes the parts of a report that say how the numbers came about."""
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections import defaultdict
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import yaml
 
-from parsers.run_dir import StepRecord, StepState
-from reports.cells import count, known, number, records, text
-from reports.evidence import threshold
-from reports.formats import byte_rate, clock, data_size, share
+from parsers.run_dir import StepRecord
+from reports.cells import count, known, records, text
+from reports.formats import byte_rate, clock, data_size
 from reports.load import Run
-from reports.profiled import profiled
 from reports.view_models import (
-    Caveat,
     CommandRow,
     Fact,
     FailedJoin,
@@ -110,70 +105,6 @@ def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
         FailedJoin(text(r["name"]), text(r["grid"]), text(r["block"]), text(r["reason"]))
         for r in records(lost)
     )
-
-
-def caveats(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Caveat, ...]:
-    """Return what the reader must know, steps first, then durations, clock and missing values."""
-    found = [*_steps(run), *_durations(kernels), *_clock(run), *_gaps(run)]
-    return tuple(found)
-
-
-def _steps(run: Run) -> list[Caveat]:
-    bad = (StepState.FAILED, StepState.UNSUPPORTED)
-    found = []
-    for step in run.manifest.steps:
-        if step.state in bad:
-            hint = f" ({step.hint.rstrip('.')})" if step.hint else ""
-            reason = step.error.rstrip(".") or step.state.value
-            found.append(Caveat(f"The step {step.name} gave no result: {reason}{hint}.", ()))
-        found += [Caveat(f"{step.name}: {warning}", ()) for warning in step.warnings]
-    return found
-
-
-def _durations(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
-    flagged = [row for row in kernels if row.duration_flagged]
-    if not flagged:
-        return []
-    worst = max((row.duration_difference or 0.0 for row in flagged), key=abs)
-    words = (
-        f"ncu and nsys disagree by more than {share(threshold('duration_difference'))} on how long "
-        f"these kernels take (at worst {100 * worst:+.0f} %): counters were read at another clock, "
-        "cache state or size of work than the typical launch. Trust their counters less."
-    )
-    return [Caveat(words, tuple(f"{row.number} {row.short_name}" for row in flagged))]
-
-
-def _clock(run: Run) -> list[Caveat]:
-    rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["total_ns"]) > 0]
-    top = number(run.gpus["clock_hz"].max())
-    total = sum(number(r["total_ns"]) for r in rows)
-    if not rows or math.isnan(top):
-        return []
-    mean = sum(number(r["sm_clock_hz"]) * number(r["total_ns"]) for r in rows) / total
-    if mean / top >= threshold("clock"):
-        return []
-    words = (
-        f"The SMs ran at {clock(mean)} under ncu (mean weighted by GPU time), not at their maximum "
-        f"of {clock(top)}. Shares of a roof are at the clock of each kernel; a power or heat limit "
-        "that holds the clock down comes on top."
-    )
-    return [Caveat(words, ())]
-
-
-def _gaps(run: Run) -> list[Caveat]:
-    """Group the holes of all tables by their reason."""
-    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
-    grouped: dict[str, list[str]] = defaultdict(list)
-    for row in records(run.gaps):
-        key = text(row["kernel_id"])
-        who = text(names.get(key, key)) or f"table {text(row['table'])}"
-        concern = f"{text(row['column'])} of {who}" if text(row["column"]) else who
-        if concern not in grouped[text(row["reason"])]:
-            grouped[text(row["reason"])].append(concern)
-    return [
-        Caveat(f"Not available: {reason.rstrip('.')}.", tuple(concerns))
-        for reason, concerns in grouped.items()
-    ]
 
 
 @cache

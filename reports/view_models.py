@@ -47,9 +47,11 @@ class LevelFigures:
 class KernelRow:
     """One kernel: identity, time from the trace, and counters where it was profiled.
 
-    `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, latency, or "" for unknown),
-    `bound_label` its plain name and `bound_reason` one clause of evidence. `roof_share` is the
-    share of the binding roof that was reached. `missing` says why cells are empty.
+    `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency, or "" for
+    unknown) and `bound_label` its plain name; `bound_cause` is the key of what a kernel waits for
+    and `bound_reason` one clause of evidence. `roof_share` is the share of the binding roof that
+    was reached. `mixed`: launches do different amounts of work, so that the profiled one does not
+    stand for all. `missing` says why cells are empty.
     """
 
     number: int
@@ -98,8 +100,10 @@ class KernelRow:
     sm_clock_hz: float | None
     bound_by: str
     bound_label: str
+    bound_cause: str
     bound_reason: str
     roof_share: float | None
+    mixed: bool
     missing: tuple[str, ...]
 
 
@@ -156,16 +160,20 @@ class EvidenceRow:
 
 @dataclass(frozen=True)
 class FindingRow:
-    """One finding, ranked by what it could gain for the whole program.
+    """One finding, ranked by what it could gain for the whole program; `key` is its sort.
+
+    `action` says what to do, `advice` the same without jargon.
 
     `gain_program` is the fraction of the GPU time (of the wall time, where `gain_of` says so) that
     would be saved; `gain_ns` the same as time. `confidence` is high, medium or low.
     """
 
     rank: int
+    key: str
     title: str
     sentence: str
     action: str
+    advice: str
     bound_label: str
     kernels: tuple[int, ...]
     share: float | None
@@ -216,10 +224,14 @@ class FailedJoin:
 
 @dataclass(frozen=True)
 class Caveat:
-    """Something the reader must know: one sentence, and what it concerns (kernels, columns)."""
+    """Something the reader must know: a sentence or two, and what it concerns.
+
+    `plain` is the same for a reader who does not tune kernels; empty where it is nothing to them.
+    """
 
     text: str
     concerns: tuple[str, ...]
+    plain: str = ""
 
 
 @dataclass(frozen=True)
@@ -304,9 +316,13 @@ class ReportView:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One line of the stakeholder's table, in plain words; `gain` is a fraction of GPU time."""
+    """One line of the stakeholder's table, in plain words; `gain` is a fraction of GPU time.
+
+    `kernels` are numbers of the report, given only where two lines have the same name.
+    """
 
     what: str
+    kernels: tuple[int, ...]
     share: float | None
     limited_by: str
     reached: float | None
@@ -320,7 +336,7 @@ class SummaryView:
     title: str
     question: str
     machine: str
-    answer: tuple[str, ...]
+    answer: str
     rows: tuple[SummaryRow, ...]
     next_steps: tuple[str, ...]
     reservations: tuple[str, ...]

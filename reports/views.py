@@ -7,6 +7,7 @@ reports/sweep_models.py.
 from __future__ import annotations
 
 from reports.bound import LABELS
+from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
 from reports.evidence import Evidence, Finding
 from reports.figure_views import (
@@ -20,7 +21,7 @@ from reports.findings import abstained, findings, profiled_share
 from reports.gemm import Padding, paddings
 from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
-from reports.method_view import caveats, environment, failed_joins, glossary, left_out, method
+from reports.method_view import environment, failed_joins, glossary, left_out, method
 from reports.profiled import kernel_time
 from reports.program_findings import wall_time
 from reports.summary import summarise
@@ -77,7 +78,7 @@ def report_view(run: Run) -> ReportView:
         stalls=stall_figure(run, kernels),
         gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
         left_out=left_out(run),
-        selection_notes=tuple(run.selection.notes) if run.selection else (),
+        selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),
         caveats=caveats(run, kernels),
         method=method(run, kernels),
@@ -103,7 +104,9 @@ def tier(run: Run) -> str:
 def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sentences that the report starts with: the largest findings, what is open."""
     top = [finding.sentence for finding in found[:ANSWERS]]
-    return (*top, *open_questions[:1])
+    # How the time divides by limits says already what share was not measured.
+    told = any(finding.key == "bounds" for finding in found)
+    return (*top, *(() if told else open_questions[:1]))
 
 
 def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:
@@ -111,9 +114,11 @@ def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> 
     numbers = {row.kernel_id: row.number for row in kernels}
     return FindingRow(
         rank=rank,
+        key=finding.key,
         title=finding.title,
         sentence=finding.sentence,
         action=finding.action,
+        advice=finding.advice,
         bound_label=LABELS.get(finding.bound, ""),
         kernels=tuple(numbers[key] for key in finding.kernel_ids if key in numbers),
         share=known(finding.share),

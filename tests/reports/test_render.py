@@ -54,7 +54,9 @@ def check_markdown(text: str, folder: Path) -> None:
         if target.startswith("#"):
             assert target[1:] in anchors, target
         elif not target.startswith("../variants/"):
-            assert (folder / target).is_file(), target
+            file, _, anchor = target.partition("#")
+            assert (folder / file).is_file(), target
+            assert not anchor or f'<a id="{anchor}"></a>' in (folder / file).read_text(), target
     assert text.count("<details>") == text.count("</details>")
     # A block of HTML that touches markdown swallows it.
     assert not re.findall(r"\n[^\n]+\n</?details>", text)

@@ -1,0 +1,211 @@
+"""Says what a reader must be wary of, a bullet a kind of doubt, the most important first."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from parsers.metrics import catalogue
+from parsers.run_dir import StepState
+from reports.cells import number, records, text
+from reports.evidence import threshold
+from reports.formats import clock, duration, listed, share
+from reports.load import Run
+from reports.profiled import profiled
+from reports.view_models import Caveat, KernelRow
+
+MOST = 8
+"""Bullets of the list; what is beyond stands in the last one."""
+_ID = re.compile(r"^(?P<name>.*) \((?P<id>k[0-9a-f]{10})\): (?P<rest>.*)$")
+_SAID = ("profiled at launch", "its launches take")
+"""Notes of the selection that other caveats tell from the numbers themselves."""
+
+
+def caveats(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Caveat, ...]:
+    """Return at most MOST caveats: failed steps, doubtful counters, clock, then missing values."""
+    found = [*_failed(run), *_mixed(kernels), *_durations(kernels), *_clock(run)]
+    found += [*_warnings(run, kernels), *_impossible(run, kernels), *_gaps(run, kernels)]
+    if len(found) <= MOST:
+        return tuple(found)
+    rest = " ".join(caveat.text for caveat in found[MOST - 1 :])
+    return (*found[: MOST - 1], Caveat(f"Of less weight: {rest}", ()))
+
+
+def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
+    """Return the notes of the selection, with the numbers of the report for kernel ids."""
+    return tuple(
+        _numbered(note, kernels) for note in (run.selection.notes if run.selection else ())
+    )
+
+
+def _numbered(note: str, kernels: Iterable[KernelRow]) -> str:
+    """Return "kernel 3 (cuBLAS GEMM): …" for a note "cuBLAS GEMM (k0123456789): …"."""
+    found = _ID.match(note)
+    place = {row.kernel_id: row.number for row in kernels}.get(found["id"]) if found else None
+    if found is None or place is None:
+        return note
+    return f"Kernel {place} ({found['name']}): {found['rest']}"
+
+
+def _failed(run: Run) -> list[Caveat]:
+    found = []
+    for step in run.manifest.steps:
+        if step.state in (StepState.FAILED, StepState.UNSUPPORTED):
+            hint = f" ({step.hint.rstrip('.')})" if step.hint else ""
+            reason = step.error.rstrip(".") or step.state.value
+            words = f"The step {step.name} gave no result: {reason}{hint}."
+            found.append(Caveat(words, (), "A part of the measurement failed; see the report."))
+    return found
+
+
+def _mixed(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    rows = [row for row in kernels if row.mixed and row.profiled]
+    if not rows:
+        return []
+    spans = [
+        f"{row.number} ({duration(row.min_ns)} to {duration(row.max_ns)}, {share(row.share)})"
+        for row in rows
+    ]
+    words = (
+        "Launches of one kernel that do different amounts of work: one launch does not stand for "
+        f"all, and counters are known for one only. Kernels {listed(spans)}."
+    )
+    part = share(sum(row.share or 0.0 for row in rows))
+    plain = (
+        f"{part} of the GPU time goes to parts whose runs differ in size, of which one run only "
+        "was measured in detail."
+    )
+    return [Caveat(words, (), plain)]
+
+
+def _durations(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    flagged = [row for row in kernels if row.duration_flagged]
+    if not flagged:
+        return []
+    worst = max((row.duration_difference or 0.0 for row in flagged), key=abs)
+    part = share(sum(row.share or 0.0 for row in flagged))
+    words = (
+        f"ncu and nsys disagree by more than {share(threshold('duration_difference'))} on how long "
+        f"{ranges(row.number for row in flagged)} take{'s' if len(flagged) == 1 else ''} (at worst "
+        f"{100 * worst:+.0f} %; {part} of the GPU time): counters were read at another clock, "
+        "cache state or size of work than the typical launch. Trust their counters less."
+    )
+    plain = (
+        f"For {part} of the GPU time the two measuring tools disagree on how long it takes, so "
+        "the limits named there are less certain."
+    )
+    return [Caveat(words, (), plain)]
+
+
+def _clock(run: Run) -> list[Caveat]:
+    rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["total_ns"]) > 0]
+    top = number(run.gpus["clock_hz"].max())
+    total = sum(number(r["total_ns"]) for r in rows)
+    if not rows or math.isnan(top):
+        return []
+    mean = sum(number(r["sm_clock_hz"]) * number(r["total_ns"]) for r in rows) / total
+    if mean / top >= threshold("clock"):
+        return []
+    words = (
+        f"The SMs ran at {clock(mean)} under ncu (mean weighted by GPU time), not at their maximum "
+        f"of {clock(top)}. Shares of a roof are at the clock of each kernel; a power or heat limit "
+        "that holds the clock down comes on top."
+    )
+    plain = (
+        f"The GPU ran at {share(mean / top)} of its highest clock, as it does under heavy load; "
+        "all limits here are those at that clock."
+    )
+    return [Caveat(words, (), plain)]
+
+
+def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    """Return the warnings of steps, those that other caveats say left out, one bullet a step."""
+    found = []
+    for step in run.manifest.steps:
+        notes = [w for w in step.warnings if not _said(w)]
+        if notes:
+            lines = "; ".join(_numbered(note, kernels).rstrip(".") for note in notes)
+            found.append(Caveat(f"{step.name}: {lines}.", ()))
+    return found
+
+
+def _said(warning: str) -> bool:
+    found = _ID.match(warning)
+    return found is not None and found["rest"].startswith(_SAID)
+
+
+def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    """Group values that failed a check of the catalogue: which, of which kernels."""
+    odd = [row for row in records(run.gaps) if " came out" in text(row["reason"])]
+    if not odd:
+        return []
+    parts = [f"{label(column)} of {who}" for column, who in _by_column(odd, kernels)]
+    words = (
+        f"Not available, since impossible values came out: {listed(parts)}. Passes of ncu that saw "
+        "another state of the caches or clocks do that; each kernel's block has the value."
+    )
+    return [Caveat(words, ())]
+
+
+def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    """Group the holes of all tables by their reason, the one of most values first."""
+    grouped = defaultdict(list)
+    for row in records(run.gaps):
+        if " came out" not in text(row["reason"]):
+            grouped[text(row["reason"]).rstrip(".")].append(row)
+    ranked = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    return [
+        Caveat(f"Not available: {listed(_concerned(rows, kernels))}, because: {reason}.", ())
+        for reason, rows in ranked
+    ]
+
+
+def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[str]:
+    """Return "L1 hits and L2 hits of kernels 1 to 4", a part for each set of kernels."""
+    columns: dict[str, list[str]] = defaultdict(list)
+    for column, who in _by_column(rows, kernels):
+        columns[who].append(label(column))
+    return [f"{listed(names)} of {who}" if names[0] else who for who, names in columns.items()]
+
+
+def _by_column(
+    rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]
+) -> list[tuple[str, str]]:
+    """Return (column, whose it is) in the order in which the columns come."""
+    numbers = {row.kernel_id: row.number for row in kernels}
+    found: dict[str, list[int]] = defaultdict(list)
+    others: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        column, key = text(row["column"]), text(row["kernel_id"])
+        place = numbers.get(key)
+        if place is not None:
+            found[column].append(place)
+        else:
+            others[column].add("a further kernel" if key else f"table {text(row['table'])}")
+    return [
+        (column, listed([*([ranges(found[column])] if column in found else []), *sorted(who)]))
+        for column, who in {**dict.fromkeys(found, set()), **others}.items()
+    ]
+
+
+def label(column: str) -> str:
+    """Return what a column of a table is called in the report."""
+    known = catalogue().columns.get(column)
+    return known.label if known else column.removesuffix("_pct").replace("_", " ")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return "kernel 3" or "kernels 1 to 3, 5 and 9"."""
+    places = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and place == runs[-1][-1] + 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    parts = []
+    for run in runs:
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(place) for place in run]
+    return f"kernel{'s' if len(places) > 1 else ''} {listed(parts)}"
