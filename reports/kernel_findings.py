@@ -190,7 +190,7 @@ def _sentence(finding: Finding, group: list[Judged]) -> str:
     total = sum(number(j.row["total_ns"]) for j in group)
     spent = f"{duration(total)} in {counted(calls, 'call')}{_stages(group)}"
     where = f"takes {share(finding.share)} of the GPU time ({spent})"
-    return f"{what} {where}; {limit}. {_gain_text(finding, lead)}{_mixed_text(group)}"
+    return f"{what} {where}; {limit}. {_mixed_text(finding, group) or _gain_text(finding, lead)}"
 
 
 def _gain_text(finding: Finding, lead: Judged) -> str:
@@ -208,15 +208,16 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
     return f"At the full roof it would save at most {saved}."
 
 
-def _mixed_text(group: list[Judged]) -> str:
+def _mixed_text(finding: Finding, group: list[Judged]) -> str:
     """Say where launches of one kernel do different work, of which one only was profiled."""
     rows = [judged.row for judged in group if is_mixed(judged.row)]
     if not rows:
         return ""
     span = f"{duration(rows[0]['min_ns'])} to {duration(rows[0]['max_ns'])}"
     return (
-        f" Its launches take {span}, so one launch does not stand for all: limit and gain are "
-        f"those of the profiled launch ({duration(rows[0]['duration_ns'])})."
+        f"Its launches take {span}, so one launch does not stand for all: only if they were all "
+        f"like the profiled one ({duration(rows[0]['duration_ns'])}), the most to gain would be "
+        f"{share(finding.gain_program)} of the GPU time."
     )
 
 

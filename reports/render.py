@@ -18,6 +18,7 @@ import jinja2
 
 from parsers.errors import ArtifactUnreadable, StepFailed
 from reports import formats
+from reports.caveats import labelled
 from reports.footnotes import Footnotes
 from reports.load import Run
 from reports.metrics_json import render_metrics, render_sweep_metrics
@@ -114,6 +115,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(formats.FILTERS)
+    environment.filters["labelled"] = labelled
     return environment
 
 

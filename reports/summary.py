@@ -23,9 +23,9 @@ NEAR = 0.1
 
 def summarise(view: ReportView) -> SummaryView:
     """Return the summary of a report; the numbers are those of the report."""
-    rows, steps = _rows(view), _steps(view)
+    rows, steps, doubts = _rows(view), _steps(view), _reservations(view)
     answer = _answer(view, rows)
-    words = " ".join([answer, *steps, *(f"{row.what} {row.limited_by}" for row in rows)])
+    words = " ".join([answer, *steps, *doubts, *(f"{row.what} {row.limited_by}" for row in rows)])
     return SummaryView(
         title=view.title,
         question=view.question,
@@ -33,7 +33,7 @@ def summarise(view: ReportView) -> SummaryView:
         answer=answer,
         rows=rows,
         next_steps=steps,
-        reservations=_reservations(view),
+        reservations=doubts,
         terms=glossary(words),
     )
 

@@ -272,3 +272,10 @@ def test_a_sweep_without_any_result_has_no_picture(tmp_path: Path) -> None:
     view = sweep()
     view = dataclasses.replace(view, variants=(view.variants[1],), stages=(), kernels=())
     assert render_sweep(view, tmp_path / "report").pictures == ()
+
+
+def test_a_block_of_a_kernel_calls_columns_by_their_labels(run: Run) -> None:
+    text = render_report(run).report.read_text()
+    missing = re.findall(r"\| Not available \| (.*) \|", text)
+    assert missing
+    assert not [line for line in missing if "_pct" in line]
