@@ -15,7 +15,6 @@ from parsers.selection import SelectedKernel, Selection, read_selection
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5
-SPREAD = 1.5  # ninth over first decile of the durations: the launches do not all do the same work
 COLLECTIVE = "collective: ncu replays a kernel, and one that waits on other GPUs then hangs"
 WHOLE = "(all)"  # the row of the whole capture in tables by stage
 
@@ -203,24 +202,25 @@ def _window(chosen: pd.DataFrame, launches: pd.DataFrame | None, notes: list[str
             notes.append(f"{short_name} ({kernel_id}): the trace has no launch of it")
         elif abs(deviation := window.deviations[kernel_id]) > TOLERANCE:
             than = "longer" if deviation > 0 else "shorter"
+            typical = "most of its time" if kernel_id in window.mixed else "its median"
             notes.append(
                 f"{short_name} ({kernel_id}): profiled at launch {window.launches[kernel_id]}, "
-                f"{abs(deviation):.0%} {than} than its median"
+                f"{abs(deviation):.0%} {than} than {typical}"
             )
-    notes += _spread(chosen, launches)
+    notes += _spread(chosen, launches, window)
     return window
 
 
-def _spread(chosen: pd.DataFrame, launches: pd.DataFrame) -> list[str]:
+def _spread(chosen: pd.DataFrame, launches: pd.DataFrame, window: Window) -> list[str]:
     """Return a note for each kernel whose launches differ so much that one cannot stand for all."""
-    part = launches[launches["kernel_id"].isin(chosen["kernel_id"])]
+    part = launches[launches["kernel_id"].isin(list(window.mixed))]
     durations = part["duration_ns"].astype(float).groupby(part["kernel_id"].astype(str))
     low, high = durations.quantile(0.1), durations.quantile(0.9)
     return [
         f"{short_name} ({key}): its launches take {low[key] / 1e3:.0f} to {high[key] / 1e3:.0f} us "
         "(first to ninth decile), so the one that is profiled does not stand for all"
         for key, short_name in zip(chosen["kernel_id"], chosen["short_name"], strict=True)
-        if key in low.index and high[key] > SPREAD * low[key]
+        if key in window.mixed
     ]
 
 

@@ -16,7 +16,11 @@ FORMAT_VERSION = 1
 
 @dataclass
 class SelectedKernel:
-    """One kernel to profile. `launch` is the 0-based launch nearest the median duration."""
+    """One kernel to profile.
+
+    `launch` is the 0-based launch nearest the median duration, or, where its launches do different
+    work, nearest the length that most of its time goes to.
+    """
 
     kernel_id: str
     short_name: str

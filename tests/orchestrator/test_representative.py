@@ -103,6 +103,16 @@ def test_a_further_launch_is_not_paid_for_a_kernel_that_hardly_counts() -> None:
     assert (window.skip, window.count) == (1, 2)
 
 
+def test_launches_of_different_work_are_served_where_most_of_the_time_goes() -> None:
+    # Two layers of three products in one persistent kernel: the median lies at the shortest or
+    # between two of them, most of the time is in the longest.
+    layers = [515, 337, 1179, 516, 338, 1179]
+    window = choose_window(launches_of([[layers], [[50] * 6]]), {"k0": 4060.0, "k1": 300.0})
+    assert (window.skip, window.count, window.launches["k0"]) == (2, 1, 2)
+    assert window.mixed == {"k0"}
+    assert abs(window.deviations["k0"]) <= TOLERANCE
+
+
 def test_processes_and_shared_memory_sizes_count_apart() -> None:
     window = choose_window(launches_of([[[100, 100], [300], [100]]]), {"k0": 1.0})
     assert (window.skip, window.launches["k0"]) == (0, 0)
