@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+HEAD = ("reader", "wall s", "CPU s", "peak MiB", "wall theirs/ours", "CPU theirs/ours")
 CALL_TABLES = ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")
 OURS = {
     "kernels": "trace.kernels(with_stages=False)",
@@ -55,7 +56,7 @@ def main() -> None:
         make_trace(options, trace)
         print(describe(trace), flush=True)
         warm(trace)
-        rows = [("reader", "wall s", "CPU s", "peak MiB", "wall theirs/ours", "CPU theirs/ours")]
+        rows: list[tuple[str, ...]] = [HEAD]
         ours: dict[str, Measured] = {}
         for name, command in commands(options, trace).items():
             task = name.split(":")[0]

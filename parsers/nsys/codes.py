@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ import pandas as pd
 from parsers.nsys.database import Array
 
 K = TypeVar("K", bound=Hashable)
-STEP = 1 << 20  # rows of a part: 8 MB a column, so that temporaries stay small
+_SORTED = 1 << 21  # rows to be sorted at once
+STEP = 1 << 18  # rows of a part: 2 MB a column, so that temporaries stay small
 
 
 def factor(columns: Sequence[Array]) -> tuple[Array, list[tuple[int, ...]]]:
@@ -45,6 +46,46 @@ class Codebook(Generic[K]):
         return np.array([self.code(key) for key in keys], np.int32)[codes]
 
 
+class Columns:
+    """Columns that grow part by part, without a copy of the whole.
+
+    `capacity` is a bound of the rows: memory that is not written is not used. A column gets wider
+    when a part has a wider type.
+    """
+
+    def __init__(self, capacity: int, *dtypes: type[np.integer[Any]]) -> None:
+        self._columns: list[Array] = [np.empty(capacity, dtype) for dtype in dtypes]
+        self._rows = 0
+
+    def append(self, *parts: Array) -> None:
+        """Add the rows of one part."""
+        rows = slice(self._rows, self._rows + len(parts[0]))
+        for number, part in enumerate(parts):
+            column = self._columns[number]
+            wider = np.promote_types(column.dtype, part.dtype)
+            if wider != column.dtype:
+                wide = np.empty(len(column), wider)
+                wide[: self._rows] = column[: self._rows]
+                self._columns[number] = column = wide
+            column[rows] = part
+        self._rows = rows.stop
+
+    def finish(self) -> list[Array]:
+        """All columns, as long as what was added."""
+        return [column[: self._rows] for column in self._columns]
+
+
+def narrow(codes: Array, size: int) -> Array:
+    """Codes below `size` in the narrowest type of 16 or 32 bits."""
+    return codes.astype(np.int16 if size < 1 << 15 else np.int32)
+
+
+def short(durations: Array) -> Array:
+    """Durations in 32 bits where all of the part fit: up to 4.3 s."""
+    fits = durations.min(initial=0) >= 0 and durations.max(initial=0) < 1 << 32
+    return durations.astype(np.uint32) if fits else durations
+
+
 def totals(codes: Array, values: Array, size: int) -> Array:
     """Exact integer sum of `values` for each code below `size`; negative codes are left out."""
     # bincount adds in float64, which is exact below 2**53: 104 days in nanoseconds.
@@ -71,30 +112,39 @@ def statistics(codes: Array, values: Array, size: int) -> pd.DataFrame:
 
     A code that does not occur has count 0 and NaN statistics.
     """
-    grouped, starts = _grouped(codes, values, size)
-    number = np.diff(starts)
-    total = totals(codes, values, size)
+    number, total = counts(codes, size), totals(codes, values, size)
     mean = np.divide(total, number, out=np.full(size, np.nan), where=number > 0)
-    some = np.flatnonzero(number)
-    first, last = starts[:-1][some], starts[1:][some] - 1
     columns = {name: np.full(size, np.nan) for name in ("median", "min", "max", "std")}
-    columns["min"][some] = grouped[first]
-    columns["max"][some] = grouped[last]
-    columns["median"][some] = (grouped[(first + last) // 2] + grouped[(first + last + 1) // 2]) / 2
-    for code in np.flatnonzero(number > 1):
-        columns["std"][code] = grouped[starts[code] : starts[code + 1]].std(ddof=1)
+    for low, high in _batches(number):
+        inside = (codes >= low) & (codes < high)
+        grouped = _grouped(codes[inside], values[inside])
+        last = np.cumsum(number[low:high])
+        for code in low + np.flatnonzero(number[low:high]):
+            part = grouped[last[code - low] - number[code] : last[code - low]]
+            middle = (len(part) - 1) // 2, len(part) // 2
+            columns["median"][code] = (part[middle[0]] + part[middle[1]]) / 2
+            columns["min"][code], columns["max"][code] = part[0], part[-1]
+            if len(part) > 1:
+                columns["std"][code] = part.std(ddof=1)
     return pd.DataFrame({"count": number, "total": total, "mean": mean, **columns})
 
 
-def _grouped(codes: Array, values: Array, size: int) -> tuple[Array, Array]:
-    """Values sorted by code and value, and where each code starts."""
-    starts = np.concatenate([[0], np.cumsum(counts(codes, size))])
+def _batches(number: Array) -> list[tuple[int, int]]:
+    """Runs of codes that have few enough rows to be sorted at once."""
+    run = (np.cumsum(number) - 1) // _SORTED
+    starts = np.flatnonzero(np.diff(run, prepend=-1)).tolist()
+    ends = [*starts[1:], len(number)]
+    return list(zip(starts, ends[: len(starts)], strict=True))
+
+
+def _grouped(codes: Array, values: Array) -> Array:
+    """Values sorted by code and value."""
     bits = max(1, int(values.max(initial=0)).bit_length())
-    if bits + size.bit_length() < 63 and values.min(initial=0) >= 0:
-        key = codes.astype(np.int64)
-        key <<= bits
-        key |= values
-        key.sort()
-        key &= (1 << bits) - 1
-        return key, starts
-    return values[np.lexsort((values, codes))], starts
+    if values.min(initial=0) < 0 or bits + int(codes.max(initial=0)).bit_length() > 62:
+        return values[np.lexsort((values, codes))].astype(np.int64)
+    key = codes.astype(np.int64)
+    key <<= bits
+    key |= values
+    key.sort()
+    key &= (1 << bits) - 1
+    return key

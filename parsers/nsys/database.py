@@ -140,11 +140,7 @@ class Database:
 
         Parts are read and handed to `part` on several threads; few are in memory at a time.
         """
-        # In one SELECT, min and max would read the whole table.
-        ends = (f'(SELECT {end}(rowid) FROM "{table}")' for end in ("min", "max"))
-        first, last = self.rows(f"SELECT {', '.join(ends)}")[0]
-        if first is None:
-            return
+        first, last = self._ends(table)
         query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
         def task(start: int) -> T:
@@ -161,6 +157,18 @@ class Database:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def most_rows(self, table: str) -> int:
+        """A bound of the rows of a table, without reading it."""
+        first, last = self._ends(table)
+        return last - first + 1
+
+    def _ends(self, table: str) -> tuple[int, int]:
+        """First and last rowid; (0, -1) of an empty table."""
+        # In one SELECT, min and max would read the whole table.
+        ends = (f'(SELECT {end}(rowid) FROM "{table}")' for end in ("min", "max"))
+        ((first, last),) = self.rows(f"SELECT {', '.join(ends)}")
+        return (0, -1) if first is None else (first, last)
 
     def _arrays(self, query: str) -> list[Array]:
         result = self._query(query)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsers.kernel_names import kernel_id
-from parsers.nsys.codes import Codebook, factor
+from parsers.nsys.codes import Codebook, Columns, factor, narrow, short
 from parsers.nsys.database import Array, Database
 from parsers.nsys.schema import KERNEL
 from parsers.nsys.strings import read_strings
@@ -35,13 +35,15 @@ class KernelRows:
     """Launches as columns, ordered by start.
 
     `config` and `queue` are codes into `configs` (kernel, registers, static and dynamic shared
-    bytes) and `queues` (device, context, stream). `call` is the API call's key, later its index.
+    bytes) and `queues` (device, context, stream, process). `call` is the key of the API call, later
+    its index.
     `graph_node` is None where no launch came from a CUDA graph node; -1 outside of graphs.
     """
 
     start: Array
     duration: Array
     call: Array
+    correlation: Array
     config: Array
     queue: Array
     graph_node: Array | None
@@ -62,21 +64,20 @@ def read_kernels(db: Database) -> KernelRows:
     table = db.table(KERNEL) or KERNEL
     configs: Codebook[tuple[int, ...]] = Codebook()
     queues: Codebook[tuple[int, ...]] = Codebook()
-    parts: list[list[Array]] = [[] for _ in range(5)]
-    nodes: list[Array | None] = []
-    for numbers, launched, queued, node in db.scan(_select(columns), table, _part):
-        codes = [configs.translate(*launched), queues.translate(*queued)]
-        for column, values in zip(parts, [*numbers, *codes], strict=True):
-            column.append(values)
-        nodes.append(node)
-    graph_node = _nodes(nodes, [len(column) for column in parts[0]])
-    start, duration, call, config, queue = (np.concatenate(parts.pop(0)) for _ in range(5))
-    kernels, of_config = _kernels(configs, _names(db, configs))
-    where = np.array(queues.keys, np.int64)
-    of_queue = np.stack([where[:, 0] >> 32, where[:, 1] >> 32, where[:, 1] & _ID], axis=1)
-    return _ordered(
-        KernelRows(start, duration, call, config, queue, graph_node, of_config, of_queue, kernels)
+    rows = Columns(
+        db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
+    nodes: list[tuple[int, Array | None]] = []
+    for numbers, launched, queued, node in db.scan(_select(columns), table, _part):
+        config, queue = configs.translate(*launched), queues.translate(*queued)
+        rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
+        nodes.append((len(config), node))
+    kernels, of_config = _kernels(configs, _names(db, configs))
+    where = np.array(queues.keys, np.int64).T
+    of_queue = np.stack([where[0], where[1] >> 32, where[1] & _ID, where[2]], axis=1)
+    start, duration, call, correlation, config, queue = rows.finish()
+    facts = (_nodes(nodes), of_config, of_queue, kernels)
+    return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
 
 
 def _select(columns: frozenset[str]) -> list[str]:
@@ -101,19 +102,16 @@ def _select(columns: frozenset[str]) -> list[str]:
 def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
     start, duration, call, name, grid, block, dynamic, queue, node = columns
     config = factor([name, grid, block, dynamic & _ID])
-    where = factor([dynamic >> 32 << 32, queue])
-    if duration.min(initial=0) >= 0 and duration.max(initial=0) < 1 << 32:
-        duration = duration.astype(np.uint32)
-    return [start, duration, call], config, where, None if (node < 0).all() else node
+    where = factor([dynamic >> 32, queue, call >> 32 & 0xFFFFFF])
+    correlation = (call & _ID).astype(np.uint32)
+    numbers = [start, short(duration), call, correlation]
+    return numbers, config, where, None if (node < 0).all() else node
 
 
-def _nodes(parts: list[Array | None], lengths: list[int]) -> Array | None:
-    if all(part is None for part in parts):
+def _nodes(parts: list[tuple[int, Array | None]]) -> Array | None:
+    if all(part is None for _, part in parts):
         return None
-    filled = [
-        np.full(n, -1) if part is None else part for part, n in zip(parts, lengths, strict=True)
-    ]
-    return np.concatenate(filled)
+    return np.concatenate([np.full(n, -1) if part is None else part for n, part in parts])
 
 
 def _names(db: Database, configs: Codebook[tuple[int, ...]]) -> dict[int, str]:
@@ -145,7 +143,7 @@ def _ordered(rows: KernelRows) -> KernelRows:
     if (rows.start[1:] >= rows.start[:-1]).all():
         return rows
     order = np.argsort(rows.start, kind="stable")
-    for name in ("start", "duration", "call", "config", "queue", "graph_node"):
+    for name in ("start", "duration", "call", "correlation", "config", "queue", "graph_node"):
         column = getattr(rows, name)
         if column is not None:
             setattr(rows, name, column[order])

@@ -14,10 +14,10 @@ from parsers import tables
 from parsers.nsys.database import Array
 from parsers.nsys.stages import Work
 
-ROWS = 1 << 20  # launches of a row group
+ROWS = 1 << 18  # launches of a row group: a frame of them takes 120 MB
 
 
-def launch_frames(work: Work, call_keys: Array, size: int = ROWS) -> Iterator[pd.DataFrame]:
+def launch_frames(work: Work, size: int = ROWS) -> Iterator[pd.DataFrame]:
     """Table `launches`, ordered by start, in frames of `size` rows with the same categories."""
     rows = work.kernels
     done = np.zeros(len(rows.kernels), np.int64)
@@ -26,7 +26,7 @@ def launch_frames(work: Work, call_keys: Array, size: int = ROWS) -> Iterator[pd
     for start in range(0, max(len(rows.start), 1), size):
         part = slice(start, start + size)
         kernel = kernel_of[rows.config[part]]
-        frame = _columns(work, call_keys, part)
+        frame = _columns(work, part)
         frame["kernel_id"] = pd.Categorical.from_codes(kernel, dtype=kernel_ids)
         within = pd.Series(kernel).groupby(kernel, sort=False).cumcount().to_numpy()
         frame["index"] = done[kernel] + within
@@ -43,7 +43,7 @@ def write_launches(path: Path, frames: Iterator[pd.DataFrame]) -> None:
             writer.write_table(pa.Table.from_pandas(frame, schema=first.schema))
 
 
-def _columns(work: Work, call_keys: Array, part: slice) -> pd.DataFrame:
+def _columns(work: Work, part: slice) -> pd.DataFrame:
     rows, found = work.kernels, work.attributed
     config = rows.configs[rows.config[part]]
     queue = rows.queues[rows.queue[part]]
@@ -54,10 +54,10 @@ def _columns(work: Work, call_keys: Array, part: slice) -> pd.DataFrame:
             "start_ns": rows.start[part],
             "duration_ns": rows.duration[part].astype(np.int64),
             "device": queue[:, 0],
-            "pid": call_keys[call] >> 32 & 0xFFFFFF,
+            "pid": queue[:, 3],
             "context": queue[:, 1],
             "stream": queue[:, 2],
-            "correlation": call_keys[call] & 0xFFFFFFFF,
+            "correlation": rows.correlation[part].astype(np.int64),
             "registers": config[:, 1],
             "static_shared_bytes": config[:, 2],
             "dynamic_shared_bytes": config[:, 3],

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from parsers.nsys.calls import Calls
-from parsers.nsys.codes import Codebook, factor
+from parsers.nsys.codes import STEP, Codebook, Columns, factor
 from parsers.nsys.database import Array, Database
 from parsers.nsys.schema import NVTX
 from parsers.nsys.strings import read_strings
@@ -29,11 +29,11 @@ _DOMAIN = 0x7FFFFFFF
 
 @dataclass
 class Ranges:
-    """Ranges that enclose at least one call, ordered by thread, start and end.
+    """Ranges that enclose at least one call, in the order of the file.
 
     `first` and `last` (exclusive) are positions in the calls ordered by thread and start; `name`
     is a code into `names`, whose entries are (domain, text); `end` is OPEN_END for a range that
-    was not closed.
+    was not closed. `order` is by thread, start and end: an outer range before those inside.
     """
 
     first: Array
@@ -42,6 +42,7 @@ class Ranges:
     end: Array
     name: Array
     names: list[tuple[str, str]]
+    order: Array
     across_threads: int = 0
 
 
@@ -53,52 +54,47 @@ class _NeedText(Exception):
     """Some names stand in the text column, which costs time to read."""
 
 
-class _Timeline:
-    """Calls as one sorted axis over all threads, to place ranges on with one search."""
-
-    def __init__(self, calls: Calls, order: Array) -> None:
-        self.low = int(calls.start[order].min(initial=OPEN_END))
-        self.span = int(calls.start[order].max(initial=self.low)) - self.low + 2
-        axis = calls.thread[order] * np.int64(self.span) + (calls.start[order] - self.low)
-        self.axis = np.append(axis, OPEN_END)
-        self.by_id = np.argsort(calls.threads)
-        self.ids = calls.threads[self.by_id]
-
-    def place(self, thread_id: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
-        """Indices of ranges that enclose calls, and their first and last positions."""
-        at = np.searchsorted(self.ids, thread_id)
-        at[at == len(self.ids)] = 0
-        index = np.flatnonzero(self.ids[at] == thread_id)
-        base = self.by_id[at[index]] * np.int64(self.span)
-        first = np.searchsorted(self.axis, base + self._offset(start[index]))
-        end_at = base + self._offset(end[index])
-        # Most ranges enclose no call: the next call comes after their end.
-        hit = np.flatnonzero(self.axis[first] < end_at)
-        last = np.searchsorted(self.axis, end_at[hit])
-        return index[hit], first[hit].astype(np.int32), last.astype(np.int32)
-
-    def _offset(self, time: Array) -> Array:
-        offset: Array = np.clip(time, self.low, self.low + self.span - 1) - self.low
-        return offset
-
-
-def read_ranges(db: Database, calls: Calls, order: Array) -> Ranges:
-    """Read the ranges around the calls; `order` sorts the calls by thread and start."""
-    if not db.has_rows(NVTX) or not len(order):
+def read_ranges(db: Database, calls: Calls) -> Ranges:
+    """Read the ranges around the calls."""
+    if not db.has_rows(NVTX) or not len(calls.order):
         none = np.empty(0, np.int64)
-        return Ranges(none, none, none, none, none, [])
-    timeline = _Timeline(calls, order)
+        return Ranges(none, none, none, none, none, [], none)
     try:
-        ranges, book = _read(db, timeline, text=not db.columns(NVTX) >= {"textId"})
+        ranges, book = _read(db, calls, text=not db.columns(NVTX) >= {"textId"})
     except _NeedText:
-        ranges, book = _read(db, timeline, text=True)
+        ranges, book = _read(db, calls, text=True)
     ranges.names, codes = _names(db, book)
-    thread = calls.thread[order[ranges.first]]
-    by_nesting = np.lexsort((np.negative(ranges.end), ranges.start, thread))
-    for column in ("first", "last", "start", "end"):
-        setattr(ranges, column, getattr(ranges, column)[by_nesting])
-    ranges.name = codes[ranges.name][by_nesting]
+    for at in range(0, len(ranges.name), STEP):
+        ranges.name[at : at + STEP] = codes[ranges.name[at : at + STEP]]
+    ranges.order = _nesting(ranges)
     return ranges
+
+
+def _nesting(ranges: Ranges) -> Array:
+    """Order by nesting; the first call stands for thread and start, except among equals."""
+    key = np.arange(len(ranges.first))  # sorted in place: argsort needs three times the memory
+    for at in range(0, len(key), STEP):
+        key[at : at + STEP] |= ranges.first[at : at + STEP].astype(np.int64) << 32
+    key.sort()
+    order = np.empty(len(key), np.int32)
+    at = 0
+    while at < len(key):
+        last = key[min(at + STEP, len(key)) - 1] >> 32
+        upto = int(np.searchsorted(key, (last + 1) << 32))
+        rows = key[at:upto].astype(np.int32)  # the lower half
+        if not _is_nested(ranges, rows):
+            keys = (np.negative(ranges.end[rows]), ranges.start[rows], ranges.first[rows])
+            rows = rows[np.lexsort(keys)]
+        order[at:upto] = rows
+        at = upto
+    return order
+
+
+def _is_nested(ranges: Ranges, order: Array) -> bool:
+    first, start, end = ranges.first[order], ranges.start[order], ranges.end[order]
+    nested = (first[1:] != first[:-1]) | (start[1:] > start[:-1])
+    nested |= (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+    return bool(nested.all())
 
 
 def _select(columns: frozenset[str], text: bool) -> list[str]:
@@ -112,28 +108,27 @@ def _select(columns: frozenset[str], text: bool) -> list[str]:
     return [*select, "coalesce(text, '')"] if text else select
 
 
-def _read(db: Database, timeline: _Timeline, *, text: bool) -> tuple[Ranges, Codebook[_Key]]:
+def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_Key]]:
     names_elsewhere = not text and "text" in db.columns(NVTX)
 
     def part(columns: list[Array]) -> tuple[list[Array], _Coded, int]:
         start, end, thread, number, *texts = columns
-        keep, first, last = timeline.place(thread, start, end)
+        keep, first, last = calls.place(thread, start, end)
         if names_elsewhere and (number[keep] & _NO_ID == _NO_ID).any():
             raise _NeedText
         coded = _coded([number[keep], thread[keep] >> 24], texts, keep)
         return [first, last, start[keep], end[keep]], coded, int(np.count_nonzero(end < 0))
 
     book: Codebook[_Key] = Codebook()
-    parts, across_threads = [[np.empty(0, np.int64)] * 5], 0
+    across_threads = 0
     select, table = _select(db.columns(NVTX), text), f"{db.table(NVTX)}"
+    columns = Columns(db.most_rows(table), np.int32, np.int32, np.int64, np.int64, np.int32)
     for placed, coded, across in db.scan(select, table, part, RANGES):
-        parts.append([*placed, book.translate(*coded)])
+        columns.append(*placed, book.translate(*coded))
         across_threads += across
-    first, last, start, end, name = (
-        np.concatenate([part[i] for part in parts if len(part[i])] or parts[0][:1])
-        for i in range(5)
-    )
-    return Ranges(first, last, start, end, name, [], across_threads), book
+    first, last, start, end, name = columns.finish()
+    none = np.empty(0, np.int32)
+    return Ranges(first, last, start, end, name, [], none, across_threads), book
 
 
 def _coded(columns: list[Array], texts: list[Array], keep: Array) -> _Coded:

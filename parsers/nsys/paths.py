@@ -38,12 +38,13 @@ def attribute(ranges: Ranges, calls: int, is_stage: Array) -> Attribution:
     result = Attribution(np.zeros(calls, np.int32), np.full(calls, -1, np.int32), [()])
     book: Codebook[tuple[int, int]] = Codebook()
     book.code((0, -1))
-    active = np.empty(0, np.int64)
+    first = ranges.first[ranges.order]
+    active = np.empty(0, np.int32)
     low, next_range = 0, 0
     while low < calls:
         high = min(low + _CALLS, calls)
-        upto = int(np.searchsorted(ranges.first, high))
-        active = np.concatenate([active, np.arange(next_range, upto)])
+        upto = int(np.searchsorted(first, high))
+        active = np.concatenate([active, ranges.order[next_range:upto]])
         next_range = upto
         for block in _blocks(ranges, active, low, high):
             _walk(ranges, block, is_stage, result, book)

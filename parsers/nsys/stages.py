@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from parsers import tables
-from parsers.nsys.calls import Calls, call_order
+from parsers.nsys.calls import Calls
 from parsers.nsys.codes import STEP, Codebook, counts, totals
 from parsers.nsys.database import Array, Database
 from parsers.nsys.kernels import KernelRows
 from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
 from parsers.nsys.paths import attribute, label, stage_names
-from parsers.nsys.timeline import Operations, busy, busy_until
+from parsers.nsys.timeline import Operations, busy, busy_until, last_end
 
 ALL = "(all)"
 
@@ -54,25 +54,36 @@ class Attributed:
 
 def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attributed:
     """Read the NVTX ranges and attribute all calls to them."""
-    order = call_order(calls)
-    ranges = read_ranges(db, calls, order)
-    is_stage = stage_names(ranges.names, patterns)
-    found = attribute(ranges, len(order), is_stage)
-    path = np.zeros(len(calls.key), np.int32)
-    path[order] = found.path
-    path, paths = _used(path, found.paths)
-    instance = np.full(len(calls.key), -1, np.int32)
-    instance[order] = found.instance
+    ranges = read_ranges(db, calls)
+    warnings = _warnings(ranges, calls, patterns)
+    order, count = calls.order, calls.count
+    del calls  # its axis is as long as the trace
+    found = attribute(ranges, len(order), stage_names(ranges.names, patterns))
+    ranges.first = ranges.last = ranges.order = np.empty(0, np.int32)  # long, and done with
+    path, paths = _used(_scattered(found.path, order, count, 0), found.paths)
+    instance = _scattered(found.instance, order, count, -1)
+    del order
     labels = [label(name) for name in ranges.names]
-    used = np.zeros(len(ranges.start) + 1, bool)
-    used[instance] = True
-    used[-1] = False
-    renumbered = np.append(np.cumsum(used[:-1], dtype=np.int32) - 1, np.int32(-1))
-    kept = np.flatnonzero(used)
+    kept, instance = _kept(instance, len(ranges.start))
     stage, stages = _stages(ranges, kept, labels)
     columns = (stage, ranges.start[kept], ranges.end[kept])
-    warnings = _warnings(ranges, calls, patterns)
-    return Attributed(path, paths, labels, renumbered[instance], stages, *columns, warnings)
+    return Attributed(path, paths, labels, instance, stages, *columns, warnings)
+
+
+def _scattered(values: Array, order: Array, count: int, outside: int) -> Array:
+    result = np.full(count, outside, np.int32)
+    result[order] = values
+    return result
+
+
+def _kept(instance: Array, ranges: int) -> tuple[Array, Array]:
+    """The ranges that are a stage of a call, and `instance` as indices into them."""
+    used = np.zeros(ranges + 1, bool)
+    used[instance] = True
+    used[-1] = False  # -1 is no range
+    renumbered = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    renumbered[-1] = -1
+    return np.flatnonzero(used), renumbered[instance]
 
 
 def _used(path: Array, paths: list[tuple[int, ...]]) -> tuple[Array, list[tuple[int, ...]]]:
@@ -99,7 +110,7 @@ def _warnings(ranges: Ranges, calls: Calls, patterns: Sequence[str]) -> list[str
     found = []
     if calls.missing:
         found.append(
-            f"{calls.missing} of {len(calls.key)} CUDA calls that issued GPU work are not in the "
+            f"{calls.missing} of {calls.count} CUDA calls that issued GPU work are not in the "
             "trace: their operations belong to no NVTX range"
         )
     if ranges.across_threads:
@@ -133,6 +144,7 @@ class Work:
         """Table `stages`."""
         found = self.attributed
         size = len(found.stages)
+        idle_ns = totals(found.stage, self._idle(), size)
         groups = [found.stage_of(operations.call) for operations in self._operations]
         timed = [
             (group, operations.start, operations.duration)
@@ -146,7 +158,7 @@ class Work:
                 "gpu_busy_ns": busy(timed, size),
                 "launches": counts(groups[0], size),
                 "memory_ns": totals(groups[1], self.memory.duration, size),
-                "idle_ns": totals(found.stage, self._idle(), size),
+                "idle_ns": idle_ns,
             }
         )
         rows["wall_ns"] = rows["gpu_busy_ns"] + rows["idle_ns"]
@@ -157,7 +169,7 @@ class Work:
     def _all(self) -> pd.DataFrame:
         present = [o for o in self._operations if len(o.start)]
         begin = min(int(o.start[0]) for o in present)
-        end = max(int((o.start + o.duration).max()) for o in present)
+        end = max(last_end(o.start, o.duration) for o in present)
         everything = [(np.zeros(len(o.start), np.int8), o.start, o.duration) for o in present]
         worked = int(busy(everything, 1)[0])
         row = {
@@ -179,15 +191,20 @@ class Work:
         time on the GPU begins when the GPU work of all stages that began before is done.
         """
         found = self.attributed
-        begin, end = found.begin.astype(np.int64), self._ends().astype(np.int64)
+        begin, end = found.begin.copy(), self._ends()
         order = np.lexsort((end, begin))
-        before = np.maximum.accumulate(np.concatenate([begin[order[:1]], end[order]]))[:-1]
-        begin[order] = np.clip(before, begin[order], end[order])
+        starts, ends = begin[order], end[order]
+        reached = np.maximum.accumulate(ends)
+        np.maximum(starts[1:], reached[:-1], out=starts[1:])
+        begin[order] = np.minimum(starts, ends, out=starts)
+        del order, starts, ends, reached
         everything = [
             (np.zeros(len(o.start), np.int8), o.start, o.duration) for o in self._operations
         ]
-        worked = busy_until(everything, np.concatenate([begin, end]))
-        idle: Array = end - begin - (worked[len(begin) :] - worked[: len(begin)])
+        idle: Array = end - begin
+        idle += busy_until(everything, begin)
+        del begin
+        idle -= busy_until(everything, end)
         return idle
 
     def _ends(self) -> Array:
@@ -205,18 +222,14 @@ class Work:
 
     def _sums(self, group: Array) -> pd.DataFrame:
         """Calls and GPU time for each pair of codes `group` (not negative) and `kernel`."""
-        rows = self.kernels
-        pair = np.where(group < 0, -1, group.astype(np.int64) * len(rows.kernels) + rows.kernel)
-        codes, pairs = pd.factorize(pair, use_na_sentinel=False)
-        frame = pd.DataFrame(
-            {
-                "group": pairs // len(rows.kernels),
-                "kernel": pairs % len(rows.kernels),
-                "calls": counts(codes, len(pairs)),
-                "total_ns": totals(codes, rows.duration, len(pairs)),
-            }
-        )
-        return frame[pairs >= 0].reset_index(drop=True)
+        rows, found = self.kernels, []
+        kernel_of = rows.configs[:, 0]
+        for part in (slice(at, at + STEP) for at in range(0, len(group), STEP)):
+            keys = {"group": group[part], "kernel": kernel_of[rows.config[part]]}
+            frame = pd.DataFrame({**keys, "calls": 1, "total_ns": rows.duration[part]})
+            frame = frame[frame["group"] >= 0].astype({"total_ns": np.int64})
+            found.append(frame.groupby(list(keys), as_index=False).sum())
+        return pd.concat(found).groupby(["group", "kernel"], as_index=False).sum()
 
     def _by_stage(self) -> pd.DataFrame:
         sums = self._sums(self.attributed.stage_of(self.kernels.call))

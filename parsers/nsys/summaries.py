@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from parsers import tables
-from parsers.nsys.codes import Codebook, factor, statistics
+from parsers.nsys.codes import STEP, Codebook, Columns, factor, narrow, short, statistics
 from parsers.nsys.database import Array, Database
 from parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME
 from parsers.nsys.strings import read_strings
@@ -55,20 +55,21 @@ def api_calls(db: Database) -> pd.DataFrame:
     if table is None:
         return tables.empty("api_calls")
     book: Codebook[tuple[int, ...]] = Codebook()
-    codes, durations = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    columns = Columns(db.most_rows(table), np.int16, np.uint32)
     # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
     once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    for duration, part in db.scan(["nameId", "end - start"], table, _part, once):
-        codes.append(book.translate(*part))
-        durations.append(duration)
+    for duration, called in db.scan(["nameId", "end - start"], table, _part, once):
+        columns.append(narrow(book.translate(*called), len(book.keys)), duration)
     strings = read_strings(db, [number for (number,) in book.keys])
     names: Codebook[str] = Codebook()
     to_name = [
         names.code(_ABI_VERSION.sub("", strings.get(number, f"call {number}")))
         for (number,) in book.keys
     ]
-    calls = np.array(to_name, np.int32)[np.concatenate(codes)]
-    frame = statistics(calls, np.concatenate(durations), len(names.keys))
+    codes, durations = columns.finish()
+    for part in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
+        codes[part] = np.array(to_name)[codes[part]]
+    frame = statistics(codes, durations, len(names.keys))
     frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
     frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])
     return tables.check(frame[["name", "calls", "total_ns", "median_ns", "max_ns"]], "api_calls")
@@ -79,6 +80,4 @@ _RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max":
 
 def _part(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
     number, duration = columns
-    if duration.min(initial=0) >= 0 and duration.max(initial=0) < 1 << 32:
-        duration = duration.astype(np.uint32)
-    return duration, factor([number])
+    return short(duration), factor([number])

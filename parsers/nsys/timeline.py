@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.codes import STEP
+from parsers.nsys.codes import STEP, Columns, short
 from parsers.nsys.database import Array, Database
 from parsers.nsys.kernels import CALL_KEY
 
@@ -21,15 +21,23 @@ class Operations:
     call: Array
 
 
+def last_end(start: Array, duration: Array) -> int:
+    """Latest of start + duration, without a column of sums."""
+    parts = (slice(at, at + STEP) for at in range(0, len(start), STEP))
+    return max(int((start[part] + duration[part]).max()) for part in parts)
+
+
 def read_operations(db: Database, *names: str) -> Operations:
     """Read copies, memsets or whole CUDA graphs, ordered by start; none of an absent table."""
     select = ["start", "end - start", CALL_KEY.format(pid="globalPid")]
-    parts = [[np.empty(0, np.int64)] * 3]
-    for table in filter(None, map(db.table, names)):
-        parts += db.scan(select, table, list)
-    columns = [np.concatenate([part[i] for part in parts]) for i in range(3)]
-    order = np.argsort(columns[0], kind="stable")
-    return Operations(*(column[order] for column in columns))
+    tables = [table for table in map(db.table, names) if table]
+    columns = Columns(sum(map(db.most_rows, tables)), np.int64, np.uint32, np.int64)
+    for table in tables:
+        for start, duration, call in db.scan(select, table, list):
+            columns.append(start, short(duration), call)
+    start, duration, call = columns.finish()
+    order = np.argsort(start, kind="stable")
+    return Operations(start[order], duration[order], call[order])
 
 
 def busy(operations: list[tuple[Array, Array, Array]], groups: int) -> Array:

@@ -12,9 +12,9 @@ import pandas as pd
 from parsers import tables
 from parsers.kernel_names import classify
 from parsers.nsys import schema
-from parsers.nsys.calls import index_of, read_calls
+from parsers.nsys.calls import read_calls
 from parsers.nsys.codes import statistics
-from parsers.nsys.database import Array, Database
+from parsers.nsys.database import Database
 from parsers.nsys.gpus import read_gpus
 from parsers.nsys.kernels import KernelRows, read_kernels
 from parsers.nsys.launches import launch_frames, write_launches
@@ -73,11 +73,11 @@ class NsysTrace:
     def launches(self) -> pd.DataFrame:
         """One row a launch, ordered by start (table `launches`). Long traces: `write_launches`."""
         size = len(self._work.kernels.start)
-        return next(launch_frames(self._work, self._call_keys, size))
+        return next(launch_frames(self._work, size))
 
     def write_launches(self, path: Path) -> None:
         """Write the table `launches` as Parquet, part by part, in bounded memory."""
-        write_launches(path, launch_frames(self._work, self._call_keys))
+        write_launches(path, launch_frames(self._work))
 
     def stages(self) -> pd.DataFrame:
         """Time of each stage and of all (table `stages`), in the order of their first start.
@@ -108,30 +108,19 @@ class NsysTrace:
         """CUDA API calls by function (table `api_calls`)."""
         return api_calls(self._db)
 
-    @property
-    def _work(self) -> Work:
-        return self._read[0]
-
-    @property
-    def _call_keys(self) -> Array:
-        return self._read[1]
-
     @cached_property
     def _kernel_rows(self) -> KernelRows:
         return read_kernels(self._db)
 
     @cached_property
-    def _read(self) -> tuple[Work, Array]:
+    def _work(self) -> Work:
         kernels = self._kernel_rows
         memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
-        calls = read_calls(self._db, [o.call for o in operations])
-        for o in operations:
-            o.call = index_of(calls.key, o.call)
-        attributed = attribute_calls(self._db, calls, self._patterns)
+        attributed = attribute_calls(self._db, read_calls(self._db, operations), self._patterns)
         self.warnings += attributed.warnings
-        return Work(kernels, memory, graphs, attributed), calls.key
+        return Work(kernels, memory, graphs, attributed)
 
 
 _RENAMED = {"count": "calls"}

@@ -121,10 +121,11 @@ def union(intervals: list[tuple[int, int]]) -> int:
 def small_parts() -> Iterator[None]:
     """Read and add up a few rows at a time, so that a small trace has many parts."""
     with ExitStack() as stack:
-        for module in ("calls", "codes", "stages", "timeline"):
+        for module in ("calls", "codes", "nvtx", "stages", "timeline"):
             stack.enter_context(mock.patch(f"parsers.nsys.{module}.STEP", 3))
         stack.enter_context(mock.patch("parsers.nsys.database.PART_ROWS", 4))
         stack.enter_context(mock.patch("parsers.nsys.paths._CALLS", 4))
+        stack.enter_context(mock.patch("parsers.nsys.codes._SORTED", 3))
         yield
 
 
