@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.given_kernels import kernels_digest
 from orchestrator.journal import Journal, plain_errors
@@ -37,9 +36,6 @@ from parsers.run_dir import (
     StepState,
     read_manifest,
 )
-
-if TYPE_CHECKING:
-    from reports.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class RunOutcome:
     """
 
     run_dir: Path
-    findings: list[Finding]
+    findings: tuple[str, ...]
     report_path: Path | None
     exit_code: int
     errors: tuple[ProfError, ...] = ()
@@ -244,8 +240,7 @@ def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
             errors.append(type(error)(f"{name}: {error.message}", error.hint))
     if not outcomes:
         raise errors[0]
-    path = compare_variants(run)
-    found = [finding for outcome in outcomes for finding in outcome.findings]
+    found, path = compare_variants(run)
     code = errors[0].exit_code if errors else 0
     return RunOutcome(run.path, found, path, code, tuple(errors))
 

@@ -39,12 +39,13 @@ def sweep_view(path: Path) -> SweepView:
         _column(name, run, settings.get(name, ()), base) for name, run in variants.items()
     )
     readable = [(name, runs.get(name)) for name in variants]
+    stages = _stage_rows(readable)
     return SweepView(
         title=str(manifest.recipe.get("name", "")) or manifest.run_id,
         question=str(manifest.recipe.get("question", "")),
-        answer=tuple(_answer(columns)),
+        answer=tuple(_answer(columns, stages)),
         variants=columns,
-        stages=_stage_rows(readable),
+        stages=stages,
         kernels=_kernel_rows(readable),
         caveats=tuple(_caveats(columns, settings)),
     )
@@ -172,7 +173,7 @@ def _against(cell: SweepCell | None, base: SweepCell | None) -> SweepCell:
     return SweepCell(cell.total_ns, cell.share, cell.calls, ratio, cell.bound_by)
 
 
-def _answer(columns: tuple[VariantColumn, ...]) -> list[str]:
+def _answer(columns: tuple[VariantColumn, ...], stages: tuple[SweepRow, ...]) -> list[str]:
     timed = [c for c in columns if c.gpu_time_ns is not None]
     if len(timed) < 2:
         return ["Fewer than two variants have a trace, so nothing can be compared."]
@@ -188,10 +189,23 @@ def _answer(columns: tuple[VariantColumn, ...]) -> list[str]:
     if best is not base:
         saved = share(1 - least / (base.gpu_time_ns or math.nan))
         lines.append(f"That is {saved} less than {_named(base)}, the first variant.")
+    lines += _by_stage(columns, stages, worst)
     lines.append(
         "Variants that do different amounts of work compare per unit of work, not in total."
     )
     return lines
+
+
+def _by_stage(
+    columns: tuple[VariantColumn, ...], stages: tuple[SweepRow, ...], worst: VariantColumn
+) -> list[str]:
+    """Say how each stage grows, where stages grow differently."""
+    ratios = {row.name: row.cells[columns.index(worst)].ratio for row in stages}
+    grown = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if len(grown) < 2 or max(grown.values()) / min(grown.values()) - 1 < SAME:
+        return []
+    parts = [f"{name} takes {speedup(ratio)}" for name, ratio in grown.items()]
+    return [f"At {_named(worst)}, against the first variant: {', '.join(parts)}."]
 
 
 def _named(column: VariantColumn) -> str:

@@ -51,4 +51,4 @@ def _render(run: RunDir) -> Path:
         except ProfError as error:
             # The others can be compared all the same; the comparison names this one too.
             click.echo(f"warning: {name}: {error.message}", err=True)
-    return compare_variants(run)
+    return compare_variants(run)[1]

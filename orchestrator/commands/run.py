@@ -95,7 +95,7 @@ def _show(outcome: RunOutcome) -> None:
     if outcome.findings:
         click.echo("")
     for number, finding in enumerate(outcome.findings[:3], 1):
-        click.echo(f"{number}. {finding.sentence}")
+        click.echo(f"{number}. {finding}")
     if outcome.report_path is not None:
         click.echo(f"\nreport: {outcome.report_path}")
     for error in outcome.errors:

@@ -179,7 +179,7 @@ def test_resume_of_something_else_is_refused(lab: Any) -> None:
 
 
 def test_a_sweep_resumes_where_it_stopped(lab: Any, watcher: Any) -> None:
-    lab.monkeypatch.setattr("orchestrator.runner.compare_variants", lambda run: run.path)
+    lab.monkeypatch.setattr("orchestrator.runner.compare_variants", lambda run: ((), run.path))
     changes = {"sweep": {"target.args.batch": [1, 2]}, "counters__enabled": False}
     failing = lab.recipe("import sys; sys.exit('2' in sys.argv)", **changes)
     lab.run(failing)

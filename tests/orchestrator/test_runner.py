@@ -141,9 +141,9 @@ def test_a_sweep_runs_every_variant_and_compares_them(lab: Any, watcher: Any) ->
     compared = []
     report: Path = lab.folder / "sweep.md"
 
-    def compare(run: RunDir) -> Path:
+    def compare(run: RunDir) -> tuple[tuple[str, ...], Path]:
         compared.append(run)
-        return report
+        return ("The second takes twice as much.",), report
 
     lab.monkeypatch.setattr(runner, "compare_variants", compare)
     recipe = lab.recipe(sweep={"target.args.batch": [1, 2]}, counters__enabled=False)
@@ -151,6 +151,7 @@ def test_a_sweep_runs_every_variant_and_compares_them(lab: Any, watcher: Any) ->
     outcome = lab.run(recipe, progress=watching)
     assert watching.variants == ["batch=1", "batch=2"] == lab.manifest.variants
     assert outcome.report_path == report
+    assert outcome.findings == ("The second takes twice as much.",)
     assert len(compared) == 1
     assert [argv[-1] for argv in lab.calls("nsys")] == ["1", "2"]
     for name in watching.variants:
@@ -158,7 +159,7 @@ def test_a_sweep_runs_every_variant_and_compares_them(lab: Any, watcher: Any) ->
 
 
 def test_a_failed_variant_stops_no_other(lab: Any) -> None:
-    lab.monkeypatch.setattr(runner, "compare_variants", lambda run: run.path / "sweep.md")
+    lab.monkeypatch.setattr(runner, "compare_variants", lambda run: ((), run.path / "sweep.md"))
     recipe = lab.recipe(
         "import sys; sys.exit('1' in sys.argv)",
         sweep={"target.args.batch": [1, 2]},

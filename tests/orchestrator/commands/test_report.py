@@ -15,15 +15,15 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the runs that were rendered; a run called `broken` cannot be."""
     names: list[str] = []
 
-    def make_report(run: RunDir) -> tuple[list[object], Path]:
+    def make_report(run: RunDir) -> tuple[tuple[str, ...], Path]:
         if run.path.name == "broken":
             raise ArtifactUnreadable("trace.sqlite is cut", "record it again")
         names.append(run.path.name)
-        return [], run.report / "report.md"
+        return (), run.report / "report.md"
 
-    def compare_variants(run: RunDir) -> Path:
+    def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
         names.append(f"comparison of {run.path.name}")
-        return run.report / "report.md"
+        return (), run.report / "report.md"
 
     monkeypatch.setattr(reporting, "make_report", make_report)
     monkeypatch.setattr(reporting, "compare_variants", compare_variants)

@@ -1,6 +1,5 @@
 """`prof run` from the command line, against fake nsys and ncu."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,7 +92,7 @@ def test_a_sweep_runs_every_variant_and_compares_them(
 def test_the_first_three_findings_stand_above_the_report(
     lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    findings: list[Any] = [SimpleNamespace(sentence=f"Finding {number}.") for number in range(1, 6)]
+    findings = tuple(f"Finding {number}." for number in range(1, 6))
     outcome = runner.RunOutcome(lab.out, findings, lab.out / "report.md", 0)
     monkeypatch.setattr(runner, "run_recipe", lambda recipe, options: outcome)
     assert cli.main(["run", "top-kernels"]) == 0
@@ -105,7 +104,7 @@ def test_what_failed_on_the_way_is_said_after_the_report(
     lab: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = PermissionRefused("no counters", "ask the administrator")
-    outcome = runner.RunOutcome(lab.out, [], lab.out / "report.md", 3, (refused,))
+    outcome = runner.RunOutcome(lab.out, (), lab.out / "report.md", 3, (refused,))
     monkeypatch.setattr(runner, "run_recipe", lambda recipe, options: outcome)
     assert cli.main(["run", "top-kernels"]) == 3
     captured = capsys.readouterr()
