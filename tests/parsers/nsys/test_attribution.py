@@ -113,6 +113,26 @@ def stage_of(path: list[Range], patterns: tuple[str, ...]) -> Range | None:
     return None
 
 
+def inherited(
+    call: Call, calls: list[Call], ranges: list[Range], patterns: tuple[str, ...]
+) -> Range | None:
+    """The stage of a call whose thread has no ranges: the latest of its process's one thread."""
+    opened = {id(c): open_ranges(c, ranges) for c in calls}
+    ranged = {(c.process, c.thread) for c in calls if opened[id(c)]}
+    if not call.known or (call.process, call.thread) in ranged:
+        return None
+    stages = {
+        (c.thread, ranges.index(stage))
+        for c in calls
+        if c.process == call.process and (stage := stage_of(opened[id(c)], patterns))
+    }
+    if len({thread for thread, _ in stages}) != 1:
+        return None
+    begun = [(ranges[i].start, i) for _, i in stages if ranges[i].start <= call.start]
+    latest = ranges[max(begun)[1]] if begun else None
+    return latest if latest and call.start < latest.end else None
+
+
 def union(intervals: list[tuple[int, int]]) -> int:
     return len({t for start, end in intervals for t in range(start, end)})
 
@@ -180,7 +200,7 @@ def test_launches_and_stages_are_those_of_the_reference(
     range_time = 0
     for number, call in enumerate(calls, 1):
         opened = open_ranges(call, ranges)
-        stage = stage_of(opened, patterns)
+        stage = stage_of(opened, patterns) or inherited(call, calls, ranges, patterns)
         text = "/".join(r.label for r in opened)
         expected[number] = [(text, stage.label if stage else "")] * len(call.kernels)
         kernel_ns = sum(duration for _, duration, _ in call.kernels)
@@ -232,6 +252,47 @@ def test_launches_and_stages_are_those_of_the_reference(
     assert kernels["calls"].sum() == len(launches) == sum(len(c.kernels) for c in calls) + 1
     named = {s for text in kernels["stage"] for s in text.split(", ") if s}
     assert named == set(of_kernels["stage"])
+
+
+def test_a_thread_without_ranges_is_in_the_stage_of_the_one_thread_that_has_them(
+    new_export: Callable[[], Any], tmp_path: Path
+) -> None:
+    export = new_export()
+    export.range(0, 50, "forward")
+    export.range(60, 200, "backward")
+    export.call(10, 1, 1)
+    export.kernel(20, 5, correlation=1)
+    export.call(65, 1, 2)
+    export.kernel(70, 5, correlation=2)
+    for number, start in ((3, 55), (4, 100)):  # between the stages, and in the second
+        export.call(start, 1, number, thread=8)
+        export.kernel(start + 20, 30, correlation=number)
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        launches = trace.launches().set_index("correlation")
+        warnings = trace.warnings
+    assert launches["stage"].astype(object).fillna("").to_dict() == {
+        1: "forward",
+        2: "backward",
+        3: "",
+        4: "backward",
+    }
+    assert launches["nvtx_path"].astype(object).fillna("")[4] == ""
+    assert any(w.startswith("1 CUDA calls of threads that have no NVTX range") for w in warnings)
+
+
+def test_no_stage_is_inherited_where_two_threads_have_stages(
+    new_export: Callable[[], Any], tmp_path: Path
+) -> None:
+    export = new_export()
+    for number, thread in ((1, 7), (2, 8)):
+        export.range(0, 100, f"stage{thread}", thread=thread)
+        export.call(10, 1, number, thread=thread)
+        export.kernel(20, 5, correlation=number)
+    export.call(30, 1, 3, thread=9)
+    export.kernel(40, 5, correlation=3)
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        launches = trace.launches().set_index("correlation")
+    assert launches["stage"].isna().to_dict() == {1: False, 2: False, 3: True}
 
 
 def test_a_stage_is_not_idle_while_the_gpu_still_works_for_the_one_before(
