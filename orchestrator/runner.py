@@ -137,7 +137,8 @@ def _prepare(
     if options.replay is not None:
         source = RunDir(options.replay)
         recorded = read_manifest(source)
-        manifest.replayed_from = recorded.run_id
+        # The time of the measurement: that is what the report is about.
+        manifest.replayed_from, manifest.created = recorded.run_id, recorded.created
         manifest.tools, manifest.gpus = recorded.tools, recorded.gpus
         manifest.software, manifest.assumptions = recorded.software, recorded.assumptions
         nothing = Machine(choose_environment({}, {}))

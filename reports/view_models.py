@@ -282,6 +282,7 @@ class ReportView:
     question: str
     run_id: str
     created: str
+    replayed_from: str
     tier: str
     answer: tuple[str, ...]
     findings: tuple[FindingRow, ...]

@@ -55,6 +55,7 @@ def report_view(run: Run) -> ReportView:
         question=str(run.manifest.recipe.get("question", "")),
         run_id=run.manifest.run_id,
         created=run.manifest.created,
+        replayed_from=run.manifest.replayed_from,
         tier=tier(run),
         answer=answer,
         findings=rows,
