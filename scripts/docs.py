@@ -53,7 +53,6 @@ VARIABLES = {
     "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
     "PROF_SHARED": "for the tests: folder with real exports; its tests are skipped without it",
-    "PROF_NCU": "for the tests: an ncu to compare the parsers with",
     "PROF_NSIGHT": "for the tests: folder with a real nsys and ncu; tests of them are skipped else",
 }
 

@@ -27,6 +27,15 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
+def nsight() -> Path:
+    """Folder of a real nsys and ncu, which a machine without a GPU can have too."""
+    named = os.environ.get("PROF_NSIGHT")
+    if not named:
+        pytest.skip("no Nsight tools: name the folder of nsys and ncu in PROF_NSIGHT")
+    return Path(named)
+
+
+@pytest.fixture(scope="session")
 def real_exports(shared: Path) -> Path:
     """Folder of unpacked real exports of many tool versions (read only), cached by content."""
     archive = shared / "data" / "real-exports.tar.xz"

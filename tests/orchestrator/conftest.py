@@ -126,16 +126,6 @@ def watcher() -> Any:
     return Watcher
 
 
-@pytest.fixture(scope="session")
-def nsight() -> Any:
-    """Folder of the real nsys and ncu, which a machine without a GPU may have too."""
-    beside = FAKES.parent.parent.parent / "tools" / "nsight" / "bin"
-    folder = Path(os.environ.get("PROF_NSIGHT", beside))
-    if not (folder / "nsys").is_file():
-        pytest.skip(f"no Nsight tools: {folder} is absent; name their folder in PROF_NSIGHT")
-    return folder
-
-
 def _report(run: Any) -> Any:
     """Stand in for tables and report, which have tests of their own."""
     run.report.mkdir(exist_ok=True)

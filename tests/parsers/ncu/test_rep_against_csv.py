@@ -2,7 +2,6 @@
 
 import csv
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,11 +31,8 @@ KEYS = ["grid", "block", "device", "pid", "stream", "context"]
 
 
 @pytest.fixture(scope="session")
-def ncu() -> str:
-    found = os.environ.get("PROF_NCU") or shutil.which("ncu")
-    if not found:
-        pytest.skip("no ncu on PATH and PROF_NCU is not set")
-    return found
+def ncu(nsight: Path) -> str:
+    return str(nsight / "ncu")
 
 
 def export(ncu: str, report: Path, units: str, folder: Path, *page: str) -> Path:
