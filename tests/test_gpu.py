@@ -1,0 +1,63 @@
+"""The whole pipeline with real nsys and ncu on a real GPU; skipped, with the reason, elsewhere."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def prof(root: Path) -> Any:
+    """Runs prof of this checkout; skips where this machine cannot profile."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "orchestrator", *arguments]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    checks = run("doctor", "--json", "--target-python", sys.executable)
+    if checks.returncode:
+        missing = [c for c in json.loads(checks.stdout) if c["state"] == "missing"]
+        pytest.skip("; ".join(f"{c['name']}: {c['detail']}" for c in missing))
+    return run
+
+
+@pytest.fixture(scope="module")
+def gemm(prof: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the product of known size."""
+    folder = tmp_path_factory.mktemp("gpu") / "run"
+    done = prof(
+        "run", "known-gemm", "--out", str(folder), "--set", f"target.python={sys.executable}"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_flop_counter_agrees_with_the_known_work_but_for_padding(gemm: Path) -> None:
+    counters = pd.read_parquet(gemm / "tables" / "counters.parquet")
+    product = counters.sort_values("flops_tensor").iloc[-1]
+    ratio = product["flops_tensor"] / (2 * 8192**3)
+    assert 1.0 <= ratio < 1.1
+    assert "2·M·N·K" in (gemm / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_both_tools_agree_on_how_long_a_long_kernel_takes(gemm: Path) -> None:
+    counters = pd.read_parquet(gemm / "tables" / "counters.parquet")
+    product = counters.sort_values("flops_tensor").iloc[-1]
+    assert abs(product["duration_difference"]) < 0.1
+
+
+def test_the_pass_budget_holds(gemm: Path) -> None:
+    counters = pd.read_parquet(gemm / "tables" / "counters.parquet")
+    assert counters["passes"].max() <= 12
+
+
+def test_no_throughput_is_above_its_roof(gemm: Path) -> None:
+    counters = pd.read_parquet(gemm / "tables" / "counters.parquet")
+    for column in ("dram_pct", "l2_pct", "l1_pct", "tensor_pct"):
+        assert counters[column].dropna().max() <= 105
