@@ -36,15 +36,14 @@ def split_threads(calls: Calls, ranges: Ranges) -> Threads:
     found = Threads([], [], [])
     process_of = np.empty(len(calls.ids), np.int64)
     process_of[calls.by_id] = calls.ids & _PROCESS
-    firsts = np.sort(ranges.first)
     for thread, process in enumerate(process_of.tolist()):
         base = thread * calls.span
         low, high = (int(at) for at in np.searchsorted(calls.axis, [base, base + calls.span]))
         high = min(high, len(calls.order))
         if low == high:
             continue
-        at = int(np.searchsorted(firsts, low))
-        if at < len(firsts) and firsts[at] < high:
+        at = int(np.searchsorted(ranges.first, low, sorter=ranges.order))
+        if at < len(ranges.order) and ranges.first[ranges.order[at]] < high:
             found.ranged.append((process, low, high))
         else:
             found.bare.append((process, low, high))
