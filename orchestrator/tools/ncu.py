@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.tools.explanations import Explanations, first_known
 from parsers.errors import PermissionRefused, ProfError, StepFailed, ToolMissing, UsageError
 
-Explanations = list[tuple[str, Callable[[re.Match[str]], ProfError]]]
 VERSION = re.compile(r"Version (\d+\.\d+\.\d+[\d.]*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
 PER_LAUNCH_CONFIG = "per-launch-config"
@@ -130,20 +129,12 @@ def unknown_metrics(log: str) -> list[str]:
 
 def explain(log: str) -> ProfError | None:
     """Return what ncu's output says about its failure, or None where it says nothing known."""
-    return explain_tool(log) or _first(ENDS, log)
+    return explain_tool(log) or first_known(ENDS, log)
 
 
 def explain_tool(log: str) -> ProfError | None:
     """Return the cause that lies with ncu, the driver or the options; None where it may not."""
-    return _first(CAUSES, log)
-
-
-def _first(known: Explanations, log: str) -> ProfError | None:
-    for pattern, make in known:
-        match = re.search(pattern, log)
-        if match:
-            return make(match)
-    return None
+    return first_known(CAUSES, log)
 
 
 def _capture(request: CountersRequest) -> list[str]:

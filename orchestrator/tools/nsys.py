@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.tools.explanations import Explanations, first_known
 from parsers.errors import ArtifactUnreadable, ProfError, StepFailed, ToolMissing, UsageError
 
 VERSION = re.compile(r"version (\d+\.\d+\.\d+[\w.]*)")
@@ -92,11 +92,7 @@ def succeeded(exit_code: int | None, request: TraceRequest) -> bool:
 
 def explain(log: str) -> ProfError | None:
     """Return what nsys's output says about its failure, or None where it says nothing known."""
-    for pattern, make in EXPLANATIONS:
-        match = re.search(pattern, log)
-        if match:
-            return make(match)
-    return None
+    return first_known(EXPLANATIONS, log)
 
 
 def _capture(request: TraceRequest) -> list[str]:
@@ -148,7 +144,7 @@ def _session(match: re.Match[str]) -> ProfError:
     )
 
 
-EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+EXPLANATIONS: Explanations = [
     (r"Unable to retrieve the importer version.*", _importer),
     (r"(?i)importer.*(?:not found|No such file).*", _importer),
     (r"QdstrmImporter.*error while loading shared libraries.*", _importer),

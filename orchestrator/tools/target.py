@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
+from orchestrator.tools.explanations import Explanations, first_known
 from parsers.errors import ProfError, StepFailed, ToolMissing
 
 
 def explain(log: str) -> ProfError | None:
     """Return what a program's output says about its failure, or None."""
-    for pattern, make in EXPLANATIONS:
-        match = re.search(pattern, log)
-        if match:
-            return make(match)
-    return None
+    return first_known(EXPLANATIONS, log)
 
 
 def _module(match: re.Match[str]) -> ProfError:
@@ -55,7 +51,7 @@ def _disk(_match: re.Match[str]) -> ProfError:
     )
 
 
-EXPLANATIONS: list[tuple[str, Callable[[re.Match[str]], ProfError]]] = [
+EXPLANATIONS: Explanations = [
     (r"(?i)No space left on device", _disk),
     (r"No module named '([\w.]+)'", _module),
     (
