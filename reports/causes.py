@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports.cells import Row, number, text
 from reports.evidence import Evidence, say, source, threshold, wording
-from reports.formats import count, counted, percent, share, significant
+from reports.formats import count, counted, listed, percent, share, significant
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
@@ -45,7 +45,11 @@ def causes(row: Row, sms: float) -> list[Cause]:
         _achieved_occupancy,
         _theoretical_occupancy,
     )
-    return [cause for rule in rules if (cause := rule(row, sms)) is not None]
+    found: dict[str, Cause] = {}
+    for rule in rules:
+        if (cause := rule(row, sms)) is not None:
+            found.setdefault(cause.key, cause)
+    return list(found.values())
 
 
 def blocks(grid: str) -> float:
@@ -79,11 +83,15 @@ def _tail(row: Row, sms: float) -> Cause | None:
     # say nothing about a tail.
     if not waves >= 1 or blocks(text(row["grid"])) <= 2 * sms:
         return None
-    gain = 1 / (1 + math.floor(waves))
-    if waves == math.floor(waves) or gain < threshold("tail"):
+    # Blocks of equal length take whole waves. The rule of Nsight Compute gives the whole last wave,
+    # 1 / (1 + full waves), however full it is: half of the time for 1.9 waves.
+    gain = 1 - waves / math.ceil(waves)
+    if gain < threshold("tail"):
         return None
     words = say("causes", "tail", gain=share(gain), waves=significant(waves))
-    return Cause("tail", words, gain, Evidence("waves", waves, "", "under 5", source("tail")))
+    return Cause(
+        "tail", words, gain, Evidence("waves", waves, "", "no whole number", source("tail"))
+    )
 
 
 def _few_blocks(row: Row, sms: float) -> Cause | None:
@@ -139,6 +147,7 @@ def _theoretical_occupancy(row: Row, sms: float) -> Cause | None:
     limit, limiter = number(row["theoretical_occupancy_pct"]), text(row["occupancy_limiter"])
     if not limit < threshold("theoretical_occupancy") or not limiter:
         return None
+    limiter = listed(limiter.split(", "))
     words = say("causes", "theoretical_occupancy", limiter=limiter, theoretical=percent(limit))
     seen = Evidence(
         "theoretical occupancy", limit, "%", "under 80 %", source("theoretical_occupancy")

@@ -200,7 +200,7 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
     if _on_wrong_unit(lead):
         return f"On the Tensor Cores it could save at most {saved}."
     if _scattered(lead) is not None:
-        return f"With neighbouring accesses it could save at most about {saved}."
+        return f"With neighbouring accesses it could save about {saved}."
     if finding.bound == "issue":
         return f"With the same instructions it could save at most {saved}; fewer save more."
     if finding.bound == "latency":

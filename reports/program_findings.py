@@ -44,8 +44,9 @@ def _where_time_goes(run: Run) -> Finding:
     kernels, total = run.kernels, kernel_time(run)
     parts = _by_kernel(run) if len(kernels) <= FEW else _by_kind(run)
     first, part = parts[0]
-    title = f"{first[0].upper()}{first[1:]}" if len(kernels) > FEW else first
-    verb = "take" if first in PLURALS.values() else "takes"
+    plural = first in PLURALS.values()
+    title = f"{first[0].upper()}{first[1:]}" if plural else first
+    verb = "take" if plural else "takes"
     what = f"{title} {verb} {share(part)} of the GPU time"
     shown = listed([f"{name} {share(value)}" for name, value in parts[:MOST_PARTS]])
     words = f"Kernels keep the GPU busy for {duration(total)}: {shown}{_largest(run)}"
@@ -67,7 +68,9 @@ def _where_time_goes(run: Run) -> Finding:
 
 
 def _by_kernel(run: Run) -> list[tuple[str, float]]:
-    return [(text(r["short_name"]), number(r["share"])) for r in records(run.kernels)]
+    sums = run.kernels.groupby("short_name", sort=False)["share"].sum()
+    ranked = sums.sort_values(ascending=False, kind="stable")
+    return [(str(name), float(part)) for name, part in ranked.items()]
 
 
 def _by_kind(run: Run) -> list[tuple[str, float]]:
@@ -89,8 +92,9 @@ def _largest(run: Run) -> str:
 
 
 def _stage_shares(run: Run) -> str:
-    stages = run.stages[run.stages["stage"] != ALL].sort_values("share", ascending=False)
-    parts = [f"{r['stage']} {share(r['share'])}" for r in records(stages.head(4))]
+    stages = [row for row in stage_rows(run) if row["stage"] != ALL]
+    ranked = sorted(stages, key=lambda row: -number(row["share"]))[:MOST_PARTS]
+    parts = [f"{r['stage']} {share(r['share'])}" for r in ranked]
     return f"; by stage: {listed(parts)}" if len(parts) > 1 else ""
 
 
@@ -120,18 +124,55 @@ def idle_share(row: Row) -> float:
 
 
 def _idle(run: Run) -> list[Finding]:
-    wall, _ = wall_time(run)
-    idle = [
-        row
-        for row in stage_rows(run)
-        if idle_share(row) >= threshold("idle")
-        and number(row["idle_ns"]) / wall >= threshold("small_gain")
-    ]
-    return [_idle_finding(run, row, wall) for row in idle]
+    wall, most = wall_time(run)
+    rows = stage_rows(run)
+    found = [_idle_finding(run, row, wall, most) for row in rows if _worth_saying(row, wall)]
+    rest = _outside(run, rows)
+    return [*found, _outside_finding(rest, wall)] if _worth_saying(rest, wall) else found
 
 
-def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
+def _worth_saying(row: Row, wall_ns: float) -> bool:
+    enough = number(row["idle_ns"]) / wall_ns >= threshold("small_gain") if wall_ns > 0 else False
+    return enough and idle_share(row) >= threshold("idle")
+
+
+def _outside(run: Run, stages: list[Row]) -> Row:
+    """Return wall and idle time of the capture that lie in none of its stages.
+
+    Too little rather than too much: ranges also begin before the first kernel and end after the
+    last, and those of several threads overlap.
+    """
+    wall, idle = wall_time(run)
+    return {
+        "wall_ns": wall - sum(number(row["wall_ns"]) for row in stages),
+        "idle_ns": idle - sum(number(row["idle_ns"]) for row in stages),
+    }
+
+
+def _outside_finding(rest: Row, wall_ns: float) -> Finding:
+    idle_ns, part = number(rest["idle_ns"]), number(rest["idle_ns"]) / wall_ns
+    lost = f"{duration(idle_ns)} outside of the stages ({share(part)} of the wall time)"
+    return Finding(
+        key="idle_outside",
+        title=f"The GPU has nothing to do for {lost}",
+        headline=f"The GPU has nothing to do for {lost}",
+        sentence=f"The GPU has nothing to do for {lost}: while the program starts, loads or "
+        "prepares, before, between or after them. It matters where it comes again and again, not "
+        "where it comes once.",
+        evidence=(Evidence("idle time outside of the stages", idle_ns, "ns", "", "nsys"),),
+        gain_program=part,
+        gain_ns=idle_ns,
+        gain_of="wall time",
+        action=say("actions", "idle_outside"),
+        advice=say("advice", "idle_outside"),
+        confidence="low",
+    )
+
+
+def _idle_finding(run: Run, row: Row, wall_ns: float, most_ns: float) -> Finding:
     part, idle_ns = idle_share(row), number(row["idle_ns"])
+    # A range also counts what lies before the first kernel of the capture and after the last.
+    saved_ns = min(idle_ns, most_ns)
     whole = text(row["stage"]) == ALL
     where = "from its first to its last kernel" if whole else f"in {row['stage']}"
     gap = idle_ns / number(row["launches"]) if number(row["launches"]) > 0 else math.nan
@@ -140,8 +181,8 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
     words = (
         f"The GPU has nothing to do for {lost} ({share(part)}{each}): the host does not feed it "
         f"fast enough.{_host(run, idle_ns)} Without the gaps the program would save at most "
-        f"{share(idle_ns / wall_ns)} of its wall time; nsys itself slows launches, so the real gap "
-        "is smaller."
+        f"{share(saved_ns / wall_ns)} of its wall time; nsys itself slows launches, so the real "
+        "gap is smaller."
     )
     return Finding(
         key="idle",
@@ -153,8 +194,8 @@ def _idle_finding(run: Run, row: Row, wall_ns: float) -> Finding:
             Evidence("idle time", idle_ns, "ns", "", "nsys"),
             Evidence("idle time a launch", gap, "ns", "", "nsys"),
         ),
-        gain_program=idle_ns / wall_ns,
-        gain_ns=idle_ns,
+        gain_program=saved_ns / wall_ns,
+        gain_ns=saved_ns,
         gain_of="wall time",
         action=say("actions", "idle"),
         advice=say("advice", "idle"),
@@ -199,6 +240,9 @@ def _copies(run: Run) -> list[Finding]:
     busy = kernel_time(run) + sum(number(r["total_ns"]) for r in rows)
     if not crossing or spent / busy < threshold("copies"):
         return []
+    # Copies of several GPUs or streams run at once: together they hold no more than the wall time.
+    wall, idle = wall_time(run)
+    saved = min(spent, wall - idle) if wall > 0 else spent
     top = crossing[0]
     words = (
         f"Copies between host and GPU take {share(spent / busy)} of the GPU's busy time "
@@ -213,8 +257,8 @@ def _copies(run: Run) -> list[Finding]:
             headline=f"Copies between host and GPU take {share(spent / busy)} of the busy time",
             sentence=words,
             evidence=(Evidence("copy time", spent, "ns", "5 % of busy time", source("copies")),),
-            gain_program=spent / busy,
-            gain_ns=spent,
+            gain_program=saved / wall,
+            gain_ns=saved,
             gain_of="wall time",
             action=say("actions", "copies"),
             advice=say("advice", "copies"),

@@ -19,6 +19,20 @@ def keys(**known: Any) -> list[str]:
     return [cause.key for cause in causes(row(**known), SMS)]
 
 
+def test_each_cause_is_told_once() -> None:
+    # Few warps are told before a stall reason, and the rule after it finds them again.
+    found = keys(theoretical_occupancy_pct=100.0, achieved_occupancy_pct=40.0,
+                 top_stall="long_scoreboard", stall_share=0.8)  # fmt: skip
+    assert found == ["achieved_occupancy", "stall"]
+
+
+def test_several_limiters_read_as_a_list() -> None:
+    (cause,) = causes(
+        row(theoretical_occupancy_pct=12.5, occupancy_limiter="registers, shared memory"), SMS
+    )
+    assert cause.text.startswith("registers and shared memory per block allow only 12.5 %")
+
+
 def test_nothing_known_is_no_cause() -> None:
     assert keys() == []
 
@@ -27,7 +41,7 @@ def test_nothing_known_is_no_cause() -> None:
     ("known", "key", "gain"),
     [
         ({"grid": "33x1x1"}, "small_grid", 0.75),
-        ({"waves": 2.5}, "tail", 1 / 3),
+        ({"waves": 2.5}, "tail", 1 / 6),
         ({"theoretical_occupancy_pct": 100.0, "achieved_occupancy_pct": 60.0},
          "achieved_occupancy", 0.4),
         ({"theoretical_occupancy_pct": 25.0, "occupancy_limiter": "registers"},
@@ -51,6 +65,7 @@ def test_rules_of_nsight_compute_estimate_the_gain(
     [
         ({"grid": "128x1x1"}, "small_grid"),
         ({"waves": 5.5}, "tail"),
+        ({"waves": 1.91}, "tail"),
         ({"waves": 2.0}, "tail"),
         ({"waves": 1.2, "grid": "132x1x1"}, "tail"),
         ({"theoretical_occupancy_pct": 85.0, "occupancy_limiter": "warps"},

@@ -12,6 +12,7 @@ from parsers.run_dir import RunDir, read_manifest, write_manifest
 from reports.evidence import Finding, wording
 from reports.findings import abstained, findings, headline, profiled_share
 from reports.load import Run, load_run
+from reports.program_findings import ALL, wall_time
 
 
 def named(run: Run, name: str) -> Finding:
@@ -26,6 +27,15 @@ def edit(run: Run, table: str, name: str, **values: Any) -> Run:
     for column, value in values.items():
         frame.loc[mine, column] = value
     tables.write(frame, table, run.directory.tables)
+    return load_run(run.path)
+
+
+def set_capture(run: Run, **values: float) -> Run:
+    """Change the row of the whole capture in table `stages`."""
+    frame = run.stages.copy()
+    for column, value in values.items():
+        frame.loc[frame["stage"] == ALL, column] = round(value)
+    tables.write(frame, "stages", run.directory.tables)
     return load_run(run.path)
 
 
@@ -125,6 +135,16 @@ def test_kernels_of_no_known_kind_are_named(run: Run) -> None:
     assert "unknown" not in found.sentence
 
 
+def test_kernels_of_one_name_are_added_up_and_keep_their_name(run: Run) -> None:
+    three = only(run, 3)
+    twice = three.kernels.assign(short_name=["mine", "yours", "mine"])
+    tables.write(twice, "kernels", run.directory.tables)
+    found = findings(load_run(run.path))[0]
+    assert found.title.startswith("mine takes")
+    assert found.sentence.count("mine") == 1
+    assert found.share == pytest.approx(twice["share"].iloc[[0, 2]].sum())
+
+
 def test_one_kernel_is_told_once(run: Run) -> None:
     alone = only(run, 1)
     assert findings(alone)[0].sentence.startswith("The GPU runs one kernel, mine_0, for ")
@@ -191,7 +211,32 @@ def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
     tables.write(frame, "memory_operations", run.directory.tables)
     (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
     assert copies.gain_ns == 4_000_000
-    assert copies.gain_program == pytest.approx(4 / (35.3504 + 13))
+    wall, idle = wall_time(run)
+    assert copies.gain_program == pytest.approx(4_000_000 / wall)
+    # Two GPUs copy at once: together no more than the time in which they are busy.
+    frame["total_ns"] *= 100
+    tables.write(frame, "memory_operations", run.directory.tables)
+    (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
+    assert copies.gain_ns == pytest.approx(wall - idle)
+
+
+def test_a_stage_loses_no_more_than_the_whole_capture(run: Run) -> None:
+    run = set_capture(run, wall_ns=26e6, idle_ns=5e6)
+    (idle,) = [f for f in findings(run) if f.key == "idle"]
+    assert idle.gain_ns == 5e6
+    assert idle.gain_program == pytest.approx(5 / 26)
+    assert "save at most 19.2 % of its wall time" in idle.sentence
+
+
+def test_idle_time_outside_of_the_stages_is_told(run: Run) -> None:
+    assert not [f for f in findings(run) if f.key == "idle_outside"]
+    stages = run.stages[run.stages["stage"] != ALL]
+    wall, idle = stages["wall_ns"].sum() + 90e6, stages["idle_ns"].sum() + 80e6
+    run = set_capture(run, wall_ns=wall, idle_ns=idle)
+    (outside,) = [f for f in findings(run) if f.key == "idle_outside"]
+    assert outside.gain_ns == pytest.approx(80e6)
+    assert outside.gain_program == pytest.approx(80e6 / wall)
+    assert "80.0 ms outside of the stages" in outside.title
 
 
 def test_a_gemm_without_tensor_cores_gains_what_they_would_give(run: Run) -> None:
