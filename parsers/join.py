@@ -54,17 +54,21 @@ class _Match:
     reason: str
 
 
-def join(capture: NcuCapture, kernels: pd.DataFrame, selection: Selection) -> Joined:
+def join(
+    capture: NcuCapture, kernels: pd.DataFrame, selection: Selection, own: bool = False
+) -> Joined:
     """Join a capture to `kernels` (where that is empty, to the kernels of the selection).
 
     `launch` is `selection.skip` plus the number of earlier results of the same kernel in the same
     process: `ncu --filter-mode per-launch-config --launch-skip N` skips N launches of each mangled
     name, grid, block and shared memory size. `chosen` marks the result nearest to the selection's
-    launch of that kernel, the first one where the kernel was not selected.
+    launch of that kernel, the first one where the kernel was not selected. `own`: the kernels were
+    made of this very capture, so that names join where it has no grid and block (`ncu --csv` of
+    2020 has none).
     """
     theirs = _of_table(kernels) or _of_selection(selection)
     ours = _of_capture(capture)
-    matcher = _Matcher(theirs, ours)
+    matcher = _Matcher(theirs, ours, own)
     workloads = capture.launches["workload"].tolist()
     matches = [matcher.match(k, w) for k, w in zip(ours, workloads, strict=True)]
     joins = _choose(_rows(capture, matches, selection.skip), selection)
@@ -104,11 +108,12 @@ def _without_parameters(name: str) -> str:
 class _Matcher:
     """Finds the kernel of a result. Each way needs the same grid and block."""
 
-    def __init__(self, theirs: list[_Kernel], ours: list[_Kernel]) -> None:
+    def __init__(self, theirs: list[_Kernel], ours: list[_Kernel], own: bool) -> None:
         self._theirs = theirs
-        self._by_mangled = _index(theirs, lambda kernel: kernel.mangled)
+        told = [k for k in theirs if own or (k.grid and k.block)]
+        self._by_mangled = _index(told, lambda kernel: kernel.mangled)
         ways: list[Callable[[_Kernel], str]] = [lambda k: k.name, lambda k: plain_name(k.name)]
-        self._by_name = [(way, _index(theirs, way), _distinct(ours, way)) for way in ways]
+        self._by_name = [(way, _index(told, way), _distinct(ours, way)) for way in ways]
         self._unmangled = {kernel.kernel_id for kernel in theirs if not kernel.mangled}
 
     def match(self, kernel: _Kernel, workload: str) -> _Match:
@@ -151,7 +156,7 @@ def _index(
 ) -> dict[tuple[str, str, str], set[str]]:
     found: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for kernel in kernels:
-        if key(kernel) and kernel.grid and kernel.block:
+        if key(kernel):
             found[key(kernel), kernel.grid, kernel.block].add(kernel.kernel_id)
     return found
 

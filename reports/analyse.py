@@ -136,12 +136,13 @@ def _counted(run: RunDir, traced: Frames, gaps: _Gaps) -> Frames:
         return {"roofs": build_roofs(gpus, tables.empty("metrics"))}
     for warning in capture.warnings:
         gaps.add("metrics", warning)
-    if kernels.empty:
+    own = kernels.empty
+    if own:
         kernels = kernels_of(capture)
         gaps.add("kernels", "without a trace: calls and GPU time are not known", "total_ns")
     if gpus.empty:
         gpus = gpus_of(capture)
-    joined = join(capture, kernels, _selection(run, gaps))
+    joined = join(capture, kernels, _selection(run, gaps), own)
     built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
     roofs = build_roofs(gpus, joined.metrics)
     counters = assign_bounds(built.counters, kernels, roofs, joined.metrics)

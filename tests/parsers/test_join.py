@@ -173,6 +173,17 @@ def test_without_a_trace_the_kernels_of_the_selection_are_joined_to() -> None:
     assert ids(joined) == ["ka"]
 
 
+def test_results_without_grid_join_to_their_own_kernels_only() -> None:
+    results = capture(
+        {"name": "f", "grid": "", "block": ""}, {"name": "f", "grid": "", "block": ""}
+    )
+    frame = kernels({"kernel_id": "ka", "name": "f", "mangled_name": "f", "grid": "", "block": ""})
+    assert ids(join(results, frame, Selection(), own=True)) == ["ka", "ka"]
+    refused = join(results, frame, Selection())
+    assert ids(refused) == [None, None]
+    assert "no grid and block" in refused.joins["reason"][0]
+
+
 def test_an_old_trace_without_mangled_names_joins_by_the_demangled_one() -> None:
     joined = join(
         capture({"name": "f(int)", "mangled_name": "_Z1fi"}),
