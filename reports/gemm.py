@@ -101,7 +101,13 @@ def padded_flops(shape: Shape, tile: str) -> list[float]:
 def paddings(run: Run) -> list[Padding]:
     """Return for each known shape the profiled kernel whose counted FLOPs it explains."""
     rows = [row for row in profiled(run) if row["category"] in ("gemm", "gemv")]
-    return [_padding(shape, rows) for shape in read_shapes(run)]
+    return [_padding(shape, rows) for shape in read_shapes(run) if _was_captured(run, shape)]
+
+
+def _was_captured(run: Run, shape: Shape) -> bool:
+    """Tell whether the capture holds the stage of a shape: the target prints those of all."""
+    stages = {name for cell in run.kernels["stage"] for name in names(cell)}
+    return not shape.stage or not stages or shape.stage in stages
 
 
 def _padding(shape: Shape, rows: list[Row]) -> Padding:

@@ -71,6 +71,12 @@ def test_a_shape_of_one_stage_does_not_take_a_kernel_of_another(run: Run) -> Non
     assert paddings(run)[0].row is None
 
 
+def test_shapes_of_stages_that_were_not_captured_are_left_out(run: Run) -> None:
+    gemm = {"name": "x", "stage": "warm-up", "m": 64, "n": 64, "k": 64, "calls": 1}
+    stdout(run).write_text(json.dumps({"gemms": [gemm]}))
+    assert paddings(run) == []
+
+
 def test_without_counters_nothing_is_told(trace_only_run: Run) -> None:
     assert {p.reason for p in paddings(trace_only_run)} == {"no GEMM kernel has counters"}
 
