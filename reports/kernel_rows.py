@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pandas as pd
 
@@ -126,6 +127,8 @@ def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...
     named = run.stages[run.stages["stage"] != ALL].sort_values("share", ascending=False)
     whole = run.stages[run.stages["stage"] == ALL]
     rows = [_stage(run, row, numbers) for row in records(named.head(MOST_STAGES))]
+    if len(named) > MOST_STAGES:  # ranges that a framework numbers: one table each tells nothing
+        rows = [replace(row, top=()) for row in rows]
     if len(named) > MOST_STAGES:
         rows.append(_other_stages(named.iloc[MOST_STAGES:]))
     return (*rows, *(_stage(run, row, numbers) for row in records(whole)))

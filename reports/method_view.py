@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -28,7 +29,7 @@ from reports.view_models import (
 def environment(run: Run) -> tuple[Fact, ...]:
     """Return GPU, driver and software of the machine that captured, as label and value."""
     gpus = records(run.gpus)
-    facts = [fact for gpu in gpus for fact in _gpu_facts(gpu)]
+    facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus])
     if not gpus:
         facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]
     known_facts = {fact.label.lower() for fact in facts}
@@ -36,6 +37,15 @@ def environment(run: Run) -> tuple[Fact, ...]:
     facts += [Fact(name, version) for name, version in run.manifest.tools.items()]
     facts.append(Fact("prof", run.manifest.prof_version))
     return tuple(fact for fact in facts if fact.value)
+
+
+def _all_gpu_facts(each: list[list[Fact]]) -> list[Fact]:
+    """Return the facts of GPUs that are alike once, with their number."""
+    facts: list[Fact] = []
+    for same, n in Counter(map(tuple, each)).items():
+        name = f"{n} x {same[0].value}" if n > 1 else same[0].value
+        facts += [Fact(same[0].label, name), *same[1:]]
+    return facts
 
 
 def _gpu_facts(gpu: dict[str, Any]) -> list[Fact]:

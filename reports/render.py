@@ -18,6 +18,7 @@ import jinja2
 
 from parsers.errors import ArtifactUnreadable, StepFailed
 from reports import formats
+from reports.bound import LABELS
 from reports.caveats import labelled
 from reports.footnotes import Footnotes
 from reports.load import Run
@@ -116,6 +117,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(formats.FILTERS)
     environment.filters["labelled"] = labelled
+    environment.filters["bound_label"] = lambda bound: LABELS.get(bound, bound)
     return environment
 
 

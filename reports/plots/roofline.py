@@ -87,6 +87,7 @@ class _Roofline:
         sizes = [
             Key(f"{text} of GPU time", "white", "o", diameter(value))
             for value, text in ((0.02, "2 %"), (0.1, "10 %"), (0.4, "40 %"))
+            if any(kernel.share is not None for kernel in self.panel.kernels)
         ]
         sources = {roof.source for roof in (*self.panel.memory_roofs, *self.panel.compute_roofs)}
         dashed = [Key("roof from datasheet", INK, dashes=SOURCES["datasheet"])]

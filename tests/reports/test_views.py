@@ -90,6 +90,8 @@ def test_numbered_ranges_are_no_stages(run: Run) -> None:
     view = report_view(write(run, "stages", pd.concat([run.stages, *many], ignore_index=True)))
     assert [row.stage for row in view.stages[-2:]] == ["(30 others)", "(all)"]
     assert len(view.stages) == 14
+    assert not any(row.top for row in view.stages[:-1])
+    assert "by stage" not in view.answer[0]
     idle = [row.title for row in view.findings if row.key == "idle"]
     assert idle == [
         "The GPU has nothing to do for 18.4 % of the time from its first to its last kernel"
