@@ -65,13 +65,17 @@ def bound_findings(run: Run) -> list[Finding]:
     rest = f"; {share(1 - known)} was not measured" if known < 0.995 else ""
     saved = f"{share(gain)} of the GPU time ({duration(gain * total)})"
     first = f"{share(parts[ranked[0]])} of the GPU time is {BY[ranked[0]]}"
+    whose = "measured kernels" if 1 - known >= threshold("unmeasured") else "kernels"
+    # What sectors cost is an estimate, and no bound as the roof is.
+    most = "about" if any(_scattered(one) is not None for one in judged) else "at most"
     return [
         Finding(
             key="bounds",
             title=first,
-            headline=f"{first}; better kernels could save at most {share(gain)} in all",
-            sentence=f"Of the GPU time, {', '.join(split)}{rest}. Kernels that do the same work at "
-            f"their limits would save at most {saved} in all; more takes less work or less data.",
+            headline=f"{first}; better kernels could save {most} {share(gain)} in all",
+            sentence=f"Of the GPU time, {', '.join(split)}{rest}. {whose.capitalize()} that do the "
+            f"same work at their limits would save {most} {saved} in all; more takes less work or "
+            "less data.",
             share=known,
             gain_kernel=gain / known,
             gain_program=gain,

@@ -150,6 +150,7 @@ def _outside(run: Run, stages: list[Row]) -> Row:
 
 
 def _outside_finding(rest: Row, wall_ns: float) -> Finding:
+    """Return a finding without a gain: what happens once only costs a long run nothing."""
     idle_ns, part = number(rest["idle_ns"]), number(rest["idle_ns"]) / wall_ns
     lost = f"{duration(idle_ns)} outside of the stages ({share(part)} of the wall time)"
     return Finding(
@@ -160,8 +161,6 @@ def _outside_finding(rest: Row, wall_ns: float) -> Finding:
         "prepares, before, between or after them. It matters where it comes again and again, not "
         "where it comes once.",
         evidence=(Evidence("idle time outside of the stages", idle_ns, "ns", "", "nsys"),),
-        gain_program=part,
-        gain_ns=idle_ns,
         gain_of="wall time",
         action=say("actions", "idle_outside"),
         advice=say("advice", "idle_outside"),

@@ -9,7 +9,7 @@ from importlib import resources
 
 import yaml
 
-from reports.evidence import say
+from reports.evidence import say, threshold
 from reports.formats import brief, duration, listed, share
 from reports.method_view import glossary
 from reports.view_models import FindingRow, KernelRow, ReportView, SummaryRow, SummaryView
@@ -69,7 +69,9 @@ def _answer(view: ReportView, rows: tuple[SummaryRow, ...]) -> str:
         return f"{works}; what limits it was not measured."
     if gain < NEAR:
         return f"{works}; it runs near its limits: faster code could save at most {share(gain)}."
-    return f"{works}; faster code could save at most {share(gain)} of that time."
+    open_part = 1 - (view.profiled_share or 0.0)
+    where = " in the part that was measured" if open_part >= threshold("unmeasured") else ""
+    return f"{works}; faster code could save at most {share(gain)} of that time{where}."
 
 
 def _gain_in_all(view: ReportView) -> float | None:
