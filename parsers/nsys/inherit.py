@@ -19,57 +19,52 @@ _PROCESS = ~0xFFFFFF  # a globalTid without its thread
 
 
 @dataclass
-class Threads:
-    """Threads of the calls: those of `ranged` have NVTX ranges around calls, `bare` have none.
+class Heir:
+    """A thread without ranges: where its calls stand in the calls' order, and their starts.
 
-    A thread is (process, first position, last position (exclusive)) in the calls' order; for a
-    bare one `times` has the start of each call.
+    `source` is where those of the one thread of its process that has stages stand.
     """
 
-    ranged: list[tuple[int, int, int]]
-    bare: list[tuple[int, int, int]]
-    times: list[Array]
+    calls: slice
+    start: Array
+    source: slice
 
 
-def split_threads(calls: Calls, ranges: Ranges) -> Threads:
-    """Tell the threads that have ranges from those that have none."""
-    found = Threads([], [], [])
-    process_of = np.empty(len(calls.ids), np.int64)
-    process_of[calls.by_id] = calls.ids & _PROCESS
-    for thread, process in enumerate(process_of.tolist()):
-        base = thread * calls.span
-        low, high = (int(at) for at in np.searchsorted(calls.axis, [base, base + calls.span]))
-        high = min(high, len(calls.order))
-        if low == high:
-            continue
-        at = int(np.searchsorted(ranges.first, low, sorter=ranges.order))
-        if at < len(ranges.order) and ranges.first[ranges.order[at]] < high:
-            found.ranged.append((process, low, high))
-        else:
-            found.bare.append((process, low, high))
-            found.times.append(calls.axis[low:high] - (base - calls.low))
-    return found
-
-
-def inherit_stages(threads: Threads, ranges: Ranges, instance: Array) -> int:
-    """Write the stage of calls of bare threads into `instance`; return how many calls got one.
+def find_heirs(calls: Calls, ranges: Ranges, is_stage: Array) -> list[Heir]:
+    """Find the threads that can inherit stages; `is_stage` says it for each name of the ranges.
 
     Only where exactly one thread of the process has stages: of two, none is the right one.
     """
+    process_of = np.empty(len(calls.ids), np.int64)
+    process_of[calls.by_id] = calls.ids & _PROCESS
+    bare: list[tuple[int, int, slice]] = []
+    staged: dict[int, list[slice]] = {}
+    for thread, process in enumerate(process_of.tolist()):
+        base = thread * calls.span
+        low, high = (int(at) for at in np.searchsorted(calls.axis, [base, base + calls.span]))
+        here = slice(low, min(high, len(calls.order)))
+        bounds = np.searchsorted(ranges.first, [here.start, here.stop], sorter=ranges.order)
+        inside = ranges.order[slice(*bounds)]
+        if len(inside) == 0:
+            bare.append((process, base, here))
+        elif is_stage[ranges.name[inside]].any():
+            staged.setdefault(process, []).append(here)
+    return [
+        Heir(here, calls.axis[here] - (base - calls.low), staged[process][0])
+        for process, base, here in bare
+        if len(staged.get(process, ())) == 1
+    ]
+
+
+def inherit_stages(heirs: list[Heir], ranges: Ranges, instance: Array) -> int:
+    """Write the stage of the heirs' calls into `instance`; return how many calls got one."""
     inherited = 0
-    staged: dict[int, list[Array]] = {}
-    for process, low, high in threads.ranged:
-        part = instance[low:high]
-        stages = np.unique(part[part >= 0])
-        if len(stages):
-            staged.setdefault(process, []).append(stages)
-    for (process, low, high), times in zip(threads.bare, threads.times, strict=True):
-        if len(staged.get(process, ())) != 1:
-            continue
-        (stages,) = staged[process]
+    for heir in heirs:
+        stages = np.unique(instance[heir.source])
+        stages = stages[stages >= 0]
         stages = stages[np.argsort(ranges.start[stages], kind="stable")]
-        at = np.searchsorted(ranges.start[stages], times, "right") - 1
-        inside = (at >= 0) & (times < ranges.end[stages][at])
-        instance[low:high][inside] = stages[at[inside]]
+        at = np.searchsorted(ranges.start[stages], heir.start, "right") - 1
+        inside = (at >= 0) & (heir.start < ranges.end[stages][at])
+        instance[heir.calls][inside] = stages[at[inside]]
         inherited += int(np.count_nonzero(inside))
     return inherited

@@ -13,7 +13,7 @@ from parsers import tables
 from parsers.nsys.calls import Calls
 from parsers.nsys.codes import STEP, Codebook, counts, totals
 from parsers.nsys.database import Array, Database
-from parsers.nsys.inherit import inherit_stages, split_threads
+from parsers.nsys.inherit import find_heirs, inherit_stages
 from parsers.nsys.kernels import KernelRows
 from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
 from parsers.nsys.paths import attribute, label, stage_names
@@ -58,15 +58,16 @@ def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attr
     ranges = read_ranges(db, calls)
     warnings = _warnings(ranges, calls, patterns)
     order, count = calls.order, calls.count
-    threads = split_threads(calls, ranges)
+    is_stage = stage_names(ranges.names, patterns)
+    heirs = find_heirs(calls, ranges, is_stage)
     del calls  # its axis is as long as the trace
-    found = attribute(ranges, len(order), stage_names(ranges.names, patterns))
-    if inherited := inherit_stages(threads, ranges, found.instance):
+    found = attribute(ranges, len(order), is_stage)
+    if inherited := inherit_stages(heirs, ranges, found.instance):
         warnings.append(
             f"{inherited} CUDA calls of threads that have no NVTX range count to the stage that "
             "another thread has open: torch runs the backward pass on such a thread"
         )
-    del threads
+    del heirs
     ranges.first = ranges.last = ranges.order = np.empty(0, np.int32)  # long, and done with
     path, paths = _used(_scattered(found.path, order, count, 0), found.paths)
     instance = _scattered(found.instance, order, count, -1)
