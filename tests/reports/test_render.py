@@ -264,6 +264,7 @@ def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
     assert paths.summary is None
     assert paths.metrics is not None
     assert "../variants/a%20b/c/report/report.md" in text
+    assert "1.00 ms (1.00x), DRAM bandwidth" in text
     assert "the target ended with exit code 1" in text
     assert [p.name for p in paths.pictures] == ["sweep.svg", "sweep.png"]
 
