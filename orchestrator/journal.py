@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.plan import Step
+from orchestrator.process import end_leftovers
 from orchestrator.secrets import Environment
 from orchestrator.work import Result
 from parsers.errors import Interrupted, ProfError, StepFailed
@@ -55,12 +56,12 @@ class Journal:
             Interrupted: Ctrl-C.
             StepFailed: the disk is full.
         """
-        folder = self._open(step)
+        result = Result()
+        folder = self._open(step, result)
         started = datetime.now(UTC)
         record.state, record.started = StepState.RUNNING, _stamp(started)
         record.finished, record.error, record.hint = "", "", ""
         self.save()
-        result = Result()
         try:
             with plain_errors(self.run.path):
                 yield folder, result
@@ -90,11 +91,17 @@ class Journal:
             record.rerun_reason = _reason(step, inputs, old)
         return record
 
-    def _open(self, step: Step) -> Path:
+    def _open(self, step: Step, result: Result) -> Path:
         if not step.directory:
             return self.run.path.absolute()
         final = self.run.path.absolute() / step.directory
         partial = final.with_name(final.name + PARTIAL)
+        ended = end_leftovers(partial)
+        if ended:
+            result.warnings.append(
+                f"{ended} processes that an earlier, killed run had started still ran; they were "
+                "ended"
+            )
         # What a killed run left is evidence, and so are captures of other inputs.
         keep(partial, "failed")
         keep(final, "replaced")
@@ -152,15 +159,34 @@ def plain_errors(folder: Path) -> Iterator[None]:
         if not RunDir(folder).manifest_path.is_file():
             raise Interrupted("interrupted before the first step", "start it again") from error
         raise Interrupted(
-            "interrupted; what was finished is kept", f"continue with: prof run … --resume {folder}"
+            "interrupted; what was finished is kept", f"continue with: {resume(folder)}"
         ) from error
     except OSError as error:
         if error.errno in DISK_FULL:
+            begun = RunDir(folder).manifest_path.is_file()
             raise StepFailed(
                 f"the disk is full: {error.strerror}: {error.filename or folder}",
-                f"free space, then continue with: prof run … --resume {folder}",
+                f"free space, then continue with: {resume(folder)}"
+                if begun
+                else "free space, or choose another folder with --out",
             ) from error
         raise
+
+
+@contextmanager
+def told_where(folder: Path) -> Iterator[None]:
+    """Add to the hint of an error where the run is and how to go on with it."""
+    try:
+        yield
+    except ProfError as error:
+        if RunDir(folder).manifest_path.is_file() and "--resume" not in error.hint:
+            error.hint += f"\n      what was captured is kept; continue with: {resume(folder)}"
+        raise
+
+
+def resume(folder: Path) -> str:
+    """Return the command that goes on with the run in `folder`."""
+    return f"prof run … --resume {folder}"
 
 
 def _stamp(moment: datetime) -> str:

@@ -6,13 +6,13 @@ The only module that starts processes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,14 +80,19 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
     Raises:
         StepFailed: the program cannot be started.
     """
-    mark = uuid.uuid4().hex
+    mark = _mark(command.stdout.parent)
     started = time.monotonic()
     with command.stdout.open("wb") as out, command.stderr.open("wb") as err:
         process = _start(command, mark, out.fileno(), err.fileno())
         try:
             timed_out = not _wait(process, command.timeout_s, started, waits)
         finally:
-            _end_all(process, mark, command.grace_s)
+            try:
+                _end_all(process.pid, mark, command.grace_s, process.poll)
+            finally:
+                # A process stuck in the driver survives even SIGKILL until the driver lets go.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=command.grace_s)
     code = process.returncode
     return Finished(
         exit_code=code if code is not None and code >= 0 else None,
@@ -132,6 +137,19 @@ def ask(
         )
 
 
+def end_leftovers(folder: Path, grace_s: float = 10.0) -> int:
+    """End what still runs of commands that wrote into `folder`; return how many processes.
+
+    There are some where prof itself was killed (SIGKILL, out of memory) and could not end them.
+    """
+    return _end_all(None, _mark(folder), grace_s, lambda: None)
+
+
+def _mark(folder: Path) -> str:
+    """Return what processes are found by that write into `folder`, by this prof or an earlier."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+
+
 def _start(command: Command, mark: str, out: int, err: int) -> subprocess.Popen[bytes]:
     env = {**command.env, MARK: mark}
     # Popen would look the program up on prof's own PATH, not on the chosen one.
@@ -174,27 +192,28 @@ def _wait(
                 return False
 
 
-def _end_all(process: subprocess.Popen[bytes], mark: str, grace_s: float) -> None:
-    """End what is left of the group and of marked processes: SIGTERM, then SIGKILL."""
-    left = [process.pid]
+def _end_all(group: int | None, mark: str, grace_s: float, reap: Callable[[], int | None]) -> int:
+    """End what is left of the group and of marked processes: SIGTERM, then SIGKILL.
+
+    `reap` collects the leader, which is a zombie until then. Return how many there were.
+    """
+    left = [group] if group is not None else []
     try:
         deadline = time.monotonic() + grace_s
-        left = _signal(process, mark, signal.SIGTERM)
+        reap()
+        left = found = _signal(group, mark, signal.SIGTERM)
         while left and time.monotonic() < deadline:
             time.sleep(0.05)
-            process.poll()  # reaps the leader
-            left = _left(process.pid, mark)
+            reap()
+            left = _left(group, mark)
     finally:
         if left:
-            _signal(process, mark, signal.SIGKILL)
-        # A process stuck in the driver survives even SIGKILL until the driver lets go.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=grace_s)
+            _signal(group, mark, signal.SIGKILL)
+    return len(found)
 
 
-def _signal(process: subprocess.Popen[bytes], mark: str, number: signal.Signals) -> list[int]:
-    process.poll()
-    left = _left(process.pid, mark)
+def _signal(group: int | None, mark: str, number: signal.Signals) -> list[int]:
+    left = _left(group, mark)
     for pid in left:
         # It may have ended meanwhile, or belong to another user (sudo): not ours to end.
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -202,13 +221,13 @@ def _signal(process: subprocess.Popen[bytes], mark: str, number: signal.Signals)
     return left
 
 
-def _left(group: int, mark: str) -> list[int]:
+def _left(group: int | None, mark: str) -> list[int]:
     """Return running processes of the group, and those that left it but carry the mark."""
     needle = f"{MARK}={mark}".encode()
     return [
         pid
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
-        if _runs(pid, group) or (needle in _environment(pid) and _runs(pid))
+        if (group is not None and _runs(pid, group)) or (needle in _environment(pid) and _runs(pid))
     ]
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from orchestrator.process import end_leftovers
 from parsers.errors import UsageError
 from parsers.run_dir import MANIFEST, REPORT, STEPS, TABLES, VARIANTS
 
@@ -42,6 +43,8 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
 
 def clear(folder: Path) -> None:
     """Remove what an earlier run left in `folder`, and nothing else."""
+    for step in folder.glob(f"**/{STEPS}/*.partial"):
+        end_leftovers(step)
     for name in (STEPS, TABLES, REPORT, VARIANTS):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / MANIFEST).unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.process import Command, ask, run
+from orchestrator.process import Command, ask, end_leftovers, run
 from parsers.errors import StepFailed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -117,6 +120,26 @@ def test_ctrl_c_ends_the_group_before_it_goes_on(python: Any, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         run(python(script), press)
     assert gone(written_pid(tmp_path / "pid"))
+
+
+def test_what_a_killed_prof_left_running_is_found_by_its_folder(tmp_path: Path) -> None:
+    folder, pid = tmp_path / "1-trace.partial", tmp_path / "pid"
+    folder.mkdir()
+    script = (
+        "import sys, time, pathlib, os; from orchestrator.process import Command, run\n"
+        f"f = pathlib.Path({str(folder)!r})\n"
+        "child = 'import os, time; open({!r}, \"w\").write(str(os.getpid())); time.sleep(60)'"
+        f".format({str(pid)!r})\n"
+        "run(Command((sys.executable, '-c', child), dict(os.environ), f, f / 'out', f / 'err'))\n"
+    )
+    prof = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT)
+    left = written_pid(pid)
+    prof.kill()
+    prof.wait()
+    assert not gone(left)
+    assert end_leftovers(tmp_path) == 0
+    assert end_leftovers(folder) == 1
+    assert gone(left)
 
 
 def test_a_second_ctrl_c_kills_at_once(python: Any, tmp_path: Path) -> None:

@@ -84,6 +84,15 @@ def test_what_a_killed_run_left_is_kept_and_the_step_is_done_again(lab: Any) -> 
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
 
 
+def test_processes_of_a_killed_run_are_ended_before_its_step_is_done_again(lab: Any) -> None:
+    lab.run()
+    os.rename(lab.out / "steps/1-trace", lab.out / "steps/1-trace.partial")
+    partial = lab.out / "steps/1-trace.partial"
+    lab.monkeypatch.setattr(journal, "end_leftovers", lambda folder: 2 if folder == partial else 0)
+    lab.run(resume=lab.out)
+    assert "2 processes" in lab.manifest.step("trace").warnings[0]
+
+
 def test_a_step_whose_folder_is_gone_is_done_again(lab: Any) -> None:
     lab.run()
     os.rename(lab.out / "steps/3-counters", lab.folder / "elsewhere")
