@@ -43,6 +43,7 @@ class Display:
 
     def started(self, step: str, waits_for: str) -> None:
         """Say what the step waits for."""
+        self._stop()
         self._began = self._said = time.monotonic()
         if self._live:
             self._status = self._console.status(_Waiting(step, waits_for, self._began))

@@ -58,6 +58,13 @@ def _finding(item: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[str, str
         return f"{prefix}{dotted}: {reason}" if dotted else f"{prefix}{reason}", ""
     if kind == "literal_error":
         return f"{prefix}{dotted}: {item['input']!r} is not one of its values", _literal(item)
+    if kind == "too_short":
+        return f"{prefix}{dotted}: the list is empty", "give at least one value"
+    if item["loc"] == ("name",) and kind == "string_pattern_mismatch":
+        return (
+            f"{prefix}name: {_show(item['input'])} cannot be the name of a folder",
+            "use letters, digits, dots, dashes and underscores",
+        )
     wanted = WANTED.get(kind)
     reason = f"it wants {wanted}" if wanted else item["msg"][:1].lower() + item["msg"][1:]
     return f"{prefix}{dotted}: {_show(item['input'])} does not fit: {reason}", ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 from orchestrator.plan import Capabilities
 from orchestrator.recipe import Recipe
+from orchestrator.secrets import choose_environment
 from orchestrator.work import Result
 from parsers.errors import UsageError
 from parsers.run_dir import (
+    VARIANTS,
     Manifest,
     RunDir,
+    StepRecord,
     StepState,
     decompress,
     plain_file,
@@ -27,12 +31,54 @@ COMPARED = ("file", "command", "args")
 
 
 def check_same_program(recipe: Recipe, recorded: Manifest, name: str) -> None:
-    """Refuse to replay the captures of another program.
+    """Refuse to replay the captures of another program; of a sweep each run is checked by itself.
 
     Raises:
-        UsageError: target or capture differ; the message says in what.
+        UsageError: target or capture differ; the message says in what. Or only one is a sweep.
     """
-    ours, theirs = recipe.to_dict(), recorded.recipe
+    if bool(recipe.sweep) != bool(recorded.variants):
+        raise _sweep_or_not(recorded, name)
+    differences = _differences(recipe, recorded)
+    if differences and not recipe.sweep:
+        raise UsageError(
+            f"the recorded run {name} profiled something else: {'; '.join(differences)}",
+            "replay a run of the same program, or leave --replay out to profile this one",
+        )
+
+
+def check_reused_trace(recipe: Recipe) -> list[str]:
+    """Return what the reader should know of the run in `trace.from`: it may be another program's.
+
+    Raises:
+        UsageError: there is no such run, or it has no finished trace.
+    """
+    if recipe.trace.from_run is None:
+        return []
+    source = RunDir(Path(recipe.trace.from_run))
+    _finished(source, "trace")
+    differences = _differences(recipe, read_manifest(source))
+    if not differences:
+        return []
+    return [f"the trace of {source.path} is of something else: {'; '.join(differences)}"]
+
+
+def _sweep_or_not(recorded: Manifest, name: str) -> UsageError:
+    if not recorded.variants:
+        return UsageError(
+            f"the recorded run {name} is no sweep, and the recipe is one",
+            "replay a recorded sweep, or replay this one with the recipe that recorded it",
+        )
+    return UsageError(
+        f"the recorded run {name} is a sweep, and the recipe is none",
+        f"replay one of its runs: --replay {name}/{VARIANTS}/{recorded.variants[0]}",
+    )
+
+
+def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
+    """Say in what the target and the capture of a recipe differ from those of a recorded run."""
+    # As the record has it: without the values of secret variables.
+    environment = choose_environment(os.environ, recipe.target.env)
+    ours, theirs = environment.redact_all(recipe.to_dict()), recorded.recipe
     differences = [
         f"target.{key} is {_text(ours['target'].get(key))} here and "
         f"{_text(theirs.get('target', {}).get(key))} there"
@@ -43,11 +89,7 @@ def check_same_program(recipe: Recipe, recorded: Manifest, name: str) -> None:
         differences.append(
             f"capture is {_text(ours['capture'])} here and {_text(theirs.get('capture'))} there"
         )
-    if differences:
-        raise UsageError(
-            f"the recorded run {name} profiled something else: {'; '.join(differences)}",
-            "replay a run of the same program, or leave --replay out to profile this one",
-        )
+    return differences
 
 
 def recorded_capabilities(recorded: Manifest) -> Capabilities:
@@ -70,12 +112,7 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
         UsageError: that run has no such finished step.
         ArtifactUnreadable: a packed file is damaged.
     """
-    record = read_manifest(source).step(name)
-    if record is None or record.state != StepState.DONE or not source.step(record).is_dir():
-        raise UsageError(
-            f"the run {source.path} has no finished {name} step",
-            "name a run whose manifest.json says that the step is done",
-        )
+    record = _finished(source, name)
     for path in sorted(source.step(record).iterdir()):
         if path.suffix == ".xz":
             decompress(path, folder / path.stem)
@@ -83,6 +120,16 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
             shutil.copyfile(path, folder / path.name)
     result.argv, result.exit_code = list(record.argv), record.exit_code
     result.warnings += record.warnings
+
+
+def _finished(source: RunDir, name: str) -> StepRecord:
+    record = read_manifest(source).step(name)
+    if record is None or record.state != StepState.DONE or not source.step(record).is_dir():
+        raise UsageError(
+            f"the run {source.path} has no finished {name} step",
+            "name a run whose manifest.json says that the step is done",
+        )
+    return record
 
 
 def as_recorded(selection: Selection, source: RunDir) -> Selection:
@@ -98,8 +145,8 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
     if (recorded.skip, recorded.count) == (selection.skip, selection.count):
         return selection
     note = (
-        f"the counters were recorded of {recorded.count} launches of each kernel after the first "
-        f"{recorded.skip}; chosen anew, it would be {selection.count} after {selection.skip}"
+        f"the counters are those of {_window(recorded)} of each kernel, as they were recorded; "
+        f"chosen anew it would be {_window(selection)}"
     )
     launches = {kernel.kernel_id: kernel.launch for kernel in recorded.kernels}
     kernels = [replace(k, launch=launches.get(k.kernel_id, k.launch)) for k in selection.kernels]
@@ -110,6 +157,13 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
         count=recorded.count,
         notes=[*selection.notes, note],
     )
+
+
+def _window(selection: Selection) -> str:
+    """Name the profiled launches, counted from 0."""
+    if selection.count == 1:
+        return f"launch {selection.skip}"
+    return f"launches {selection.skip} to {selection.skip + selection.count - 1}"
 
 
 def _plain(value: Any) -> Any:

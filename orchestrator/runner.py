@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.given_kernels import kernels_digest
-from orchestrator.journal import Journal, plain_errors
+from orchestrator.journal import Journal, plain_errors, told_where
 from orchestrator.machine import Machine, look_around, program_digest
 from orchestrator.plan import Capabilities, Step, plan
 from orchestrator.program import Program, resolve_program
 from orchestrator.progress import Progress, Silent
 from orchestrator.recipe import Recipe, expand
-from orchestrator.replay import check_same_program, recorded_capabilities
+from orchestrator.replay import check_reused_trace, check_same_program, recorded_capabilities
 from orchestrator.reporting import compare_variants, make_report
 from orchestrator.run_lock import clear, locked, new_folder
 from orchestrator.secrets import choose_environment
@@ -36,6 +36,8 @@ from parsers.run_dir import (
     StepState,
     read_manifest,
 )
+
+LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
     with _stoppable():
         folder = _folder(recipe, options)
         try:
-            with plain_errors(folder), locked(folder):
+            with plain_errors(folder), locked(folder), told_where(folder):
                 run = _run_sweep if recipe.sweep else _run_one
                 return run(recipe, options, RunDir(folder))
         finally:
@@ -91,7 +93,7 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
 
 def _folder(recipe: Recipe, options: RunOptions) -> Path:
     """Return the run's folder, made or found; what cannot work is refused before it is made."""
-    if options.replay is not None and not recipe.sweep:
+    if options.replay is not None:
         check_same_program(recipe, read_manifest(RunDir(options.replay)), str(options.replay))
     if options.resume is None:
         return new_folder(recipe.name, options.out, options.force)
@@ -141,12 +143,15 @@ def _prepare(
         manifest.replayed_from, manifest.created = recorded.run_id, recorded.created
         manifest.tools, manifest.gpus = recorded.tools, recorded.gpus
         manifest.software, manifest.assumptions = recorded.software, recorded.assumptions
-        nothing = Machine(choose_environment({}, {}))
+        nothing = Machine(choose_environment(os.environ, recipe.target.env))
         program = Program((), {}, Path.cwd())
         work = Work(run, recipe, program, nothing, options.progress, source)
         return work, replace(recorded_capabilities(recorded), kernels_digest=kernels_digest(recipe))
     program = resolve_program(recipe)
+    reused = check_reused_trace(recipe)
+    options.progress.started("machine", LOOKS_FOR)
     machine = look_around(recipe, program)
+    machine = replace(machine, warnings=(*machine.warnings, *reused))
     # A resumed run keeps what is known of the machine that made its finished steps.
     manifest.tools |= {name: tool.version for name, tool in machine.tools.items()}
     manifest.gpus = machine.gpus or manifest.gpus
@@ -262,7 +267,7 @@ def _waits_for(step: Step, work: Work) -> str:
         return f"the recorded run {work.replay.path}"
     if step.tool == "prof":
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
-    return f"{step.tool} {shlex.join(work.program.argv)}"
+    return work.machine.environment.redact(f"{step.tool} {shlex.join(work.program.argv)}")
 
 
 def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from orchestrator.select import SelectOptions, choose_kernels
 from orchestrator.tools import ncu, nsys, target
 from orchestrator.work import Call, Result, Work, call, failure
 from parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from parsers.ncu import can_read_rep, read_ncu
 from parsers.nsys import open_trace
 from parsers.run_dir import RunDir
 from parsers.selection import Selection, read_selection, write_selection
@@ -167,9 +167,12 @@ def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
     try:
         export_csv(tool, folder / COUNTERS, csv, work.machine.environment.variables)
     except ArtifactUnreadable as error:
-        if importlib.util.find_spec("ncu_report") is None:
+        if not can_read_rep():
             raise
-        result.warnings.append(f"no {COUNTERS_CSV}: {error.message}")
+        # Neither ncu nor ncu-report could read it: then there are no counters.
+        read_ncu(folder / COUNTERS)
+        message = error.message.replace(f"{folder}/", "")
+        result.warnings.append(f"no {COUNTERS_CSV}: {message}")
     else:
         _mask(csv, work, result)
 

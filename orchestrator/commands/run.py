@@ -69,6 +69,13 @@ def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
     loaded = load_recipe(recipe, overrides)
     if asked.dry_run:
         from orchestrator.dry_run import render_dry_run
+        from parsers.errors import UsageError
+
+        if asked.replay is not None:
+            raise UsageError(
+                "--dry-run shows the commands of a run, and a replay starts none",
+                "leave out one of --dry-run and --replay",
+            )
 
         folder = asked.resume or asked.out or Path("runs") / f"{loaded.name}-<time>"
         click.echo(render_dry_run(loaded, folder), nl=False)
@@ -92,6 +99,8 @@ def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
 
 def _show(outcome: RunOutcome) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
+    from orchestrator.journal import resume
+
     if outcome.findings:
         click.echo("")
     for number, finding in enumerate(outcome.findings[:3], 1):
@@ -100,3 +109,5 @@ def _show(outcome: RunOutcome) -> None:
         click.echo(f"\nreport: {outcome.report_path}")
     for error in outcome.errors:
         click.echo(f"\nerror: {error.message}\n\nhint: {error.hint}", err=True)
+    if outcome.errors:
+        click.echo(f"      then continue with: {resume(outcome.run_dir)}", err=True)

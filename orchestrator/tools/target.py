@@ -44,15 +44,15 @@ def _driver_old(match: re.Match[str]) -> ProfError:
     )
 
 
-def _disk(_match: re.Match[str]) -> ProfError:
+def _disk(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        "the disk is full (No space left on device)",
-        "free space there and in TMPDIR, then continue with: prof run … --resume RUN",
+        f"the disk is full ({match[0]})",
+        "free space there and in TMPDIR",
     )
 
 
 EXPLANATIONS: Explanations = [
-    (r"(?i)No space left on device", _disk),
+    (r"(?i)No space left on device|database or disk is full", _disk),
     (r"No module named '([\w.]+)'", _module),
     (
         r"(?i)driver version is insufficient.*|NVIDIA driver on your system is too old.*",

@@ -26,12 +26,13 @@ class Watcher:
         self.states: list[tuple[str, str]] = []
         self.warnings: list[str] = []
         self.variants: list[str] = []
+        self.waited_for: list[str] = []
 
     def variant(self, name: str, index: Any, total: Any) -> None:
         self.variants.append(name)
 
     def started(self, step: Any, waits_for: Any) -> None:
-        self.waits_for = waits_for
+        self.waited_for.append(waits_for)
 
     def waits(self, step: Any, seconds: Any) -> None:
         if step == self.stop_at:

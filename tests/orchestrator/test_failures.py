@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator import steps
 from orchestrator.process import Finished
 from orchestrator.work import Call, failure
 from parsers.errors import (
@@ -239,14 +240,25 @@ def test_the_export_fails(lab: Any) -> None:
 
 def test_the_csv_export_of_ncu_fails_but_the_report_can_be_read(lab: Any) -> None:
     lab.fake(FAKE_NCU="import-fails")
-    lab.monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    lab.monkeypatch.setattr(steps, "can_read_rep", lambda: True)
+    lab.monkeypatch.setattr(steps, "read_ncu", lambda path: None)
     assert lab.run().exit_code == 0
-    assert any("counters.csv" in w for w in lab.manifest.step("counters").warnings)
+    (warning,) = lab.manifest.step("counters").warnings
+    assert "counters.csv" in warning
+    assert ".partial" not in warning
+
+
+def test_a_report_of_ncu_that_nothing_can_read_is_no_finished_step(lab: Any) -> None:
+    lab.fake(FAKE_NCU="import-fails")
+    outcome = lab.run()
+    assert outcome.exit_code == 4
+    assert lab.state("counters") == "failed"
+    assert "steps/3-counters.failed-1/counters.ncu-rep" in files(lab)
 
 
 def test_the_csv_export_of_ncu_fails_and_nothing_else_can_read_the_report(lab: Any) -> None:
     lab.fake(FAKE_NCU="import-fails")
-    lab.monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    lab.monkeypatch.setattr(steps, "can_read_rep", lambda: False)
     outcome = lab.run()
     assert outcome.exit_code == 4
     assert "pip install ncu-report" in outcome.errors[0].hint
@@ -330,6 +342,17 @@ def test_a_secret_that_the_recipe_passes_reaches_the_target_and_is_masked_in_our
     assert record["environment"]["HF_TOKEN"] == "[redacted]"
     assert record["argv"][-1] == "[redacted]"
     assert any("masked" in w for w in lab.manifest.step("trace").warnings)
+
+
+def test_a_secret_among_the_arguments_is_not_shown(lab: Any, watcher: Any) -> None:
+    lab.monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    said = watcher()
+    lab.run(
+        lab.recipe(target__args={"token": "hf_0123456789"}, counters__enabled=False),
+        progress=said,
+    )
+    assert any("[redacted]" in words for words in said.waited_for)
+    assert not any("hf_0123456789" in words for words in said.waited_for)
 
 
 def test_the_recorded_environment_is_dropped_from_the_sqlite(lab: Any) -> None:

@@ -59,7 +59,7 @@ def test_the_launch_window_is_that_of_the_recorded_counters(lab: Any, recorded: 
     here = read_selection(lab.out / "steps/2-select/selection.yaml")
     assert (here.skip, here.count) == (1, 1)
     assert {kernel.launch for kernel in here.kernels} == {1}
-    assert "recorded of 1 launches of each kernel after the first 1" in here.notes[-1]
+    assert "those of launch 1 of each kernel, as they were recorded" in here.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,29 @@ def test_a_record_of_another_program_is_refused(
         lab.run(lab.recipe(**changes), replay=recorded)
     assert caught.value.exit_code == 2
     assert not lab.out.exists()
+
+
+def test_a_sweep_is_not_replayed_from_a_single_run(lab: Any, recorded: Any) -> None:
+    recipe = lab.recipe(sweep={"target.args.n": [1, 2]})
+    with pytest.raises(UsageError, match="is no sweep, and the recipe is one"):
+        lab.run(recipe, replay=recorded)
+    assert not lab.out.exists()
+
+
+def test_a_single_run_is_not_replayed_from_a_sweep(lab: Any) -> None:
+    sweep = lab.folder / "sweep"
+    lab.run(lab.recipe(sweep={"target.args.n": [1, 2]}), out=sweep)
+    with pytest.raises(UsageError, match="is a sweep, and the recipe is none") as caught:
+        lab.run(replay=sweep)
+    assert f"--replay {sweep}/variants/n=1" in caught.value.hint
+
+
+def test_a_secret_among_the_arguments_is_neither_a_difference_nor_written(lab: Any) -> None:
+    lab.monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    recipe = lab.recipe(target__args={"token": "hf_0123456789"})
+    lab.run(recipe, out=lab.folder / "recorded")
+    lab.run(recipe, replay=lab.folder / "recorded")
+    assert "hf_0123456789" not in (lab.out / "manifest.json").read_text()
 
 
 def test_another_interpreter_or_folder_is_no_other_program(lab: Any, recorded: Any) -> None:

@@ -104,6 +104,19 @@ def test_the_trace_of_another_run_is_used_again(lab: Any) -> None:
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()
 
 
+def test_the_trace_of_another_program_is_used_with_a_warning(lab: Any) -> None:
+    lab.run(out=lab.folder / "first")
+    recipe = lab.recipe(trace__from=str(lab.folder / "first"), target__args={"n": 2})
+    lab.run(recipe)
+    assert 'target.args is {"n": 2} here' in lab.manifest.assumptions[0]
+
+
+def test_a_run_without_a_trace_to_use_is_refused_before_anything_starts(lab: Any) -> None:
+    with pytest.raises(UsageError, match="is not a run directory"):
+        lab.run(lab.recipe(trace__from="nowhere"))
+    assert not lab.out.exists()
+
+
 def test_without_out_the_folder_is_named_after_recipe_and_time(lab: Any) -> None:
     first = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir
     second = lab.run(lab.recipe(counters__enabled=False), out=None).run_dir

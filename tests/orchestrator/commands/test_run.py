@@ -109,7 +109,25 @@ def test_what_failed_on_the_way_is_said_after_the_report(
     assert cli.main(["run", "top-kernels"]) == 3
     captured = capsys.readouterr()
     assert captured.out == f"\nreport: {lab.out}/report.md\n"
-    assert captured.err == "\nerror: no counters\n\nhint: ask the administrator\n"
+    assert captured.err == (
+        "\nerror: no counters\n\nhint: ask the administrator\n"
+        f"      then continue with: prof run … --resume {lab.out}\n"
+    )
+
+
+def test_a_failed_run_says_where_it_is_and_how_to_go_on(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.fake(FAKE_NSYS="killed")
+    assert cli.main(["run", recipe, "--out", "x"]) == 1
+    assert "continue with: prof run … --resume x" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_a_replay_is_refused(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", recipe, "--replay", "x", "--dry-run"]) == 2
+    assert "a replay starts none" in capsys.readouterr().err
 
 
 def test_ctrl_c_says_how_to_go_on(
