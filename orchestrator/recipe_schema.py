@@ -175,7 +175,8 @@ class Select(_Model):
     )
     by_stage: bool = Field(
         default=False,
-        description="true: apply top_k and coverage to each stage, and profile the union.",
+        description="true: apply top_k and coverage to each stage and to the whole program, and "
+        "profile the union.",
     )
     include: Regexes = Field(
         default=(), description="Regexes over kernel names; where given, only matches are chosen."

@@ -27,7 +27,7 @@ class SelectOptions:
         top_k: at most this many kernels; None: no limit.
         coverage: stop once the kernels hold this share of the GPU time of all kernels that may be
             chosen; None: no limit. Whichever of both limits comes first holds.
-        by_stage: apply both limits to each stage and take the union.
+        by_stage: apply both limits to each stage and to the whole program; take the union.
         include, exclude: regexes, searched in the short, demangled and mangled names.
         collectives: choose kernels that wait on other GPUs, too.
         kernels: choose these only, without limits: a selection file, or kernel ids, names or
@@ -170,10 +170,11 @@ def _within_limits(
     if stages.empty:
         notes.append("the trace has no stages, so the top kernels of the whole program are chosen")
         return _top(eligible, options)
-    chosen: set[str] = set()
+    # Kernels outside of every stage count too: the top of the whole program is taken with them.
+    chosen = _top(eligible, options)[0]
     for _, part in stages.groupby("stage", sort=False, observed=True):
         chosen |= _top(part.sort_values("total_ns", ascending=False, kind="stable"), options)[0]
-    return chosen, "beyond the top of every stage"
+    return chosen, "beyond the top of every stage and of the program"
 
 
 def _top(frame: pd.DataFrame, options: SelectOptions) -> tuple[set[str], str]:

@@ -143,7 +143,14 @@ def test_by_stage_takes_the_top_of_each_stage() -> None:
     options = SelectOptions(top_k=1, coverage=None, by_stage=True)
     selection = choose_kernels(FIVE, None, STAGES, options)
     assert names(selection) == ["gemm", "add"]
-    assert "beyond the top of every stage" in {row["reason"] for row in selection.left_out}
+    reasons = {row["reason"] for row in selection.left_out}
+    assert "beyond the top of every stage and of the program" in reasons
+
+
+def test_by_stage_takes_large_kernels_that_are_in_no_stage() -> None:
+    options = SelectOptions(top_k=1, coverage=None, by_stage=True)
+    decode = STAGES[STAGES["stage"] == "decode"]
+    assert names(choose_kernels(FIVE, None, decode, options)) == ["gemm", "add"]
 
 
 @pytest.mark.parametrize("stages", [None, STAGES[5:]])
