@@ -179,7 +179,9 @@ class Work:
         present = [o for o in self._operations if len(o.start)]
         begin = min(int(o.start[0]) for o in present)
         end = max(last_end(o.start, o.duration) for o in present)
-        everything = [(np.zeros(len(o.start), np.int8), o.start, o.duration) for o in present]
+        everything = [
+            (np.broadcast_to(np.int8(0), len(o.start)), o.start, o.duration) for o in present
+        ]
         worked = int(busy(everything, 1)[0])
         row = {
             "stage": ALL,
@@ -208,7 +210,8 @@ class Work:
         begin[order] = np.minimum(starts, ends, out=starts)
         del order, starts, ends, reached
         everything = [
-            (np.zeros(len(o.start), np.int8), o.start, o.duration) for o in self._operations
+            (np.broadcast_to(np.int8(0), len(o.start)), o.start, o.duration)
+            for o in self._operations
         ]
         idle: Array = end - begin
         idle += busy_until(everything, begin)
