@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from parsers.metrics import Catalogue, MetricColumn, StallReason
 
 PIPE_WIDTH = 200  # columns where stdout is no terminal, so that names stay whole
+DEFAULT_DTYPES = ("bf16",)
 
 
 @click.command("metrics")
@@ -23,9 +24,8 @@ PIPE_WIDTH = 200  # columns where stdout is no terminal, so that names stay whol
     "--dtype",
     "dtypes",
     multiple=True,
-    default=("bf16",),
-    show_default=True,
-    help="Tensor Core input type to count; repeatable.",
+    metavar="TYPE",
+    help="Tensor Core input type to count, bf16 by default; repeatable.",
 )
 @click.option("--names", is_flag=True, help="Print the names for `ncu --metrics` alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -50,13 +50,27 @@ def command(
 
     known = catalogue()
     chosen = list(sets or known.sets)
+    given, dtypes = dtypes, dtypes or DEFAULT_DTYPES
     tool_metrics = known.tool_metrics(chosen, chip, dtypes)
+    _check_dtypes(known, chip, given)
     if names:
         click.echo(",".join(tool_metrics))
     elif as_json:
         click.echo(json.dumps(_as_data(known, chosen, chip, dtypes), indent=1))
     else:
         _print_tables(known, chosen, chip, dtypes)
+
+
+def _check_dtypes(known: Catalogue, chip: str, dtypes: tuple[str, ...]) -> None:
+    from parsers.errors import UsageError
+
+    counted = known.tensor[known.family(chip)]
+    for dtype in dtypes:
+        if dtype not in counted:
+            raise UsageError(
+                f"{chip.upper()} has no counter for Tensor Core operations on {dtype}",
+                f"input types that it counts: {', '.join(counted) or 'none'}",
+            )
 
 
 def _as_data(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -32,23 +33,32 @@ def command(run: Path, open_it: str) -> None:
       prof report runs/top-kernels-20260101-120000
       prof report captures/h200-top-kernels
     """
-    report = _render(RunDir(run))
-    click.echo(f"report: {report}")
+    findings, report = _render(RunDir(run))
+    show_report(findings, report)
     if open_it == "yes":
         click.launch(str(report))
 
 
-def _render(run: RunDir) -> Path:
+def show_report(findings: Sequence[str], report: Path) -> None:
+    """Print the three findings that matter and where the report is."""
+    for number, finding in enumerate(findings[:3], 1):
+        click.echo(f"{number}. {finding}")
+    if findings:
+        click.echo("")
+    click.echo(f"report: {report}")
+
+
+def _render(run: RunDir) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, or of every variant of a sweep and their comparison."""
     from orchestrator.reporting import compare_variants, make_report
 
     variants = read_manifest(run).variants
     if not variants:
-        return make_report(run)[1]
+        return make_report(run)
     for name in variants:
         try:
             make_report(RunDir(run.path / VARIANTS / name))
         except ProfError as error:
             # The others can be compared all the same; the comparison names this one too.
             click.echo(f"warning: {name}: {error.message}", err=True)
-    return compare_variants(run)[1]
+    return compare_variants(run)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from parsers.selection import Selection
 
 PIPE_WIDTH = 160  # columns where stdout is no terminal, so that names stay whole
+# Below it only what the kernel's name does not tell is shown beside it.
+WIDE = 130
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _read(path: Path) -> Trace:
     import tempfile
 
     from orchestrator.recognize import Kind, recognize
-    from parsers.errors import UsageError
+    from parsers.errors import ProfError, UsageError
     from parsers.nsys import read_kern_sum
 
     kind = recognize(path)
@@ -93,7 +95,14 @@ def _read(path: Path) -> Trace:
         from orchestrator.export import export_sqlite
 
         with tempfile.TemporaryDirectory(prefix="prof-top-kernels-") as folder:
-            return _read_sqlite(export_sqlite(path, Path(folder) / "trace.sqlite"))
+            exported = export_sqlite(path, Path(folder) / "trace.sqlite")
+            try:
+                return _read_sqlite(exported)
+            except ProfError as error:
+                # The export is gone by the time that this is read.
+                raise type(error)(
+                    error.message.replace(str(exported), str(path)), error.hint
+                ) from error
     if kind == Kind.KERN_SUM:
         warning = "a kernel summary has no mangled names and no launches: ncu finds only C kernels"
         return Trace(read_kern_sum(path), warnings=(warning,))
@@ -117,7 +126,7 @@ def _show(selection: Selection, kernels: pd.DataFrame) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
-    console.print(_table(selection, kernels))
+    console.print(_table(selection, kernels, wide=console.width >= WIDE))
     share = "" if selection.share is None else f", {selection.share:.1%} of GPU time"
     console.print(f"{len(selection.kernels)} of {len(kernels)} kernels{share}", markup=False)
     last = selection.skip + selection.count - 1
@@ -137,13 +146,14 @@ def _kernels(count: int) -> str:
     return "1 kernel" if count == 1 else f"{count} kernels"
 
 
-def _table(selection: Selection, kernels: pd.DataFrame) -> Table:
+def _table(selection: Selection, kernels: pd.DataFrame, *, wide: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "kernel", "library", "category", "dtype"):
+    told = ("library", "category", "dtype") if wide else ()
+    for heading in ("", "kernel", *told):
         table.add_column(heading, justify="left" if heading else "right", overflow="fold")
     for heading in ("grid", "calls", "total ms", "share", "cumulative"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -155,7 +165,7 @@ def _table(selection: Selection, kernels: pd.DataFrame) -> Table:
         table.add_row(
             str(rank),
             escape(kernel.short_name),
-            *(str(value) for value in row[["library", "category", "dtype"]].fillna("")),
+            *(str(value) for value in row[list(told)].fillna("")),
             kernel.grid,
             f"{row['calls']:,}",
             f"{row['total_ns'] / 1e6:,.3f}",

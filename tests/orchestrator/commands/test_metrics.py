@@ -50,3 +50,14 @@ def test_json_holds_everything() -> None:
 def test_an_unknown_chip_is_refused() -> None:
     with pytest.raises(UsageError, match="XX100"):
         run("--chip", "XX100")
+
+
+@pytest.mark.parametrize(("chip", "dtype"), [("GH100", "bf61"), ("GA100", "fp8")])
+def test_an_input_type_that_the_chip_does_not_count_is_refused(chip: str, dtype: str) -> None:
+    with pytest.raises(UsageError, match=f"{chip} has no counter .* {dtype}") as caught:
+        run("--chip", chip, "--dtype", dtype)
+    assert "bf16" in caught.value.hint
+
+
+def test_a_chip_that_does_not_count_the_default_input_type_is_shown_all_the_same() -> None:
+    assert "Columns on TU102" in run("--chip", "tu102")

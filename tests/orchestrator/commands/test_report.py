@@ -19,7 +19,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if run.path.name == "broken":
             raise ArtifactUnreadable("trace.sqlite is cut", "record it again")
         names.append(run.path.name)
-        return (), run.report / "report.md"
+        return ("copies take the time",), run.report / "report.md"
 
     def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
         names.append(f"comparison of {run.path.name}")
@@ -41,7 +41,9 @@ def test_a_run_is_rendered(
 ) -> None:
     run = make_run(tmp_path / "mine")
     assert main(["report", str(run)]) == 0
-    assert capsys.readouterr().out == f"report: {run}/report/report.md\n"
+    assert capsys.readouterr().out == (
+        f"1. copies take the time\n\nreport: {run}/report/report.md\n"
+    )
     assert rendered == ["mine"]
 
 

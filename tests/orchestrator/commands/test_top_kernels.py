@@ -1,5 +1,6 @@
 """`prof top-kernels` on traces, summaries and files that are neither."""
 
+import io
 import sqlite3
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console
 
+from orchestrator import export, recognize
 from orchestrator.commands import top_kernels
 from orchestrator.commands.top_kernels import Trace, command
-from parsers.errors import ArtifactUnreadable, UsageError
+from orchestrator.select import SelectOptions, choose_kernels
+from parsers.errors import ArtifactUnreadable, NoKernels, UsageError
 from parsers.nsys import open_trace
 from parsers.selection import read_selection
 
@@ -41,6 +45,31 @@ def test_the_table_has_rank_names_calls_time_and_shares(monkeypatch: pytest.Monk
     assert "1 of 2 kernels, 25.0% of GPU time" in output
     assert "left out: NCCL all-reduce, 1 kernel, 75.0%: collective" in output
     assert "note: look out" in output
+
+
+def test_a_narrow_terminal_shows_whole_names() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    kernels = made_up()
+    selection = choose_kernels(kernels, None, None, SelectOptions())
+    console.print(top_kernels._table(selection, kernels, wide=False))
+    text = console.export_text()
+    assert "cuBLAS GEMM [x]" in text
+    assert "bf16" not in text
+
+
+def test_an_export_without_kernels_is_told_by_the_name_of_its_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report = tmp_path / "mine.nsys-rep"
+    monkeypatch.setattr(recognize, "recognize", lambda path: recognize.Kind.NSYS_REPORT)
+    monkeypatch.setattr(export, "export_sqlite", lambda report, sqlite: sqlite)
+
+    def no_kernels(sqlite: Path) -> Trace:
+        raise NoKernels(f"{sqlite} holds no kernels", "trace CUDA")
+
+    monkeypatch.setattr(top_kernels, "_read_sqlite", no_kernels)
+    with pytest.raises(NoKernels, match=f"^{report} holds no kernels"):
+        run(report)
 
 
 def test_collectives_are_kept_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
