@@ -79,6 +79,7 @@ def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) 
     lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
     if given is None:
         lines.append(f"#   {SELECTED}: known once the trace is there; one regex over their names")
+        lines.append("#   and with them the launches that stand for each: --launch-skip, -count")
     argv = ncu.counters_argv(request, tool.features)
     # The filter holds the placeholder as an escaped regex, which nobody could read.
     regex = ncu.kernel_regex((SELECTED,))

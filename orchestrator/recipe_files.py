@@ -90,8 +90,20 @@ def read_layers(path: Path) -> list[Layer]:
         layer = _read_layer(place)
         layers.insert(0, layer)
         parent = layer.data.get("extends")
-        place = find_recipe(parent, place.parent) if isinstance(parent, str) else None
+        place = _parent(layer, parent, place.parent) if isinstance(parent, str) else None
     return layers
+
+
+def _parent(layer: Layer, name: str, beside: Path) -> Path:
+    """Return the file of the recipe that `layer` extends."""
+    try:
+        return find_recipe(name, beside)
+    except RecipeError as error:
+        file = beside / f"{name}.yaml"
+        hint = f"did you mean {file.name}? " if file.is_file() else ""
+        raise RecipeError(
+            f"{layer.where(('extends',))}: extends: {error.message}", hint + error.hint
+        ) from error
 
 
 def parse_override(text: str) -> Layer:

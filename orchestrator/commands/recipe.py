@@ -39,7 +39,7 @@ def list_recipes() -> None:
         click.echo(f"{name:{width}}  {load_recipe(name).question}")
 
 
-@command.command("show")
+@command.command("show", short_help="Print a recipe, or what it resolves to.")
 @click.argument("name")
 @click.option("--resolved", is_flag=True, help="Every key with its value, after extends and --set.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --resolved.")
@@ -66,7 +66,7 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
     click.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
 
 
-@command.command("check")
+@command.command("check", short_help="Check recipes: keys, values, files, sweeps.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
@@ -80,6 +80,7 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     from orchestrator.given_kernels import given_selection
     from orchestrator.program import resolve_program
     from orchestrator.recipe import expand, load_recipe
+    from orchestrator.replay import check_reused_trace
 
     for file in files:
         recipe = load_recipe(file, overrides)
@@ -87,11 +88,12 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
         for _, variant in variants:
             resolve_program(variant)
             given_selection(variant)
+            check_reused_trace(variant)
         runs = "1 run" if len(variants) == 1 else f"{len(variants)} runs"
         click.echo(f"{file}: ok, {runs}")
 
 
-@command.command("schema")
+@command.command("schema", short_help="Print the JSON Schema of recipes, for editors.")
 def schema() -> None:
     """Print the JSON Schema of recipes, for editors that complete and check YAML.
 

@@ -53,6 +53,10 @@ def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
 
     RECIPE is a YAML file or the name of a bundled recipe (`prof recipe list`).
 
+    Where the counters step fails, the trace is reported all the same and the exit code is that of
+    the failure: 3 where ncu is missing or the driver refuses the counters. A run that failed or was
+    interrupted keeps what it captured; --resume goes on with it.
+
     \b
     Examples:
       prof run recipes/top-kernels.yaml
@@ -99,14 +103,12 @@ def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
 
 def _show(outcome: RunOutcome) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
+    from orchestrator.commands.report import show_report
     from orchestrator.journal import resume
 
-    if outcome.findings:
-        click.echo("")
-    for number, finding in enumerate(outcome.findings[:3], 1):
-        click.echo(f"{number}. {finding}")
     if outcome.report_path is not None:
-        click.echo(f"\nreport: {outcome.report_path}")
+        click.echo("")
+        show_report(outcome.findings, outcome.report_path)
     for error in outcome.errors:
         click.echo(f"\nerror: {error.message}\n\nhint: {error.hint}", err=True)
     if outcome.errors:

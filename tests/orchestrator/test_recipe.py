@@ -349,3 +349,11 @@ def test_every_bundled_recipe_loads_and_fits_the_json_schema(path: Path) -> None
 def test_the_json_schema_refuses_what_prof_refuses() -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"target": {}, "selct": {}}, recipe_schema())
+
+
+def test_a_missing_recipe_to_extend_is_told_with_the_line_and_the_file_beside(write: Write) -> None:
+    write(APP, "base.yaml")
+    path = write("extends: base\n")
+    error = refusal(path)
+    assert error.message == f"{path}:1: extends: there is no recipe base"
+    assert error.hint.startswith("did you mean base.yaml? ")
