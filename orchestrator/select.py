@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from orchestrator.representative import TOLERANCE, Window, choose_window
 from parsers.errors import NoKernels, UsageError
-from parsers.selection import SelectedKernel, Selection, read_selection
+from parsers.selection import SelectedKernel, Selection
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5
@@ -30,8 +29,7 @@ class SelectOptions:
         by_stage: apply both limits to each stage and to the whole program; take the union.
         include, exclude: regexes, searched in the short, demangled and mangled names.
         collectives: choose kernels that wait on other GPUs, too.
-        kernels: choose these only, without limits: a selection file, or kernel ids, names or
-            regexes.
+        kernels: choose these only, without limits: kernel ids, names or regexes.
     """
 
     top_k: int | None = 20
@@ -40,7 +38,7 @@ class SelectOptions:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     collectives: bool = False
-    kernels: Path | tuple[str, ...] | None = None
+    kernels: tuple[str, ...] | None = None
 
 
 def choose_kernels(
@@ -60,7 +58,6 @@ def choose_kernels(
     Raises:
         NoKernels: the trace has no kernel.
         UsageError: a regex is not valid, or the filters leave no kernel.
-        ArtifactUnreadable: `options.kernels` is a file that is not a selection.
     """
     if kernels.empty:
         raise NoKernels(
@@ -122,23 +119,17 @@ def _names(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     return list(frame[list(NAMES)].fillna("").itertuples(index=False, name=None))
 
 
-def _listed(
-    frame: pd.DataFrame, wanted: Path | tuple[str, ...], notes: list[str]
-) -> pd.Series[bool]:
-    """Return which kernels stand in a selection file or a list of ids, names and regexes."""
-    if isinstance(wanted, Path):
-        keys = [(k.short_name, k.kernel_id, k.mangled_name) for k in read_selection(wanted).kernels]
-    else:
-        keys = [(key, key, key) for key in wanted]
+def _listed(frame: pd.DataFrame, wanted: tuple[str, ...], notes: list[str]) -> pd.Series[bool]:
+    """Return which kernels stand in a list of ids, names and regexes."""
     result = pd.Series(False, index=frame.index)
-    for label, kernel_id, name in keys:
-        found = frame["kernel_id"] == kernel_id
+    for key in wanted:
+        found = frame["kernel_id"] == key
         if not found.any():
-            found = pd.Series([name in names for names in _names(frame)], index=frame.index)
-        if not found.any() and not isinstance(wanted, Path):
-            found = _matches(frame, label)
+            found = pd.Series([key in names for names in _names(frame)], index=frame.index)
         if not found.any():
-            notes.append(f"{label} is in the list of kernels, and not in the trace")
+            found = _matches(frame, key)
+        if not found.any():
+            notes.append(f"{key} is in the list of kernels, and not in the trace")
         result |= found.astype(bool)
     return result
 

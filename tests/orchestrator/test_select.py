@@ -8,7 +8,7 @@ import pytest
 from orchestrator.select import COLLECTIVE, SelectOptions, choose_kernels
 from parsers.errors import NoKernels, UsageError
 from parsers.nsys import open_trace
-from parsers.selection import SelectedKernel, Selection, read_selection, write_selection
+from parsers.selection import Selection, read_selection, write_selection
 from parsers.tables import empty
 
 ALL = SelectOptions(top_k=None, coverage=None)
@@ -170,20 +170,6 @@ def test_a_list_of_kernels_takes_ids_names_and_regexes_without_limits(key: str) 
 def test_a_listed_kernel_that_the_trace_lacks_is_noted() -> None:
     selection = choose_kernels(FIVE, None, None, SelectOptions(kernels=("gemm", "flash")))
     assert any("flash is in the list" in note for note in selection.notes)
-
-
-def test_a_selection_file_chooses_the_same_kernels_again(tmp_path: Path) -> None:
-    first = choose_kernels(FIVE, None, None, SelectOptions(include=("norm", "mul")))
-    write_selection(tmp_path / "top.yaml", first)
-    again = choose_kernels(FIVE, None, None, SelectOptions(kernels=tmp_path / "top.yaml"))
-    assert names(again) == ["norm", "mul"]
-
-
-def test_a_selection_file_of_another_run_finds_kernels_by_mangled_name(tmp_path: Path) -> None:
-    other = SelectedKernel("k9", "norm", "", "_Znorm", "9x1x1", "32x1x1", 0.1, 0)
-    write_selection(tmp_path / "top.yaml", Selection([other]))
-    again = choose_kernels(FIVE, None, None, SelectOptions(kernels=tmp_path / "top.yaml"))
-    assert names(again) == ["norm"]
 
 
 def launches_of(durations: dict[str, list[int]]) -> pd.DataFrame:
