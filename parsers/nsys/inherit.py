@@ -7,11 +7,13 @@ torch 2.11 and nsys 2025.3.1).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 
 from parsers.nsys.calls import Calls
+from parsers.nsys.codes import STEP
 from parsers.nsys.database import Array
 from parsers.nsys.nvtx import Ranges
 
@@ -43,17 +45,28 @@ def find_heirs(calls: Calls, ranges: Ranges, is_stage: Array) -> list[Heir]:
         base = thread * calls.span
         low, high = (int(at) for at in np.searchsorted(calls.axis, [base, base + calls.span]))
         here = slice(low, min(high, len(calls.order)))
-        bounds = np.searchsorted(ranges.first, [here.start, here.stop], sorter=ranges.order)
-        inside = ranges.order[slice(*bounds)]
+        inside = ranges.order[_position(ranges, here.start) : _position(ranges, here.stop)]
         if len(inside) == 0:
             bare.append((process, base, here))
-        elif is_stage[ranges.name[inside]].any():
+        elif any(
+            is_stage[ranges.name[inside[at : at + STEP]]].any()
+            for at in range(0, len(inside), STEP)
+        ):
             staged.setdefault(process, []).append(here)
     return [
         Heir(here, calls.axis[here] - (base - calls.low), staged[process][0])
         for process, base, here in bare
         if len(staged.get(process, ())) == 1
     ]
+
+
+def _position(ranges: Ranges, call: int) -> int:
+    """Place in `ranges.order` of the first range whose calls begin at `call` or later.
+
+    By hand: numpy's searchsorted makes a copy of the order, twice as long as the order itself.
+    """
+    places = range(len(ranges.order))
+    return bisect_left(places, call, key=lambda place: ranges.first[ranges.order[place]])
 
 
 def inherit_stages(heirs: list[Heir], ranges: Ranges, instance: Array) -> int:
