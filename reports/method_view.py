@@ -71,7 +71,9 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
     counters = recipe.get("counters") or {}
     passes = [int(p) for p in run.counters["passes"].dropna()]
     return Method(
-        commands=tuple(_command(step) for step in run.manifest.steps),
+        commands=tuple(
+            _command(step, bool(run.manifest.replayed_from)) for step in run.manifest.steps
+        ),
         versions=tuple(Fact(name, value) for name, value in run.manifest.tools.items()),
         clock_control=str(counters.get("clock_control", "")),
         cache_control=str(counters.get("cache_control", "")),
@@ -82,13 +84,14 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
     )
 
 
-def _command(step: StepRecord) -> CommandRow:
+def _command(step: StepRecord, replayed: bool) -> CommandRow:
+    """Show a step; how long a replay took to copy a recorded step tells nobody anything."""
     notes = [step.error, step.hint, *step.warnings]
     return CommandRow(
         step.name,
         step.state.value,
         shlex.join(step.argv),
-        step.seconds,
+        None if replayed else step.seconds,
         step.exit_code,
         "; ".join(note for note in notes if note),
     )
