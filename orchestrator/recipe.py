@@ -14,28 +14,10 @@ from pydantic import ValidationError
 
 from orchestrator.recipe_errors import explain
 from orchestrator.recipe_files import Layer, find_recipe, merge, parse_override, read_layers
-from orchestrator.recipe_schema import (
-    Counters,
-    NvtxCapture,
-    Recipe,
-    Select,
-    Target,
-    Trace,
-)
+from orchestrator.recipe_schema import Recipe
 from parsers.errors import RecipeError
 
-__all__ = [
-    "Counters",
-    "NvtxCapture",
-    "Recipe",
-    "Select",
-    "Target",
-    "Trace",
-    "expand",
-    "load_recipe",
-    "recipe_from_dict",
-    "recipe_schema",
-]
+__all__ = ["Recipe", "expand", "load_recipe", "recipe_from_dict", "recipe_schema"]
 
 LONGEST_NAME = 120
 

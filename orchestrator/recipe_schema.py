@@ -308,13 +308,3 @@ class Recipe(_Model):
                 "counters without a trace need a kernel list: give select.kernels or trace.from"
             )
         return self
-
-
-__all__ = [
-    "Counters",
-    "NvtxCapture",
-    "Recipe",
-    "Select",
-    "Target",
-    "Trace",
-]

@@ -20,12 +20,11 @@ csv.field_size_limit(1 << 30)
 
 @dataclass
 class Page:
-    """One CSV page: its columns, its records, and how many were cut or are no records."""
+    """One CSV page: its columns, its records, and how many of them were cut short."""
 
     header: list[str]
     records: list[list[str]] = field(default_factory=list)
     cut: int = 0
-    other_lines: int = 0
 
 
 def split_pages(text: str) -> list[Page]:
@@ -62,7 +61,6 @@ class _Splitter:
         elif not starts:
             behind = _BEHIND_OUTPUT.search(line)
             if not behind:
-                page.other_lines += bool(line.strip()) and not line.startswith("==")
                 return
             line = behind.group()
         self._open = line if line.count('"') % 2 else ""
