@@ -1,0 +1,1 @@
+"""The measurement of all benchmark targets: sampling, clocks, statistics, records."""

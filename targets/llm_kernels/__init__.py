@@ -1,0 +1,1 @@
+"""The operations that LLM inference is made of, measured one by one."""

@@ -1,0 +1,1 @@
+"""Probes of what a GPU can really do: the roofs of its rooflines."""
