@@ -1,1 +1,34 @@
-"""The measurement of all benchmark targets: sampling, clocks, statistics, records."""
+"""Measures the cases of a benchmark target; the same method for all of them."""
+
+from targets.harness.api import (
+    Call,
+    Case,
+    Roof,
+    Scalar,
+    Setup,
+    Unsupported,
+    Work,
+    case_id,
+)
+from targets.harness.cuda import CFloat, CInt32, CudaModule, Kernel
+from targets.harness.device import is_cuda, l2_bytes, sm_count
+from targets.harness.run import run_target
+
+__all__ = [
+    "CFloat",
+    "CInt32",
+    "Call",
+    "Case",
+    "CudaModule",
+    "Kernel",
+    "Roof",
+    "Scalar",
+    "Setup",
+    "Unsupported",
+    "Work",
+    "case_id",
+    "is_cuda",
+    "l2_bytes",
+    "run_target",
+    "sm_count",
+]
