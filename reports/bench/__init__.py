@@ -1,1 +1,34 @@
-"""Sections of a report about measured cases: one a benchmark target."""
+"""Sections of a report about measured cases: one module a benchmark target.
+
+A module has `section(run) -> Section | None` (None: the run has no such cases) and stands here by
+the name of its target. Targets without a module get the table of reports.bench.generic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.bench.models import Section
+    from reports.load import Run
+
+SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels")
+"""Targets with a module of their own, named alike, in the order of a report."""
+
+
+def sections(run: Run) -> Iterator[Section]:
+    """Yield the sections that the cases of `run` allow, in the order of the report."""
+    for name in (*SECTIONS, "generic", "repeatability"):
+        if find_spec(f"reports.bench.{name}") is None:
+            continue
+        made = _module(name)(run)
+        if made is not None:
+            yield made
+
+
+def _module(name: str) -> Callable[[Run], Section | None]:
+    section: Callable[[Run], Section | None] = import_module(f"reports.bench.{name}").section
+    return section

@@ -1,0 +1,143 @@
+"""Frozen models of a report about measured cases: what a section says, its tables and figures.
+
+A section is made by one module and rendered by templates/bench.md.j2. Text in tables is formatted
+already (reports.formats); figures carry plain numbers in the unit that their label names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Json = Any
+"""What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """A table: `columns` are headings with their units, each row has one text a column.
+
+    `left` are headings of columns with text; all others are numbers and stand at the right.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure; `low` and `high` are a band around it.
+
+    A NaN in `y` breaks the line. Series of the same `group` have one colour: the first is drawn
+    solid, the next dashed, the third dotted.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    style: Literal["line", "points", "steps"] = "line"
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several axes of a figure, below each other, with the same x axis."""
+
+    y_label: str
+    series: tuple[Series, ...]
+    title: str = ""
+    y_log: bool = False
+    y_zero: bool = True
+    levels: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class LineFigure:
+    """Lines over one x axis. Labels name the unit; values are in that unit.
+
+    `marks` are vertical lines (x, text), `levels` horizontal ones (y, text). `x_bytes`: x is in
+    bytes and its ticks are KiB, MiB, GiB. `y_zero`: a linear y axis starts at 0. With `panels`
+    the figure draws them instead of `series`, which is empty then. `subtitle` says under the
+    title what to look at.
+    """
+
+    name: str
+    title: str
+    alt: str
+    x_label: str
+    y_label: str = ""
+    series: tuple[Series, ...] = ()
+    x_log: bool = False
+    y_log: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+    levels: tuple[tuple[float, str], ...] = ()
+    x_bytes: bool = False
+    y_zero: bool = True
+    subtitle: str = ""
+    panels: tuple[Panel, ...] = ()
+
+
+class Bar(NamedTuple):
+    """One horizontal bar: `low` to `high` is its interval, `text` stands at its end.
+
+    Bars of one `group` have one colour and the key names it.
+    """
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    group: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class BarFigure:
+    """Horizontal bars from 0, in the unit of `value_label`; `levels` are vertical lines."""
+
+    name: str
+    title: str
+    alt: str
+    value_label: str
+    bars: tuple[Bar, ...]
+    levels: tuple[tuple[float, str], ...] = ()
+    subtitle: str = ""
+
+
+BenchFigure = LineFigure | BarFigure
+
+
+@dataclass(frozen=True)
+class BenchFinding:
+    """One sentence that the cases support, on what it rests, and what would disprove it.
+
+    `plain` says the same to a reader who does not know GPUs; empty where it is nothing to them.
+    """
+
+    sentence: str
+    evidence: str
+    limits: str = ""
+    plain: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a report: `numbers` go to metrics.json under its `key`, in base units.
+
+    `method` are sentences: how these cases were measured and how numbers came from them.
+    """
+
+    key: str
+    title: str
+    intro: str
+    findings: tuple[BenchFinding, ...] = ()
+    tables: tuple[BenchTable, ...] = ()
+    figures: tuple[BenchFigure, ...] = ()
+    method: tuple[str, ...] = ()
+    numbers: Mapping[str, Json] = field(default_factory=dict)
