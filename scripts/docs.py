@@ -42,6 +42,10 @@ TABLES = {
     "counters": "Wide: a row a profiled kernel. How each column is made: [metrics](metrics.md).",
     "stalls": "A row a stall reason of a profiled kernel.",
     "roofs": "A row a ceiling of the GPU: a memory level or a pipe.",
+    "bench": "A row a case of a benchmark target: its time over all processes and its counters.",
+    "bench_runs": "A row a case and process.",
+    "measured_roofs": "A row a roof that was measured: the best candidate that counters confirm.",
+    "ridge_points": "A row a pair of pipe and memory level, for each source of roofs.",
     "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",
 }
 VARIABLES = {

@@ -1,12 +1,14 @@
 """Shared fixtures: the folder of real Nsight exports, and our own recorded captures."""
 
 import hashlib
+import json
 import os
 import tarfile
 import tempfile
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,3 +54,11 @@ def real_exports(shared: Path) -> Path:
                     raise
             Path(partial).mkdir(exist_ok=True)
     return cache
+
+
+@pytest.fixture(scope="session")
+def bench_schema() -> Draft202012Validator:
+    """Validator of the records of benchmark targets: `bench_schema.validate(record)`."""
+    schema = json.loads((ROOT / "parsers" / "bench.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
