@@ -1,0 +1,156 @@
+"""Axes of the figures about measured cases: limits, round ticks and their text, bytes included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
+from reports.formats import significant
+from reports.plots.style import GRID, INK, QUIET, font
+
+LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis
+LINEAR_ROOM = 0.06
+_BYTES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One axis: limits in data units, its ticks, and how far along it a value lies (0 to 1)."""
+
+    low: float
+    high: float
+    log: bool
+    ticks: tuple[float, ...]
+    bytes: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where `value` lies, 0 at the start and 1 at the end of the axis."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def text(self, value: float) -> str:
+        """Return the text of a tick."""
+        return byte_text(value) if self.bytes else number_text(value)
+
+
+def scale(
+    values: Iterable[float], *, log: bool, zero: bool = False, in_bytes: bool = False, most: int = 8
+) -> Scale:
+    """Return an axis that holds `values`; on a logarithmic one only those above 0 count."""
+    kept = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
+    low, high = min(kept, default=1.0), max(kept, default=10.0)
+    if log:
+        low, high = low / LOG_ROOM, high * LOG_ROOM
+        ticks = _powers_of_two(low, high, most + 1) if in_bytes else _decimal(low, high, most)
+        return Scale(low, high, True, tuple(ticks), in_bytes)
+    if zero:
+        low = min(low, 0.0)
+    room = (high - low or abs(high) or 1.0) * LINEAR_ROOM
+    low, high = (low if zero and low == 0 else low - room), high + room
+    return Scale(low, high, False, tuple(_even(low, high, most, in_bytes)), in_bytes)
+
+
+def _powers_of_two(low: float, high: float, most: int) -> list[float]:
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    stride = max(1, -(-(last - first + 1) // most))
+    return [2.0**power for power in range(first, last + 1) if power % stride == 0]
+
+
+def _decimal(low: float, high: float, most: int) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        ticks = [d * 10.0**p for p in powers for d in digits if low <= d * 10.0**p <= high]
+        if len(ticks) <= most:
+            return ticks
+    stride = -(-len(ticks) // most)
+    return [10.0**p for p in powers if p % stride == 0 and low <= 10.0**p <= high]
+
+
+def _even(low: float, high: float, most: int, in_bytes: bool) -> list[float]:
+    if in_bytes:
+        steps = [2.0**power for power in range(0, 50)]
+    else:
+        steps = [digit * 10.0**power for power in range(-15, 19) for digit in (1, 2, 2.5, 5)]
+    step = next(s for s in steps if (high - low) / s <= most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [step * n for n in range(first, last + 1)]
+
+
+def byte_text(value: float) -> str:
+    """Return bytes with a binary prefix: "48 MiB"."""
+    for step, unit in _BYTES:
+        if abs(value) >= step * 0.9995:
+            return f"{value / step:.3g} {unit}"
+    return f"{value:.3g} B"
+
+
+def number_text(value: float) -> str:
+    """Return a tick: "0.05", "1,200", "5e-06"."""
+    if value == 0:
+        return "0"
+    text = significant(value, 3)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def dress(axes: Axes, x: Scale, y: Scale, *, x_labels: bool = True) -> None:
+    """Set limits, ticks, their text and a pale grid."""
+    for axis, one, set_scale, set_limits in (
+        (axes.xaxis, x, axes.set_xscale, axes.set_xlim),
+        (axes.yaxis, y, axes.set_yscale, axes.set_ylim),
+    ):
+        set_scale("log" if one.log else "linear")
+        set_limits(one.low, one.high)
+        _ticks(axis, one, labels=x_labels or axis is axes.yaxis)
+    axes.tick_params(which="both", color=QUIET, labelcolor=INK)
+    axes.grid(True, which="major", color=GRID, linewidth=0.6)
+
+
+def _ticks(axis: Axis, one: Scale, *, labels: bool) -> None:
+    axis.set_major_locator(FixedLocator(list(one.ticks)))
+    axis.set_minor_locator(FixedLocator([]))
+    shown = one.text if labels else (lambda _: "")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    axis.set_minor_formatter(NullFormatter())
+    for label in axis.get_ticklabels():
+        label.set_fontproperties(font())
+
+
+def stacked(centres: Sequence[float], widths: Sequence[float], low: float, high: float,
+            gap: float = 8.0) -> list[tuple[float, int]]:  # fmt: skip
+    """Return (centre, row) for texts in a strip from `low` to `high`, none upon another."""
+    ends: list[float] = []
+    found: dict[int, tuple[float, int]] = {}
+    for index in sorted(range(len(centres)), key=lambda i: centres[i]):
+        half = widths[index] / 2
+        centre = min(max(centres[index], low + half), high - half)
+        row = next((r for r, end in enumerate(ends) if centre - half >= end + gap), len(ends))
+        ends[row : row + 1] = [centre + half]
+        found[index] = (centre, row)
+    return [found[index] for index in range(len(centres))]
+
+
+def spread(wanted: Sequence[float], low: float, high: float, apart: float) -> list[float]:
+    """Return places near `wanted`, at least `apart` from each other, within `low` to `high`.
+
+    Where there is no room for all, they are as far apart as the room allows.
+    """
+    if not wanted:
+        return []
+    apart = min(apart, (high - low) / max(len(wanted) - 1, 1))
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    places: list[float] = []
+    for index in order:
+        floor = places[-1] + apart if places else low
+        places.append(max(wanted[index], floor))
+    ceiling = high
+    for index in range(len(places) - 1, -1, -1):
+        places[index] = min(places[index], ceiling)
+        ceiling = places[index] - apart
+    found = dict(zip(order, places, strict=True))
+    return [found[index] for index in range(len(wanted))]

@@ -1,0 +1,259 @@
+"""Lines over one axis, in one or several panels: bands, steps, marks, and names at their ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.bench.models import LineFigure, Panel, Series
+from reports.plots.bench_axes import Scale, dress, scale, spread, stacked
+from reports.plots.placement import Box, Placer, Segment, along
+from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
+
+HEIGHT, PANEL_HEIGHT = 380.0, 210.0
+LEFT, FOOT, BETWEEN = 86.0, 58.0, 34.0
+NAMES = 190.0  # widest column of names at the ends of lines
+NEAR_THE_END = 0.2  # part of the x axis within which all lines must end to be named there
+MOST_NAMED = 9
+POINTS = 60  # lines with more points have no markers, and loose points are smaller
+DASHES: tuple[tuple[float, ...], ...] = ((), (5.0, 2.0), (1.5, 1.8), (6.0, 2.0, 1.5, 2.0))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+TEXT_HEIGHT = 13.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    colour: str
+    dashes: tuple[float, ...]
+    marker: str
+
+
+def plot_lines(figure: LineFigure) -> Figure:
+    """Return the figure; a series without one drawable point is left out."""
+    with style():
+        return _Lines(figure).draw()
+
+
+class _Lines:
+    def __init__(self, figure: LineFigure) -> None:
+        self.figure = figure
+        self.panels = [_drawable(panel, figure) for panel in _panels(figure)]
+        self.looks = _looks([series for panel in self.panels for series in panel.series])
+        xs = [x for panel in self.panels for series in panel.series for x in series.x]
+        xs += [x for x, _ in figure.marks if xs]
+        self.x = scale(xs, log=figure.x_log, in_bytes=figure.x_bytes)
+        self.named = self._names_fit()
+        self.names = self._names_width() if self.named else 0.0
+        keys = [] if self.named else self._keys()
+        self.right = WIDTH - MARGIN - self.names
+        self.strip = LINE * self._mark_rows() + (4 if figure.marks else 0)
+        height = HEIGHT if len(self.panels) == 1 else PANEL_HEIGHT
+        gaps = (BETWEEN - 8) * (len(self.panels) - 1)
+        titles = LINE * sum(1 for panel in self.panels if panel.title)
+        body = height * len(self.panels) + gaps + titles + self.strip
+        head = title_height(figure.subtitle) + keys_height(keys)
+        self.sheet = Sheet(MARGIN + head + body + FOOT + MARGIN)
+        self.sheet.title(figure.title, figure.subtitle)
+        self.sheet.keys(keys)
+        self.height = height
+
+    def draw(self) -> Figure:
+        top = self.sheet.top - self.strip
+        for place, panel in enumerate(self.panels):
+            if panel.title:
+                self.sheet.text(LEFT, top - 8, panel.title, Ink(bold=True))
+                top -= LINE
+            last = place == len(self.panels) - 1
+            box = Box((LEFT + self.right) / 2, top - self.height / 2,
+                      self.right - LEFT, self.height)  # fmt: skip
+            _PanelDrawing(self, panel, box, last).draw()
+            top -= self.height + BETWEEN - 8
+        middle = (LEFT + self.right) / 2
+        self.sheet.text(middle, MARGIN + 12, self.figure.x_label, Ink(ha="center"))
+        self._write_marks()
+        return self.sheet.figure
+
+    def _keys(self) -> list[Key]:
+        keys = {}
+        for panel in self.panels:
+            for series in panel.series:
+                look = self.looks[series.label, series.group]
+                if series.style == "points":
+                    keys[series.label] = Key(series.label, look.colour, look.marker, 6.0)
+                else:
+                    keys[series.label] = Key(series.label, look.colour, dashes=look.dashes)
+        return list(keys.values()) if len(keys) > 1 else []
+
+    def _names_fit(self) -> bool:
+        """Whether all lines can be named where they end, at the right of the axes."""
+        if len(self.panels) > 1 or not 1 < len(self.panels[0].series) <= MOST_NAMED:
+            return False
+        series = self.panels[0].series
+        ends = [self.x.place(_last(one)[0]) for one in series]
+        widest = max(text_width(one.label) for one in series)
+        return min(ends) >= max(ends) - NEAR_THE_END and widest <= NAMES
+
+    def _names_width(self) -> float:
+        return 26 + max(text_width(series.label) for series in self.panels[0].series)
+
+    def _mark_rows(self) -> int:
+        return max((row for _, row in self._mark_places()), default=-1) + 1
+
+    def _mark_places(self) -> list[tuple[float, int]]:
+        wide = [text_width(text) for _, text in self.figure.marks]
+        centres = [LEFT + self.x.place(x) * (self.right - LEFT) for x, _ in self.figure.marks]
+        return stacked(centres, wide, LEFT, self.right)
+
+    def _write_marks(self) -> None:
+        for (_, text), (centre, row) in zip(self.figure.marks, self._mark_places(), strict=True):
+            y = self.sheet.top - self.strip + 10 + LINE * row
+            ink = Ink(colour=QUIET, ha="center", halo=True, role="mark")
+            self.sheet.text(centre, y, text, ink)
+
+
+class _PanelDrawing:
+    """One panel on its rectangle of the sheet."""
+
+    def __init__(self, lines: _Lines, panel: Panel, box: Box, last: bool) -> None:
+        self.lines, self.panel, self.box = lines, panel, box
+        ys = [y for series in panel.series for y in _heights(series)]
+        ys += [y for y, _ in panel.levels]
+        most = 7 if box.height > PANEL_HEIGHT else 4
+        self.y = scale(ys, log=panel.y_log, zero=panel.y_zero, most=most)
+        self.last = last
+        self.placer = Placer(box.grown(-3))
+
+    def draw(self) -> None:
+        left, bottom, _, top = self.box.extent
+        sheet = self.lines.sheet
+        axes = sheet.axes(left, bottom, self.box.width, self.box.height)
+        dress(axes, self.lines.x, self.y, x_labels=self.last)
+        sheet.text(MARGIN + 2, (bottom + top) / 2, fit(self.panel.y_label, self.box.height + 30),
+                   Ink(ha="center", rotation=90))  # fmt: skip
+        for x, _ in self.lines.figure.marks:
+            axes.axvline(x, color=QUIET, linewidth=0.9, linestyle=(0, (2.0, 2.0)), zorder=1)
+        for series in self.panel.series:
+            self._series(axes, series)
+        for value, _ in self.panel.levels:
+            axes.axhline(value, color=INK, linewidth=1.0, linestyle=(0, (5.0, 3.0)), zorder=2)
+        self._write_levels()
+        if self.lines.named:
+            self._write_names()
+
+    def pixel(self, x: float, y: float) -> tuple[float, float]:
+        """Return a point of the data in pixels."""
+        left, bottom, _, _ = self.box.extent
+        across, up = self.lines.x.place(x), self.y.place(y)
+        return left + across * self.box.width, bottom + up * self.box.height
+
+    def _series(self, axes: Axes, series: Series) -> None:
+        look = self.lines.looks[series.label, series.group]
+        if series.low is not None and series.high is not None:
+            axes.fill_between(series.x, series.low, series.high, color=look.colour, alpha=0.18,
+                              linewidth=0, zorder=2)  # fmt: skip
+        pattern = "-" if not look.dashes else (0, look.dashes)
+        marked = series.style != "steps" and len(series.x) <= POINTS
+        axes.plot(
+            series.x, series.y, color=look.colour, zorder=3, linewidth=1.6,
+            linestyle="none" if series.style == "points" else pattern,
+            drawstyle="steps-post" if series.style == "steps" else "default",
+            marker=look.marker if marked or series.style == "points" else "",
+            markersize=3.0 if len(series.x) > POINTS else 4.0, markeredgewidth=0,
+        )  # fmt: skip
+        drawn = [self.pixel(x, y) for x, y in _points(series, self.y)]
+        self.placer.lines += list(zip(drawn, drawn[1:], strict=False))
+        if series.style == "points":
+            self.placer.taken += [Box(x, y, 5, 5) for x, y in drawn]
+
+    def _write_levels(self) -> None:
+        left, _, right, _ = self.box.extent
+        for value, text in self.panel.levels:
+            y = self.pixel(self.lines.x.low, value)[1]
+            line: Segment = ((left, y), (right, y))
+            self.placer.lines.append(line)
+            place = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
+            if place is None:
+                continue
+            if place.leader is not None:
+                (x0, y0), (x1, y1) = place.leader
+                self.lines.sheet.line([x0, x1], [y0, y1], color=QUIET, linewidth=0.6, zorder=5)
+            ink = Ink(ha="center", halo=True, role="level")
+            self.lines.sheet.text(place.box.x, place.box.y, text, ink)
+
+    def _write_names(self) -> None:
+        """Name each line where it ends; names keep apart, a thin line joins the moved ones."""
+        _, bottom, right, top = self.box.extent
+        ends = [self.pixel(*_last(series)) for series in self.panel.series]
+        places = spread([y for _, y in ends], bottom + 6, top - 6, LINE - 2)
+        for series, (x, y), place in zip(self.panel.series, ends, places, strict=True):
+            look = self.lines.looks[series.label, series.group]
+            start = right + 18
+            self.lines.sheet.line([x + 4, start - 3], [y, place], color=look.colour,
+                                  linewidth=0.8, zorder=5)  # fmt: skip
+            self.lines.sheet.text(start, place, series.label, Ink(role="name"))
+
+
+def _panels(figure: LineFigure) -> Sequence[Panel]:
+    if figure.panels:
+        return figure.panels
+    one = Panel(figure.y_label, figure.series, "", figure.y_log, figure.y_zero, figure.levels)
+    return (one,)
+
+
+def _drawable(panel: Panel, figure: LineFigure) -> Panel:
+    """Return the panel without points that its axes cannot show, and series that have none."""
+    kept = []
+    for series in panel.series:
+        shown = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
+                 if math.isfinite(x) and (x > 0 or not figure.x_log)
+                 and not (panel.y_log and y <= 0)]  # fmt: skip
+        if any(math.isfinite(series.y[i]) for i in shown):
+            kept.append(_only(series, shown))
+    return Panel(panel.y_label, tuple(kept), panel.title, panel.y_log, panel.y_zero, panel.levels)
+
+
+def _only(series: Series, kept: Sequence[int]) -> Series:
+    def pick(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return None if values is None else tuple(values[i] for i in kept)
+
+    x, y = pick(series.x) or (), pick(series.y) or ()
+    return Series(series.label, x, y, pick(series.low), pick(series.high), series.style,
+                  series.group)  # fmt: skip
+
+
+def _points(series: Series, y: Scale) -> list[tuple[float, float]]:
+    both = zip(series.x, series.y, strict=True)
+    return [(a, b) for a, b in both if math.isfinite(b) and (b > 0 or not y.log)]
+
+
+def _last(series: Series) -> tuple[float, float]:
+    both = zip(series.x, series.y, strict=True)
+    return max((a, b) for a, b in both if math.isfinite(b))
+
+
+def _heights(series: Series) -> list[float]:
+    every = (series.y, series.low or (), series.high or ())
+    return [value for values in every for value in values]
+
+
+def _looks(every: Sequence[Series]) -> dict[tuple[str, str], _Look]:
+    """Return a look for each (label, group); a group shares its colour, dashes tell its lines."""
+    colours: dict[str, int] = {}
+    members: dict[str, list[str]] = {}
+    looks = {}
+    for series in every:
+        key = series.group or f"\0{series.label}"
+        place = colours.setdefault(key, len(colours))
+        mine = members.setdefault(key, [])
+        if series.label not in mine:
+            mine.append(series.label)
+        turn = mine.index(series.label) + place // len(SERIES)
+        looks[series.label, series.group] = _Look(
+            SERIES[place % len(SERIES)], DASHES[turn % len(DASHES)], MARKERS[place % len(MARKERS)]
+        )
+    return looks
