@@ -21,6 +21,11 @@ class Run:
     manifest: Manifest
 
     @property
+    def is_bench(self) -> bool:
+        """Whether the run measures cases instead of profiling a program."""
+        return bool(self.manifest.recipe.get("bench")) or self.manifest.step("bench") is not None
+
+    @property
     def directory(self) -> RunDir:
         """Names of the files inside the run."""
         return RunDir(self.path)
@@ -90,6 +95,26 @@ class Run:
     def roofs(self) -> pd.DataFrame:
         """Table `roofs`."""
         return self._read("roofs")
+
+    @cached_property
+    def bench(self) -> pd.DataFrame:
+        """Table `bench`: the measured cases of a benchmark run."""
+        return self._read("bench")
+
+    @cached_property
+    def bench_runs(self) -> pd.DataFrame:
+        """Table `bench_runs`: each case in each process."""
+        return self._read("bench_runs")
+
+    @cached_property
+    def measured_roofs(self) -> pd.DataFrame:
+        """Table `measured_roofs`: roofs that this run measured or took from an earlier one."""
+        return self._read("measured_roofs")
+
+    @cached_property
+    def ridge_points(self) -> pd.DataFrame:
+        """Table `ridge_points`: where each pipe meets each memory level."""
+        return self._read("ridge_points")
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
