@@ -1,0 +1,317 @@
+"""Matrix products whose M is swept finely: the staircase of wave quantization.
+
+    python gemm_staircase.py                        # bf16 and fp8, cuBLAS and Triton
+    python gemm_staircase.py --only 'batch/bf16'    # M = 1 to 64
+    python gemm_staircase.py --device cpu
+
+C (M, N) = A (M, K) W (N, K)^T, as a linear layer of N outputs and K inputs on M tokens. Three sets:
+
+- sweep: steps of 16 in M and single steps around the edges of tiles, once as cuBLAS chooses and
+  once in 128x128 tiles with one CTA on an SM (Triton). Further out, multiples of 64 and the edges.
+- batch: M from 1 to 64, the batch sizes of decoding.
+- odd: 4096^3 with one of the sizes next to 4096.
+
+N = 8192 and K = 4096 are sizes of the feed-forward layers of 7 to 13 B models, and they show the
+staircase on an H200: with 64 columns of tiles, two rows of tiles fill 128 of its 132 SMs, so that a
+new wave begins after each 256 rows. 64 MB of bf16 weights do not stay in its L2 of 60 MB, so that
+M = 1 reads DRAM as decoding does.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from targets.harness import Case, Setup, Unsupported, Work, is_cuda, run_target, sm_count
+
+DTYPES = ("bf16", "fp8")
+OPERAND_BYTES = {"bf16": 2, "fp8": 1}
+OUTPUT_BYTES = 2  # bf16 in both
+BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+COUNTED_BATCHES = (1, 4, 8, 16, 32, 64)
+AROUND_ODD = (-1, 1, 4, 8, 16)
+STEP, COARSE_STEP = 16, 64
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the pinned kernel: 128 KB of shared memory, so that one CTA fits on an SM."""
+
+    m: int
+    n: int
+    k: int
+    stages: int
+    warps: int
+
+
+# 128 B of each row at a time in both: 4 stages x (128 + 128) rows x 128 B = 128 KB.
+TILES = {"bf16": Tile(128, 128, 64, 4, 8), "fp8": Tile(128, 128, 128, 4, 8)}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the sweep: fine up to `m_fine`, edges and multiples of 64 up to `m_max`."""
+
+    n: int
+    k: int
+    m_fine: int
+    m_max: int
+    odd: int
+
+
+GPU_SIZES = Sizes(n=8192, k=4096, m_fine=1088, m_max=2176, odd=4096)
+CPU_SIZES = Sizes(n=256, k=128, m_fine=144, m_max=144, odd=64)
+
+
+def waves(m: int, n: int, tile: Tile, slots: int) -> int:
+    """Return how often `slots` CTAs at a time must be launched: ceil(tiles / slots)."""
+    return math.ceil(math.ceil(m / tile.m) * math.ceil(n / tile.n) / slots)
+
+
+def sweep_rows(sizes: Sizes, tile: Tile, slots: int) -> list[int]:
+    """Return the M of the sweep, sorted: a step of 1 around edges, else 16, further out 64.
+
+    The edge of a tile gets 3 points (-1, 0, +1); where it is also that of a wave, 8 (-3 to +4).
+    """
+    rows = set(range(STEP, sizes.m_fine + 1, STEP))
+    rows |= set(range(sizes.m_fine, sizes.m_max + 1, COARSE_STEP))
+    for edge in range(tile.m, sizes.m_max + 1, tile.m):
+        fine = edge <= sizes.m_fine and is_wave_edge(edge, sizes.n, tile, slots)
+        rows |= set(range(edge - 3, edge + 5)) if fine else {edge - 1, edge, edge + 1}
+    return sorted(row for row in rows if row <= sizes.m_max)
+
+
+def is_wave_edge(m: int, n: int, tile: Tile, slots: int) -> bool:
+    """Tell whether one row more than `m` begins a new wave."""
+    return waves(m + 1, n, tile, slots) > waves(m, n, tile, slots)
+
+
+def is_counted(m: int, sizes: Sizes, tile: Tile, slots: int) -> bool:
+    """Tell whether counters are collected for a size: both sides of each edge, every 64th row.
+
+    Replay under ncu takes a few hundred milliseconds a case, so beyond the fine part only the
+    edges of waves are counted.
+    """
+    if m <= sizes.m_fine:
+        return m % COARSE_STEP == 0 or (m - 1) % tile.m == 0
+    return any(e % tile.m == 0 and is_wave_edge(e, sizes.n, tile, slots) for e in (m, m - 1))
+
+
+def work(m: int, n: int, k: int, dtype: str) -> Work:
+    """Return 2MNK operations, and A, W and C moved once each."""
+    moved = (m * k + n * k) * OPERAND_BYTES[dtype] + m * n * OUTPUT_BYTES
+    return Work(flops=2.0 * m * n * k, bytes=float(moved))
+
+
+@dataclass(frozen=True)
+class Product:
+    """One size of one dtype; `variant` is "cublas", "triton" or, on a CPU, "torch"."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    variant: str
+
+    def prepare(self, setup: Setup) -> Sequence[Callable[[], object]]:
+        """Return calls on operands of their own.
+
+        Raises:
+            Unsupported: no such kernel for this shape or dtype, or no Triton.
+            ArithmeticError: Triton's result is not that of cuBLAS.
+        """
+        operands = [self._operands(setup, copy) for copy in range(setup.copies)]
+        if self.variant == "triton":
+            return [self._pinned(*each, check=not copy) for copy, each in enumerate(operands)]
+        calls = [library_call(a, w) for a, w in operands]
+        self._refuse(calls[0])
+        return calls
+
+    def _operands(self, setup: Setup, copy: int) -> tuple[Any, Any]:
+        """Return A (m, k) and W (n, k), N(0, 1) or zeros, rounded to the dtype."""
+        import torch
+
+        kind = {"bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}[self.dtype]
+        generator = torch.Generator(setup.device).manual_seed(setup.seed * 1000 + copy)
+
+        def matrix(rows: int) -> Any:
+            plain = torch.empty(rows, self.k, dtype=torch.bfloat16, device=setup.device)
+            filled = plain.normal_(generator=generator) if setup.data == "normal" else plain.zero_()
+            return filled.to(kind)
+
+        return matrix(self.m), matrix(self.n)
+
+    def _refuse(self, call: Callable[[], object]) -> None:
+        """Say that a shape is unsupported where torch says so; another error stays one."""
+        whole = self.dtype != "fp8" or (self.n % 16 == 0 and self.k % 16 == 0)
+        try:
+            call()
+        except NotImplementedError as error:
+            raise Unsupported(f"torch: {_first_line(error)}") from error
+        except (RuntimeError, ValueError) as error:
+            if whole:
+                raise
+            raise Unsupported(f"torch: {_first_line(error)}") from error
+
+    def _pinned(self, a: Any, w: Any, *, check: bool) -> Callable[[], object]:
+        try:
+            from targets import staircase_triton
+        except ImportError as error:
+            raise Unsupported(f"Triton is missing: {error}") from error
+        import torch
+
+        tile = TILES[self.dtype]
+        c = torch.empty(self.m, self.n, dtype=torch.bfloat16, device=a.device)
+
+        def call() -> None:
+            sides = (tile.m, tile.n, tile.k)
+            staircase_triton.matmul(a, w, c, sides, tile.stages, tile.warps)
+
+        if check:
+            call()
+            require_same(c, library_call(a, w)())
+        return call
+
+
+def library_call(a: Any, w: Any) -> Callable[[], Any]:
+    """Return a call of A W^T as torch does it for a linear layer: bf16 result, fp32 sums."""
+    import torch
+
+    if a.dtype == torch.bfloat16:
+        return lambda: torch.nn.functional.linear(a, w)
+    one = torch.ones((), dtype=torch.float32, device=a.device)
+    return lambda: torch._scaled_mm(
+        a, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+MOST_DIFFERENT = 0.03
+"""Two bf16 roundings of one number differ by up to 2^-8 of it, and a number of a row of 8192 is up
+to 5 times their typical size: 0.02. A slice of 64 of 4096 products left out gives 0.12."""
+
+
+def require_same(found: Any, expected: Any) -> None:
+    """Compare two results (m, n) by the worst row and column, relative to a typical one.
+
+    Raises:
+        ArithmeticError: they differ by more than rounding explains.
+    """
+    expected = expected.float()
+    difference = (found.float() - expected).square()
+    typical = expected.square().mean().clamp_min(1e-30)
+    worst = max(float((difference.mean(side).max() / typical).sqrt()) for side in (0, 1))
+    if not worst <= MOST_DIFFERENT:  # also where it is NaN
+        raise ArithmeticError(
+            f"a row or column of the pinned kernel's result is off by {worst:.2g} of its typical "
+            f"size from torch's (allowed: {MOST_DIFFERENT})"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _case(product: Product, group: str, label: str, *, counted: bool) -> Case:
+    p = product
+    done = work(p.m, p.n, p.k, p.dtype)
+    params: dict[str, str | int | float | bool] = {"m": p.m, "n": p.n, "k": p.k}
+    params |= {"variant": p.variant, "set": group}
+    if p.variant == "triton":
+        tile = TILES[p.dtype]
+        params |= {"tile_m": tile.m, "tile_n": tile.n, "tile_k": tile.k, "stages": tile.stages}
+        params["warps"] = tile.warps
+    how = "tile pinned (Triton)" if p.variant == "triton" else f"tile by {p.variant}"
+    return Case(
+        name=f"{group}/{p.dtype}/{p.variant}/{label}",
+        operation=f"matrix product, {how}",
+        prepare=p.prepare,
+        work=done,
+        footprint_bytes=done.bytes or 0,
+        params=params,
+        dtype=p.dtype,
+        level="tensor",
+        counted=counted,
+    )
+
+
+def _sweep(sizes: Sizes, dtype: str, variants: Iterable[str], slots: int) -> Iterator[Case]:
+    tile = TILES[dtype]
+    for variant in variants:
+        for m in sweep_rows(sizes, tile, slots):
+            product = Product(m, sizes.n, sizes.k, dtype, variant)
+            counted = is_counted(m, sizes, tile, slots)
+            yield _case(product, "sweep", f"m{m}", counted=counted)
+
+
+def _batch(sizes: Sizes, dtype: str, variant: str) -> Iterator[Case]:
+    for m in BATCHES:
+        product = Product(m, sizes.n, sizes.k, dtype, variant)
+        yield _case(product, "batch", f"m{m}", counted=m in COUNTED_BATCHES)
+
+
+def _odd(sizes: Sizes, dtype: str, variant: str) -> Iterator[Case]:
+    whole = {"m": sizes.odd, "n": sizes.odd, "k": sizes.odd}
+    yield _case(Product(**whole, dtype=dtype, variant=variant), "odd", "base", counted=True)
+    for side in whole:
+        for away in AROUND_ODD:
+            changed = whole | {side: sizes.odd + away}
+            product = Product(**changed, dtype=dtype, variant=variant)
+            label = f"{side}{sizes.odd + away}"
+            yield _case(product, "odd", label, counted=away in (-1, 1, 8))
+
+
+def cases(args: Namespace) -> list[Case]:
+    """Return the cases, in another order in each process so that drift is not taken for size."""
+    cuda = is_cuda(args.device)
+    sizes = GPU_SIZES if cuda else CPU_SIZES
+    sizes = Sizes(
+        n=args.n or sizes.n,
+        k=args.k or sizes.k,
+        m_fine=args.m_fine or sizes.m_fine,
+        m_max=max(args.m_max or sizes.m_max, args.m_fine or 0),
+        odd=sizes.odd,
+    )
+    library = "cublas" if cuda else "torch"
+    variants = (library, "triton") if cuda else (library,)
+    slots = sm_count(args.device)
+    found: list[Case] = []
+    for dtype in args.dtype:
+        found += _sweep(sizes, dtype, variants, slots)
+        found += _batch(sizes, dtype, library)
+        found += _odd(sizes, dtype, library)
+    if not (args.list or args.count):
+        random.Random(1000 * args.seed + args.process).shuffle(found)
+    return found
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add sizes and dtypes; sizes that are not given are small on a CPU."""
+    parser.add_argument("--n", type=int, help="outputs of the layer (8192)")
+    parser.add_argument("--k", type=int, help="inputs of the layer (4096)")
+    parser.add_argument("--m-fine", type=int, help="every 16th M and all edges up to this (1088)")
+    parser.add_argument("--m-max", type=int, help="largest M (2176)")
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the cases; return the exit code."""
+    return run_target(
+        "gemm_staircase",
+        cases,
+        argv,
+        description=(__doc__ or "").split("\n\n")[0],
+        add_arguments=add_arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
