@@ -1,0 +1,204 @@
+"""Roofs of the FP64, FP32 and packed FP16 pipes: chains of fused multiply-adds in registers.
+
+    python compute.py --only fp32
+
+The launch shape (threads a block, threads an SM, chains a thread) is searched. The loop holds 256
+or more multiply-adds for each of its three other instructions, and the operands stay in registers,
+so that nothing but the pipe is at work. Each shape is measured in short windows; one more case of
+each pipe loads it for over 2 s, with the shape that was quickest in a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+from targets.harness import Call, Case, CudaModule, Roof, Setup, Work, is_cuda, run_target, sm_count
+
+SOURCE = Path(__file__).with_name("fma_chains.cu")
+LINKS = 256
+"""Multiply-adds a thread in one turn of the loop."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A pipe: its number in fma_chains.cu, operations of one multiply-add, turns for about 2 ms."""
+
+    name: str
+    real: int
+    flops: int
+    turns: int
+
+
+# 1000 turns are 4.1 million clocks where an SM does 128 multiply-adds a clock.
+PRECISIONS = (
+    Precision("fp64", 1, 2, 500),
+    Precision("fp32", 2, 2, 1000),
+    Precision("fp16", 3, 4, 1000),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A launch shape: threads a block, threads an SM at a time, chains a thread."""
+
+    block: int
+    threads_per_sm: int
+    chains: int
+
+    @property
+    def name(self) -> str:
+        """Part of the case's name."""
+        return f"b{self.block}-t{self.threads_per_sm}-c{self.chains}"
+
+
+SHAPES = tuple(
+    Shape(block, threads, chains)
+    for block, threads, chains in (
+        (128, 1024, 8),
+        (128, 2048, 8),
+        (256, 512, 16),
+        (256, 1024, 4),
+        (256, 1024, 8),
+        (256, 1024, 16),
+        (256, 2048, 4),
+        (256, 2048, 8),
+        (512, 1024, 8),
+        (512, 2048, 8),
+        (1024, 1024, 8),
+        (1024, 1024, 16),
+        (1024, 2048, 4),
+        (1024, 2048, 8),
+    )
+)
+
+
+@functools.cache
+def _module(real: int, chains: int) -> CudaModule:
+    options = (f"-DREAL={real}", f"-DCHAINS={chains}", f"-DUNROLL={LINKS // chains}")
+    return CudaModule(SOURCE.read_text(), options)
+
+
+def flops_of(precision: Precision, shape: Shape, sms: int) -> float:
+    """Return the operations of one launch: threads x links x turns x operations of a link."""
+    threads = sms * shape.threads_per_sm
+    return float(threads) * LINKS * precision.turns * precision.flops
+
+
+def _chains(setup: Setup, precision: Precision, shape: Shape) -> Call:
+    """Return the launch; the kernel's numbers are N(0, 1) starts, and factors within (-1, 1)."""
+    import torch
+
+    torch.manual_seed(setup.seed)
+    dtype = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16}[precision.name]
+    lanes = 2 if precision.name == "fp16" else 1
+    size = (2 + shape.chains, shape.block * lanes)
+    numbers = torch.randn(size, device=setup.device, dtype=torch.float32)
+    numbers[0] = numbers[0].tanh()
+    if setup.data == "zeros":
+        numbers.zero_()
+    numbers = numbers.to(dtype)
+    out = torch.empty(shape.block, device=setup.device, dtype=dtype)
+    kernel = _module(precision.real, shape.chains).function("fma_chains")
+    grid = sm_count(setup.device) * shape.threads_per_sm // shape.block
+    return lambda: kernel(grid, shape.block, (numbers, out, precision.turns))
+
+
+def _on_cpu(setup: Setup, precision: Precision) -> Call:
+    """Return a stand-in of the same operations as one link on 4096 numbers."""
+    import torch
+
+    dtype = torch.float64 if precision.name == "fp64" else torch.float32
+    torch.manual_seed(setup.seed)
+    chain, factor, summand = (torch.randn(4096, dtype=dtype) for _ in range(3))
+    return lambda: torch.addcmul(summand, chain, factor)
+
+
+def _prepare(precision: Precision, shape: Shape) -> Callable[[Setup], Sequence[Call]]:
+    def prepare(setup: Setup) -> Sequence[Call]:
+        make = _chains if is_cuda(setup.device) else None
+        return [make(setup, precision, shape) if make else _on_cpu(setup, precision)]
+
+    return prepare
+
+
+def _prepare_quickest(precision: Precision) -> Callable[[Setup], Sequence[Call]]:
+    """Prepare the shape that takes the least time a multiply-add in one trial of each."""
+
+    def prepare(setup: Setup) -> Sequence[Call]:
+        if not is_cuda(setup.device):
+            return [_on_cpu(setup, precision)]
+        calls = {shape: _chains(setup, precision, shape) for shape in _same_work()}
+        return [min(calls.values(), key=_seconds)]
+
+    return prepare
+
+
+def _same_work() -> list[Shape]:
+    """Return the shapes with 2048 threads an SM: their launches do the same work."""
+    return [shape for shape in SHAPES if shape.threads_per_sm == 2048]
+
+
+def _seconds(call: Call) -> float:
+    import torch
+
+    call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Return the cases: each pipe in each launch shape, and each pipe under steady load."""
+    on_gpu = is_cuda(args.device)
+    sms = sm_count(args.device)
+    for precision in PRECISIONS:
+        shapes = SHAPES if on_gpu else SHAPES[:2]
+        for shape in shapes:
+            yield Case(
+                name=f"fma/{precision.name}/{shape.name}",
+                operation=f"{precision.name.upper()} multiply-add",
+                prepare=_prepare(precision, shape),
+                work=Work(flops=flops_of(precision, shape, sms) if on_gpu else 2 * 4096),
+                params={
+                    "block": shape.block,
+                    "threads_per_sm": shape.threads_per_sm,
+                    "chains": shape.chains,
+                },
+                dtype=precision.name,
+                level=precision.name,
+                modes=("hot",),
+                data=("normal", "zeros") if shape == _same_work()[0] else ("normal",),
+                roof=Roof(precision.name, "fma", precision.name),
+            )
+        widest = _same_work()[0]
+        yield Case(
+            name=f"fma/{precision.name}/steady",
+            operation=f"{precision.name.upper()} multiply-add",
+            prepare=_prepare_quickest(precision),
+            work=Work(flops=flops_of(precision, widest, sms) if on_gpu else 2 * 4096),
+            params={"launch_shape": f"quickest of {len(_same_work())}"},
+            dtype=precision.name,
+            level=precision.name,
+            modes=("hot",),
+            roof=Roof(precision.name, "steady", precision.name),
+            duration="steady",
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure the pipes."""
+    return run_target("roofline", cases, argv, description=(__doc__ or "").split("\n\n")[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

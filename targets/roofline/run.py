@@ -1,0 +1,57 @@
+"""Measures the roofs of a GPU: its pipes, Tensor Cores, memory levels, latencies and host links.
+
+    python run.py --families compute memory
+
+stdout (or --out) gets one JSON line a case, stderr one line for people. Each family is a file
+beside this one and runs by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+from targets.harness import Case, run_target
+from targets.roofline import compute, host, latency, memory, tensor
+
+FAMILIES = {
+    "compute": compute.cases,
+    "memory": memory.cases,
+    "latency": latency.cases,
+    "host": host.cases,
+    "tensor": tensor.cases,
+}
+"""In the order in which they run: the Tensor Cores last, because they heat the GPU."""
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Return the cases of the chosen families."""
+    for name, family in FAMILIES.items():
+        if name in args.families:
+            yield from family(args)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        choices=list(FAMILIES),
+        default=list(FAMILIES),
+        help="what to measure (all)",
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure the roofs."""
+    description = (__doc__ or "").split("\n\n")[0]
+    return run_target(
+        "roofline", cases, argv, description=description, add_arguments=_arguments
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

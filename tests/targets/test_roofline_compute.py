@@ -1,0 +1,79 @@
+"""The probes of the pipes and Tensor Cores: their work by hand, and every case on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the targets need torch")
+
+from targets.roofline import compute, run, tensor
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_operations_of_a_launch_are_those_of_the_loop() -> None:
+    shape = compute.Shape(block=256, threads_per_sm=2048, chains=8)
+    fp32 = compute.Precision("fp32", 2, 2, 1000)
+    # 132 SMs x 2048 threads, each 1000 turns of 256 multiply-adds of 2 operations
+    assert compute.flops_of(fp32, shape, 132) == 132 * 2048 * 1000 * 256 * 2
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc and its disassembler")
+@pytest.mark.parametrize(("real", "links"), [(1, ("DFMA",)), (2, ("FFMA",)), (3, ("HFMA2",))])
+def test_the_compiled_loop_holds_every_link(
+    real: int, links: tuple[str, ...], tmp_path: Path
+) -> None:
+    triton = pytest.importorskip("triton", reason="Triton's package has a disassembler")
+    disassembler = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+    if not disassembler.is_file():
+        pytest.skip("this build of Triton has no disassembler")
+    cubin = tmp_path / "chains.cubin"
+    source = str(ROOT / "targets/roofline/fma_chains.cu")
+    options = [f"-DREAL={real}", "-DCHAINS=8", f"-DUNROLL={compute.LINKS // 8}"]
+    subprocess.run(["nvcc", "-arch=sm_90", "-cubin", *options, "-o", cubin, source], check=True)
+    text = subprocess.run(
+        [disassembler, "-c", cubin], check=True, capture_output=True, text=True
+    ).stdout
+    instructions = Counter(word for line in text.splitlines() for word in line.split()[1:2])
+    found = sum(n for name, n in instructions.items() if name.startswith(links))
+    assert compute.LINKS <= found <= compute.LINKS + 2
+
+
+def test_tensor_cases_are_the_same_work_in_every_type() -> None:
+    cases = list(tensor.cases(argparse.Namespace(device="cuda")))
+    bf16 = next(c for c in cases if c.name == "tensor/bf16/8192x8192x8192/burst")
+    assert bf16.work.flops == 2 * 8192**3
+    assert bf16.data == ("normal", "zeros")
+    assert {case.dtype for case in cases} == set(tensor.SIZES)
+    assert {case.duration for case in cases} == {"burst", "steady"}
+
+
+def test_names_are_unique_over_all_families() -> None:
+    args = argparse.Namespace(device="cuda", families=list(run.FAMILIES))
+    names = Counter(case.name for case in run.cases(args))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("script", ["compute.py", "tensor.py"])
+def test_every_case_runs_on_a_cpu(script: str, bench_schema: object) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "targets/roofline" / script, "--device", "cpu", "--case-time", "0.01"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    for record in records:
+        bench_schema.validate(record)  # type: ignore[attr-defined]
+    cases = [record for record in records if record["record"] == "case"]
+    assert cases
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert any(case["status"] == "ok" for case in cases)
