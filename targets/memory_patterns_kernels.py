@@ -1,0 +1,70 @@
+"""Kernels and buffers that the memory patterns share: targets/memory_patterns.cu and its tiles."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from targets.harness import CudaModule, Kernel, Setup
+
+VECTOR_BYTES = 16
+BLOCK = 256
+UNROLL = 4
+TILE_VECTORS = BLOCK * UNROLL
+TILE_BYTES = TILE_VECTORS * VECTOR_BYTES
+"""Bytes that one block moves: 16 KiB, four vectors of 16 B a thread."""
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@cache
+def _module() -> CudaModule:
+    source = Path(__file__).with_name("memory_patterns.cu").read_text(encoding="utf-8")
+    return CudaModule(source, options=(f"-DUNROLL={UNROLL}",))
+
+
+@cache
+def kernel(name: str) -> Kernel:
+    """Return a kernel of memory_patterns.cu, compiled at its first use.
+
+    Raises:
+        targets.harness.Unsupported: no cuda.bindings here, so no own kernels.
+    """
+    return _module().function(name)
+
+
+def buffer(setup: Setup, size: int, copy: int, *, filled: bool = True) -> Any:
+    """Return a tensor of `size` bytes (at least one vector): bf16 values, N(0, 1) or zeros.
+
+    Args:
+        setup: device, kind of data and seed.
+        size: bytes, even.
+        copy: number of the copy: each has values of its own.
+        filled: False leaves the values as the memory had them, for a buffer that is only written.
+    """
+    import torch
+
+    count = max(size, VECTOR_BYTES) // 2
+    made = torch.empty(count, dtype=torch.bfloat16, device=setup.device)
+    if not filled:
+        return made
+    if setup.data == "zeros":
+        return made.zero_()
+    generator = torch.Generator(device=setup.device).manual_seed(setup.seed + copy)
+    return made.normal_(generator=generator)
+
+
+def sink(setup: Setup) -> Any:
+    """Return the word that keeps a compiler from leaving reads out."""
+    import torch
+
+    return torch.zeros(1, dtype=torch.int32, device=setup.device)
+
+
+def size_text(size: int) -> str:
+    """Return bytes as names and tables have them: "512 B", "16 KiB", "128 MiB"."""
+    for step, unit in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= step and size % step == 0:
+            return f"{size // step} {unit}"
+    return f"{size} B"
