@@ -1,0 +1,237 @@
+"""Fits the tile model of a matrix product: t = t0 + waves x t_wave, not below bytes / B.
+
+    tiles = ceil(M / Tm) ceil(N / Tn), waves = ceil(tiles / slots), slots = SMs x CTAs on an SM
+
+t_wave is the time of one tile on an SM, its fixed part included: K is the same in a sweep, so that
+the two cannot be told apart. Two controls have the same number of parameters and one ceil less
+each: time by tiles (no waves) and time by M x N (no tiles either). Where the staircase is real,
+the first model must beat both. Formulae: NVIDIA, Matrix Multiplication Background User's Guide
+(tile and wave quantization), and NeuSight (ASPLOS 2025). Pure numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Model = Literal["waves", "tiles", "continuous"]
+
+MODELS: tuple[Model, ...] = ("waves", "tiles", "continuous")
+MOST_CTAS = 4
+"""CTAs on an SM that are tried: with more, a tile would be too small for a matrix product."""
+LEAST_POINTS = 6
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile (rows, columns) of a product of `n` columns."""
+
+    n: int
+    tile_m: int
+    tile_n: int
+
+    def tiles(self, m: int) -> int:
+        """Return ceil(m / tile_m) x ceil(n / tile_n)."""
+        return math.ceil(m / self.tile_m) * math.ceil(self.n / self.tile_n)
+
+    def waves(self, m: int, slots: int) -> int:
+        """Return ceil(tiles / slots): how often all slots are filled, the last time in part."""
+        return math.ceil(self.tiles(m) / slots)
+
+    def tail_efficiency(self, m: int, slots: int) -> float:
+        """Return tiles / (waves x slots): the part of all slots that has a tile to compute."""
+        return self.tiles(m) / (self.waves(m, slots) * slots)
+
+    def tile_efficiency(self, m: int) -> float:
+        """Return m n over the elements that the tiles cover: 1 without padding."""
+        return m * self.n / (self.tiles(m) * self.tile_m * self.tile_n)
+
+    def edges(self, low: int, high: int, slots: int) -> list[int]:
+        """Return the m in [low, high) at which one row more begins another wave."""
+        first = max(low, 1)
+        rows = range(math.ceil(first / self.tile_m) * self.tile_m, high, self.tile_m)
+        return [m for m in rows if self.waves(m + 1, slots) > self.waves(m, slots)]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a model predicts the points that it was fitted to.
+
+    `median_error`, `p90_error` and `worst_error` are |predicted / measured - 1|; `r_squared` is of
+    the times.
+    """
+
+    median_error: float
+    p90_error: float
+    worst_error: float
+    r_squared: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model; times in seconds, intervals of 95 %.
+
+    `t_unit_s` is the time of a wave for "waves", and the time per `slots` tiles' worth of work for
+    the controls, so that the three compare. `floored` counts the points whose prediction is
+    bytes / `bandwidth`.
+    """
+
+    model: Model
+    slots: int
+    t0_s: float
+    t0_interval_s: tuple[float, float]
+    t_unit_s: float
+    t_unit_interval_s: tuple[float, float]
+    bandwidth: float | None
+    floored: int
+    points: int
+    quality: Quality
+    predicted_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Points of one sweep: sizes, seconds, and bytes that each must move (for the floor)."""
+
+    m: Sequence[int]
+    seconds: Sequence[float]
+    moved: Sequence[float]
+
+
+def fit(
+    data: Data,
+    tiling: Tiling,
+    slots: int,
+    bandwidth: float | None = None,
+    model: Model = "waves",
+    *,
+    seed: int = 0,
+) -> Fit | None:
+    """Fit t0 and t_unit by least squares of the relative error.
+
+    Args:
+        data: the sweep.
+        tiling: the tile of its kernel.
+        slots: CTAs that run at a time on the whole GPU.
+        bandwidth: B of the floor in bytes a second; None leaves the floor out.
+        model: the model or one of its controls.
+        seed: of the bootstrap, which resamples whole rows of tiles: points of one row of tiles
+            err alike, and are one observation rather than many.
+
+    Returns:
+        The fit; None where fewer than six points or two different amounts of work are left.
+    """
+    seconds = np.asarray(data.seconds, float)
+    work = _work(data, tiling, slots, model)
+    floor = np.asarray(data.moved, float) / bandwidth if bandwidth else np.zeros_like(seconds)
+    free = np.ones(len(seconds), bool)
+    for _ in range(10):
+        if free.sum() < LEAST_POINTS or len(np.unique(work[free])) < 2:
+            return None
+        t0, unit = _solve(work[free], seconds[free])
+        now = t0 + unit * work >= floor
+        if (now == free).all():
+            break
+        free = now
+    predicted = np.maximum(t0 + unit * work, floor)
+    groups = np.array([math.ceil(m / tiling.tile_m) for m in data.m])
+    t0_interval, unit_interval = _intervals(work[free], seconds[free], groups[free], seed)
+    return Fit(
+        model=model,
+        slots=slots,
+        t0_s=t0,
+        t0_interval_s=t0_interval,
+        t_unit_s=unit,
+        t_unit_interval_s=unit_interval,
+        bandwidth=bandwidth,
+        floored=int((~free).sum()),
+        points=len(seconds),
+        quality=quality(seconds, predicted),
+        predicted_s=tuple(predicted.tolist()),
+    )
+
+
+def best_slots(
+    data: Data, tiling: Tiling, sm_count: int, bandwidth: float | None = None
+) -> tuple[Fit, dict[int, float]] | None:
+    """Return the fit with the number of CTAs on an SM that predicts best, and the error of each.
+
+    Returns:
+        The fit and the root mean square relative error by CTAs on an SM, or None where none fits.
+    """
+    found: dict[int, tuple[float, Fit]] = {}
+    for ctas in range(1, MOST_CTAS + 1):
+        one = fit(data, tiling, ctas * sm_count, bandwidth)
+        if one is not None:
+            relative = np.asarray(one.predicted_s) / np.asarray(data.seconds) - 1
+            found[ctas] = (float(np.sqrt(np.mean(relative**2))), one)
+    if not found:
+        return None
+    best = min(found, key=lambda ctas: found[ctas][0])
+    return found[best][1], {ctas: error for ctas, (error, _) in found.items()}
+
+
+def quality(measured: Array, predicted: Array) -> Quality:
+    """Return how far `predicted` is from `measured`, both (points,) in seconds."""
+    relative = np.abs(predicted / measured - 1)
+    total = float(((measured - measured.mean()) ** 2).sum())
+    left = float(((measured - predicted) ** 2).sum())
+    return Quality(
+        median_error=float(np.median(relative)),
+        p90_error=float(np.quantile(relative, 0.9)),
+        worst_error=float(relative.max()),
+        r_squared=1 - left / total if total else math.nan,
+    )
+
+
+def _work(data: Data, tiling: Tiling, slots: int, model: Model) -> Array:
+    """Return the amount of work of each point (points,) in units of `slots` tiles."""
+    if model == "waves":
+        return np.array([float(tiling.waves(m, slots)) for m in data.m])
+    if model == "tiles":
+        return np.array([tiling.tiles(m) / slots for m in data.m])
+    area = tiling.tile_m * tiling.tile_n * slots
+    return np.array([m * tiling.n / area for m in data.m])
+
+
+def _solve(work: Array, seconds: Array) -> tuple[float, float]:
+    """Return t0 and t_unit: least squares of t0 + unit x work, each point weighted by 1 / t^2."""
+    t0, unit = _solve_many(work[None], seconds[None], np.ones((1, len(work))))
+    return float(t0[0]), float(unit[0])
+
+
+def _solve_many(work: Array, seconds: Array, times: Array) -> tuple[Array, Array]:
+    """Solve the normal equations of many samples (samples, points); `times` a point is taken."""
+    weight = times / seconds**2
+    w, x, y = weight.sum(1), (weight * work).sum(1), (weight * seconds).sum(1)
+    xx, xy = (weight * work**2).sum(1), (weight * work * seconds).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = (w * xy - x * y) / (w * xx - x**2)
+        return (y - unit * x) / w, unit
+
+
+def _intervals(
+    work: Array, seconds: Array, groups: Array, seed: int
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return 95 % percentile intervals of t0 and t_unit from resampled groups of points."""
+    names, index = np.unique(groups, return_inverse=True)
+    random = np.random.default_rng(seed)
+    drawn = random.integers(0, len(names), (RESAMPLES, len(names)))
+    taken = np.stack([np.bincount(draw, minlength=len(names)) for draw in drawn]).astype(float)
+    t0, unit = _solve_many(work[None], seconds[None], taken[:, index])
+    return _interval(t0), _interval(unit)
+
+
+def _interval(values: Array) -> tuple[float, float]:
+    kept = values[np.isfinite(values)]
+    if not len(kept):
+        return math.nan, math.nan
+    low, high = np.quantile(kept, (0.025, 0.975))
+    return float(low), float(high)
