@@ -34,8 +34,10 @@ class Display:
         self._console = console
         self._live = live
         self._status: Status | None = None
+        self._waiting: _Waiting | None = None
         self._began = 0.0
         self._said = 0.0
+        self._part = self._detail = ""
 
     def variant(self, name: str, index: int, total: int) -> None:
         """Head the lines of one run of a sweep."""
@@ -45,17 +47,28 @@ class Display:
         """Say what the step waits for."""
         self._stop()
         self._began = self._said = time.monotonic()
+        self._part = self._detail = ""
         if self._live:
-            self._status = self._console.status(_Waiting(step, waits_for, self._began))
+            self._waiting = _Waiting(step, waits_for, self._began)
+            self._status = self._console.status(self._waiting)
             self._status.start()
         else:
             self._line(f"{step}: {escape(waits_for)}")
+
+    def doing(self, step: str, part: str, detail: str) -> None:
+        """Show the part of the step beside the spinner; else a line where a new part begins."""
+        if self._waiting is not None and self._live:
+            self._waiting.waits_for = f"{part}: {detail}" if detail else part
+        elif part != self._part:
+            self._line(f"{step}: {escape(part)}")
+        self._part, self._detail = part, detail
 
     def waits(self, step: str, seconds: float) -> None:
         """Say now and then that the step still lives; the spinner counts by itself."""
         if not self._live and time.monotonic() - self._said >= PLAIN_EVERY_S:
             self._said = time.monotonic()
-            self._line(f"{step}: still waiting after {elapsed(seconds)}")
+            tail = f": {escape(self._detail)}" if self._detail else ""
+            self._line(f"{step}: still waiting after {elapsed(seconds)}{tail}")
 
     def finished(self, step: str, state: StepState, note: str) -> None:
         """Say how the step ended, and how long it took."""
@@ -88,10 +101,10 @@ class _Waiting:
     """What a step waits for, with the elapsed time of the moment in which it is drawn."""
 
     def __init__(self, step: str, waits_for: str, began: float) -> None:
-        self._step, self._waits_for, self._began = step, waits_for, began
+        self._step, self.waits_for, self._began = step, waits_for, began
 
     def __rich__(self) -> Text:
-        text = Text(f"{self._step}: {self._waits_for} ", no_wrap=True, overflow="ellipsis")
+        text = Text(f"{self._step}: {self.waits_for} ", no_wrap=True, overflow="ellipsis")
         return Text(f"{elapsed(time.monotonic() - self._began)}  ", style="dim") + text
 
 

@@ -10,9 +10,15 @@ from pathlib import Path
 from orchestrator.discover import Tool, find_ncu, find_nsys
 from orchestrator.environment import read_gpus
 from orchestrator.given_kernels import given_selection
-from orchestrator.metric_choice import chip_of, choose_metrics
+from orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
 from orchestrator.plan import Capabilities, Step, plan
-from orchestrator.program import Program, resolve_program
+from orchestrator.program import (
+    Program,
+    Turn,
+    counting_program,
+    measuring_program,
+    resolve_program,
+)
 from orchestrator.recipe import Recipe, expand
 from orchestrator.requests import counters_request, trace_request
 from orchestrator.tools import ncu, nsys
@@ -48,6 +54,8 @@ def _render_run(recipe: Recipe, folder: Path) -> str:
 
 def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> str:
     place = folder / step.directory
+    if step.name == "bench":
+        return _render_bench(step, recipe, program, place)
     if step.name == "trace" and step.tool == "nsys":
         return _render_trace(step, recipe, program, place)
     if step.name == "trace":
@@ -57,6 +65,18 @@ def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> 
     if step.name == "counters":
         return _render_counters(step, recipe, program, place)
     return f"# {step.name}: tables and report, written to {folder}/report/report.md"
+
+
+def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+    assert recipe.bench is not None
+    processes, repeats = recipe.bench.processes, recipe.bench.repeat
+    turn = Turn(1, 1)
+    one = measuring_program(program, place / turn.file, turn)
+    lines = _head(step, Tool("target", "", "", frozenset()), "", program, program.env)
+    lines[0] += " a process"
+    lines.insert(1, f"#   {processes * repeats} processes: --process 1..{processes} of each")
+    lines[1] += f" --repeat 1..{repeats}, each with a file of its own"
+    return "\n".join([*lines, shlex.join(one.argv)])
 
 
 def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
@@ -72,9 +92,11 @@ def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> 
 
 def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
     tool, note = _tool("ncu", find_ncu)
+    if recipe.bench is not None:
+        return _render_counting(step, recipe, place, (tool, note))
     given = _known_selection(recipe)
     selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
-    metrics = _metrics(recipe, given)
+    metrics = _metrics(recipe, None if given is None else dtypes_of(given))
     request = counters_request(recipe, program, tool.program, place, (selection, metrics))
     lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
     if given is None:
@@ -87,6 +109,15 @@ def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) 
     return "\n".join(lines)
 
 
+def _render_counting(step: Step, recipe: Recipe, place: Path, found: tuple[Tool, str]) -> str:
+    """Render the counting run of a benchmark: all that the target brackets."""
+    tool, note = found
+    program = counting_program(recipe, place / "result.jsonl")
+    request = counters_request(recipe, program, tool.program, place, (None, _metrics(recipe, None)))
+    lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
+    return "\n".join([*lines, _shell(ncu.counters_argv(request, tool.features), program)])
+
+
 def _known_selection(recipe: Recipe) -> Selection | None:
     """Return the selection that is certain before the run: a list of names still meets the trace.
 
@@ -97,13 +128,14 @@ def _known_selection(recipe: Recipe) -> Selection | None:
     return given_selection(recipe) if certain else None
 
 
-def _metrics(recipe: Recipe, given: Selection | None) -> tuple[str, ...]:
+def _metrics(recipe: Recipe, told: set[str] | None) -> tuple[str, ...]:
     """Return the metric names where the chip and the Tensor dtypes are known, else a mark."""
     chip = chip_of(gpu.get("compute_capability", "") for gpu in read_gpus().gpus)
-    known = given is not None or recipe.counters.tensor_dtypes != "auto"
+    known = told is not None or recipe.counters.tensor_dtypes != "auto"
     if chip and known:
-        return choose_metrics(recipe, given or Selection(), chip)
-    why = "the selected kernels" if chip else "the GPU's chip"
+        return choose_metrics(recipe, told or (), chip)
+    kernels = "the selected kernels" if recipe.bench is None else "the measured cases"
+    why = kernels if chip else "the GPU's chip"
     return (f"<the metrics of {', '.join(recipe.counters.sets)}: which ones, {why} will tell>",)
 
 

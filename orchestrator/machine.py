@@ -56,10 +56,11 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
     environment = choose_environment(os.environ, program.env)
     traces = recipe.trace.enabled and recipe.trace.from_run is None
     if (traces or recipe.counters.enabled) and not has_gpu():
+        tiny = "; tiny sizes without a GPU: --set target.args.device=cpu " if recipe.bench else ""
         raise ToolMissing(
             "this machine shows no NVIDIA GPU",
             "check nvidia-smi (in a container: --gpus all), or replay a recorded run: "
-            "--replay captures/…",
+            f"--replay captures/…{tiny and tiny + '--set counters.enabled=false'}",
         )
     tools: dict[str, Tool] = {}
     obstacles: dict[str, ProfError] = {}

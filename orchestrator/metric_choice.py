@@ -23,22 +23,29 @@ CHIPS = {
 }
 
 
-def choose_metrics(recipe: Recipe, selection: Selection, chip: str) -> tuple[str, ...]:
+def choose_metrics(recipe: Recipe, told: Iterable[str], chip: str) -> tuple[str, ...]:
     """Return the names for `ncu --metrics`; `chip` is empty where it is unknown.
+
+    `told` are the input types that the names of the kernels, or the measured cases, tell.
 
     Raises:
         ProfError: the catalogue does not know the chip.
     """
-    dtypes = tensor_dtypes(recipe, selection)
+    dtypes = tensor_dtypes(recipe, told)
     return tuple(catalogue().tool_metrics(recipe.counters.sets, chip, dtypes))
 
 
-def tensor_dtypes(recipe: Recipe, selection: Selection) -> list[str]:
-    """Return the Tensor Core input types to count: the recipe's, or those the names tell."""
+def tensor_dtypes(recipe: Recipe, told: Iterable[str]) -> list[str]:
+    """Return the Tensor Core input types to count: the recipe's, or those that were told."""
     if recipe.counters.tensor_dtypes != "auto":
         return list(recipe.counters.tensor_dtypes)
-    told = {kernel.dtype for kernel in selection.kernels}
-    return [dtype for dtype in TENSOR_DTYPES if dtype in told]
+    named = set(told)
+    return [dtype for dtype in TENSOR_DTYPES if dtype in named]
+
+
+def dtypes_of(selection: Selection) -> set[str]:
+    """Return the input types that the names of the selected kernels tell."""
+    return {kernel.dtype for kernel in selection.kernels}
 
 
 def chip_of(compute_capabilities: Iterable[str]) -> str:

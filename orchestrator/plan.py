@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from orchestrator.recipe_schema import Recipe
+from orchestrator.recipe_schema import Bench, Recipe
 
-Tool = Literal["nsys", "ncu", "prof"]
-StepName = Literal["trace", "select", "counters", "report"]
+Tool = Literal["nsys", "ncu", "prof", "target"]
+StepName = Literal["bench", "trace", "select", "counters", "report"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Capabilities:
 
     `versions` is tool -> version of nsys and ncu where found. `unavailable` is step -> one sentence
     why this machine cannot do it (no GPU, no permission for counters). `target_digest` is the
-    SHA-256 of the target's file, so that a resumed run sees that the program changed;
+    SHA-256 of the target's file and modules, so that a resumed run sees that the program changed;
     `kernels_digest` is that of the file which `select.kernels` names.
     """
 
@@ -54,6 +54,8 @@ def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
     A step that the recipe leaves out is absent; one that the machine cannot do is present with the
     reason in `unsupported`.
     """
+    if recipe.bench is not None:
+        return _identify(_bench_steps(recipe, recipe.bench, capabilities))
     steps = []
     if recipe.trace.enabled or recipe.trace.from_run is not None:
         steps.append(_trace(recipe, capabilities))
@@ -61,8 +63,36 @@ def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
         needs = tuple(step.name for step in steps)
         steps.append(_select(recipe, capabilities, needs))
         steps.append(_counters(recipe, capabilities))
-    steps.append(Step("report", "prof", "", {}, needs=tuple(step.name for step in steps)))
-    return _identify(steps)
+    return _identify([*steps, _report(steps)])
+
+
+def _report(steps: list[Step]) -> Step:
+    return Step("report", "prof", "", {}, needs=tuple(step.name for step in steps))
+
+
+def _bench_steps(recipe: Recipe, bench: Bench, capabilities: Capabilities) -> list[Step]:
+    """Return the steps of a benchmark: measured un-profiled, then each case counted under ncu.
+
+    The counters do not need the measured times: more processes leave them as they are.
+    """
+    program = _program(recipe, capabilities)
+    numbers = {"bench.processes": str(bench.processes), "bench.repeat": str(bench.repeat)}
+    unsupported = capabilities.unavailable.get("bench", "")
+    steps = [
+        Step(
+            "bench",
+            "target",
+            "steps/1-bench",
+            program | numbers,
+            timeout_s=bench.timeout,
+            unsupported=unsupported,
+        )
+    ]
+    if recipe.counters.enabled:
+        counted = _counters(recipe, capabilities)
+        inputs = counted.inputs | {"bench.count_args": _text(bench.count_args)}
+        steps.append(replace(counted, directory="steps/2-counters", inputs=inputs, needs=()))
+    return [*steps, _report(steps)]
 
 
 def _program(recipe: Recipe, capabilities: Capabilities) -> dict[str, str]:

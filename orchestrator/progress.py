@@ -16,6 +16,9 @@ class Progress(Protocol):
     def started(self, step: str, waits_for: str) -> None:
         """Say that a step starts, and what it waits for: `nsys profile python llm_block.py`."""
 
+    def doing(self, step: str, part: str, detail: str) -> None:
+        """Say what a running step does now: `process 2 of 3`, and the last line that it printed."""
+
     def waits(self, step: str, seconds: float) -> None:
         """Say a few times a second that the step still waits, `seconds` after its start."""
 
@@ -33,6 +36,9 @@ class Silent:
         """Ignore it."""
 
     def started(self, step: str, waits_for: str) -> None:
+        """Ignore it."""
+
+    def doing(self, step: str, part: str, detail: str) -> None:
         """Ignore it."""
 
     def waits(self, step: str, seconds: float) -> None:

@@ -135,7 +135,8 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
     """Merge the layers in order: mappings are merged, lists and other values replaced.
 
     A layer that names another program (`target.file`, `target.command`) starts with empty
-    `target.args`, because the arguments of the old program mean nothing to the new one.
+    `target.args` and `bench.count_args`, because the arguments of the old program mean nothing to
+    the new one.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -149,6 +150,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
         ):
             for key in ("file", "command", "args"):
                 inherited.pop(key, None)
+            if isinstance(merged.get("bench"), dict):
+                kept = {k: v for k, v in merged["bench"].items() if k != "count_args"}
+                merged["bench"] = kept
         merged = _merge(merged, data)
     return merged
 
@@ -165,13 +169,14 @@ def _merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(data: dict[str, Any]) -> dict[str, Any]:
-    """Spell the keys of target.args with underscores: prompt-len and prompt_len are the same."""
-    target = data.get("target")
-    args = target.get("args") if isinstance(target, dict) else None
-    if not isinstance(args, dict):
-        return data
-    spelled = {_spell(key): value for key, value in args.items()}
-    return data | {"target": {**data["target"], "args": spelled}}
+    """Spell the target's arguments with underscores: prompt-len and prompt_len are the same."""
+    for section, key in (("target", "args"), ("bench", "count_args")):
+        inner = data.get(section)
+        args = inner.get(key) if isinstance(inner, dict) else None
+        if isinstance(inner, dict) and isinstance(args, dict):
+            spelled = {_spell(name): value for name, value in args.items()}
+            data = data | {section: {**inner, key: spelled}}
+    return data
 
 
 def _spell(key: Any) -> Any:

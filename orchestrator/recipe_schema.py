@@ -22,6 +22,8 @@ from pydantic import (
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 MetricSet = Literal["roofline", "occupancy", "memory", "tensor", "stalls"]
+# Arguments that prof gives to a benchmark target.
+RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
 TensorDtype = Literal["bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64"]
 
 
@@ -236,6 +238,33 @@ class Counters(_Model):
     )
 
 
+class Bench(_Model):
+    """A benchmark target, which measures its own cases; it is not profiled while it does.
+
+    It takes `--out FILE --process N --repeat N`, and `--count` for the counting run under ncu.
+    """
+
+    processes: int = Field(
+        default=3,
+        ge=1,
+        description="Fresh processes, one after another; each measures every case anew.",
+    )
+    repeat: int = Field(
+        default=1,
+        ge=1,
+        description="How often all processes are started: the report states how well the repeats "
+        "agree. Also `prof run RECIPE --repeat N`.",
+    )
+    timeout: Duration = Field(
+        default=1200.0, description="Longest time for one process, seconds or 90s, 10m, 1h."
+    )
+    count_args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Arguments that override or extend target.args in the counting run under ncu, "
+        "for example {only: dram, launches: 2}; null takes one away.",
+    )
+
+
 class Recipe(_Model):
     """One question about one GPU program, and how prof answers it."""
 
@@ -269,6 +298,11 @@ class Recipe(_Model):
     trace: Trace = Field(default_factory=Trace, description="The nsys run.")
     select: Select = Field(default_factory=Select, description="Which kernels get counters.")
     counters: Counters = Field(default_factory=Counters, description="The ncu run.")
+    bench: Bench | None = Field(
+        default=None,
+        description="Only for benchmark targets: prof starts the target un-profiled, and once more "
+        "under ncu, which counts every case. No trace and no selection then.",
+    )
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(
         default_factory=dict,
         description="Dotted key to list of values: every combination becomes a run, and one report "
@@ -298,8 +332,49 @@ class Recipe(_Model):
         data["target"]["env"] = dict.fromkeys(data["target"]["env"], "")
         return data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_bench(cls, data: Any) -> Any:
+        """Without a word about them, a benchmark has no trace and brackets what ncu counts."""
+        if not isinstance(data, dict) or data.get("bench") is None:
+            return data
+        trace = data.get("trace", {})
+        if isinstance(trace, dict):
+            trace = {"enabled": False, **trace}
+        return {"capture": "profiler-api", **data, "trace": trace}
+
+    @model_validator(mode="after")
+    def _bench_alone(self) -> Self:
+        if self.bench is None:
+            return self
+        if self.trace != Trace(enabled=False):
+            raise ValueError("a benchmark target is not traced: leave `trace` out beside `bench`")
+        if self.select != Select():
+            raise ValueError(
+                "a benchmark counts every case: leave `select` out beside `bench`; the target's "
+                "own option chooses cases: target.args.only or bench.count_args.only"
+            )
+        if self.capture != "profiler-api":
+            raise ValueError(
+                "a benchmark target brackets its counted cases with cudaProfilerStart and Stop: "
+                "leave `capture` out beside `bench`"
+            )
+        if self.stages:
+            raise ValueError("a benchmark has cases and no stages: leave `stages` out")
+        if self.sweep:
+            raise ValueError(
+                "a benchmark target sweeps its own cases in one run: leave `sweep` out beside "
+                "`bench`, and give the target what to sweep in target.args"
+            )
+        for key in RESERVED_ARGS:
+            if key in self.target.args or key in self.bench.count_args:
+                raise ValueError(f"the argument {key} is set by prof: leave it out beside `bench`")
+        return self
+
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:
+        if self.bench is not None:
+            return self
         traced = self.trace.enabled or self.trace.from_run is not None
         if not traced and not self.counters.enabled:
             raise ValueError("neither the trace nor the counters are enabled: nothing to do")

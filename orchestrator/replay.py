@@ -46,6 +46,15 @@ def check_same_program(recipe: Recipe, recorded: Manifest, name: str) -> None:
         )
 
 
+def as_measured(recipe: dict[str, Any], recorded: Manifest) -> dict[str, Any]:
+    """Return the resolved recipe with the processes and repeats that the record really holds."""
+    ours, theirs = recipe.get("bench"), recorded.recipe.get("bench")
+    if not ours or not theirs:
+        return recipe
+    numbers = {key: theirs[key] for key in ("processes", "repeat") if key in theirs}
+    return recipe | {"bench": ours | numbers}
+
+
 def check_reused_trace(recipe: Recipe) -> list[str]:
     """Return what the reader should know of the run in `trace.from`: it may be another program's.
 
@@ -85,6 +94,15 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         for key in COMPARED
         if _plain(ours["target"].get(key)) != _plain(theirs.get("target", {}).get(key))
     ]
+    ours_bench, theirs_bench = ours["bench"], theirs.get("bench")
+    if bool(ours_bench) != bool(theirs_bench):
+        which = ("a benchmark", "none") if ours_bench else ("no benchmark", "one")
+        differences.append(f"it is {which[0]} here and {which[1]} there")
+    elif ours_bench and theirs_bench:
+        counted = [bench.get("count_args") for bench in (ours_bench, theirs_bench)]
+        if _plain(counted[0]) != _plain(counted[1]):
+            told = f"{_text(counted[0])} here and {_text(counted[1])} there"
+            differences.append(f"bench.count_args is {told}")
     if _plain(ours["capture"]) != _plain(theirs.get("capture", "all")):
         differences.append(
             f"capture is {_text(ours['capture'])} here and {_text(theirs.get('capture'))} there"
@@ -95,13 +113,13 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
 def recorded_capabilities(recorded: Manifest) -> Capabilities:
     """Return what the recording machine could do: the plan of a replay is that of the record."""
     unavailable = {}
-    for name in ("trace", "counters"):
+    for name in ("bench", "trace", "counters"):
         step = recorded.step(name)
         if step is None or step.state != StepState.DONE:
             why = step.error if step is not None and step.error else "it was not part of it"
             unavailable[name] = f"the recorded run has no {name}: {why}"
-    trace = recorded.step("trace")
-    digest = trace.inputs.get("target file's content", "") if trace is not None else ""
+    first = recorded.step("trace") or recorded.step("bench")
+    digest = first.inputs.get("target file's content", "") if first is not None else ""
     return Capabilities(recorded.tools, unavailable, digest)
 
 

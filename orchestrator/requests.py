@@ -29,10 +29,13 @@ def counters_request(
     program: Program,
     ncu: str,
     folder: Path,
-    chosen: tuple[Selection, tuple[str, ...]],
+    chosen: tuple[Selection | None, tuple[str, ...]],
 ) -> CountersRequest:
-    """Return the request of the counters step; `chosen` is the selection and the metric names."""
-    selection, metrics = chosen
+    """Return the request of the counters step; `chosen` is the selection and the metric names.
+
+    Without a selection all kernels of the capture are profiled.
+    """
+    selection, metrics = chosen[0] or Selection(), chosen[1]
     capture, nvtx_range = _capture(recipe)
     return CountersRequest(
         program=ncu,

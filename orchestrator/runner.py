@@ -9,50 +9,23 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.given_kernels import kernels_digest
 from orchestrator.journal import Journal, plain_errors, told_where
-from orchestrator.machine import Machine, look_around, program_digest
-from orchestrator.plan import Capabilities, Step, plan
-from orchestrator.program import Program, resolve_program
-from orchestrator.progress import Progress, Silent
+from orchestrator.plan import Step, plan
+from orchestrator.prepare import RunOptions, prepare, start_manifest
 from orchestrator.recipe import Recipe, expand
-from orchestrator.replay import check_reused_trace, check_same_program, recorded_capabilities
+from orchestrator.replay import check_same_program
 from orchestrator.reporting import compare_variants, make_report
 from orchestrator.run_lock import clear, locked, new_folder
 from orchestrator.secrets import choose_environment
 from orchestrator.steps import perform
-from orchestrator.version import prof_version
 from orchestrator.work import Work
 from parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
-from parsers.run_dir import (
-    VARIANTS,
-    Manifest,
-    RunDir,
-    StepRecord,
-    StepState,
-    read_manifest,
-)
+from parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
 
-LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How to run a recipe; at most one of `out` and `resume`.
-
-    `replay` is a recorded run whose raw captures stand in for the tools; `force` lets a run write
-    into a folder that already holds one.
-    """
-
-    out: Path | None = None
-    replay: Path | None = None
-    resume: Path | None = None
-    force: bool = False
-    progress: Progress = field(default_factory=Silent)
+__all__ = ["RunOptions", "RunOutcome", "run_recipe"]
 
 
 @dataclass(frozen=True)
@@ -104,8 +77,8 @@ def _folder(recipe: Recipe, options: RunOptions) -> Path:
 
 
 def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
-    manifest = _manifest(recipe, options, run)
-    work, capabilities = _prepare(recipe, options, run, manifest)
+    manifest = start_manifest(recipe, options, run)
+    work, capabilities = prepare(recipe, options, run, manifest)
     journal = Journal(run, manifest, work.machine.environment)
     steps = plan(recipe, capabilities)
     if options.force and options.resume is None:
@@ -118,47 +91,6 @@ def _run_one(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
         if step.name != "report":
             _step(step, work, journal, errors)
     return _report(steps[-1], work, journal, errors)
-
-
-def _manifest(recipe: Recipe, options: RunOptions, run: RunDir) -> Manifest:
-    """Start the manifest, or go on with that of the run that is resumed."""
-    if options.resume is not None:
-        manifest = read_manifest(run)
-        manifest.recipe = recipe.to_dict()
-    else:
-        created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        manifest = Manifest(run.path.resolve().name, created, recipe.to_dict())
-    manifest.prof_version = prof_version()
-    return manifest
-
-
-def _prepare(
-    recipe: Recipe, options: RunOptions, run: RunDir, manifest: Manifest
-) -> tuple[Work, Capabilities]:
-    """Look at this machine, or at the recorded one, and put the facts into the manifest."""
-    if options.replay is not None:
-        source = RunDir(options.replay)
-        recorded = read_manifest(source)
-        # The time of the measurement: that is what the report is about.
-        manifest.replayed_from, manifest.created = recorded.run_id, recorded.created
-        manifest.tools, manifest.gpus = recorded.tools, recorded.gpus
-        manifest.software, manifest.assumptions = recorded.software, recorded.assumptions
-        nothing = Machine(choose_environment(os.environ, recipe.target.env))
-        program = Program((), {}, Path.cwd())
-        work = Work(run, recipe, program, nothing, options.progress, source)
-        return work, replace(recorded_capabilities(recorded), kernels_digest=kernels_digest(recipe))
-    program = resolve_program(recipe)
-    reused = check_reused_trace(recipe)
-    options.progress.started("machine", LOOKS_FOR)
-    machine = look_around(recipe, program)
-    machine = replace(machine, warnings=(*machine.warnings, *reused))
-    # A resumed run keeps what is known of the machine that made its finished steps.
-    manifest.tools |= {name: tool.version for name, tool in machine.tools.items()}
-    manifest.gpus = machine.gpus or manifest.gpus
-    manifest.software |= dict(machine.software)
-    manifest.assumptions = _assumptions(recipe, machine)
-    work = Work(run, recipe, program, machine, options.progress)
-    return work, machine.capabilities(program_digest(program), kernels_digest(recipe))
 
 
 def _step(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> None:
@@ -193,7 +125,7 @@ def _unsupported(step: Step, record: StepRecord, work: Work, journal: Journal) -
     error = work.machine.obstacles.get(step.name) or ToolMissing(
         step.unsupported, "record the run again on a machine that can do it"
     )
-    if step.name == "trace":
+    if step.name in ("trace", "bench"):
         raise error
     record.state = StepState.UNSUPPORTED
     record.error, record.hint = error.message, error.hint
@@ -227,7 +159,7 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
 def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
     """Run every variant as a whole run, then compare them; a failed variant stops no other."""
     environment = choose_environment(os.environ, recipe.target.env)
-    journal = Journal(run, _manifest(recipe, options, run), environment)
+    journal = Journal(run, start_manifest(recipe, options, run), environment)
     if options.force and options.resume is None:
         clear(run.path)
     variants = expand(recipe)
@@ -268,17 +200,6 @@ def _waits_for(step: Step, work: Work) -> str:
     if step.tool == "prof":
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
     return work.machine.environment.redact(f"{step.tool} {shlex.join(work.program.argv)}")
-
-
-def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
-    """Return what the reader of the report should know of how it was captured."""
-    counters = recipe.counters
-    told = list(machine.warnings)
-    if counters.enabled and counters.clock_control == "none":
-        told.append("ncu left the GPU clocks as they were (clock_control: none)")
-    if counters.enabled and counters.cache_control == "none":
-        told.append("ncu left the caches as the program had them (cache_control: none)")
-    return told
 
 
 @contextmanager

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.bench_records import result_files, tensor_dtypes
+from orchestrator.bench_step import measure
 from orchestrator.discover import Tool
 from orchestrator.export import export_csv, export_with
 from orchestrator.given_kernels import given_selection
-from orchestrator.metric_choice import chip_of, choose_metrics
+from orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
 from orchestrator.plan import Step
 from orchestrator.process import Finished
+from orchestrator.program import counting_program
 from orchestrator.replay import as_recorded, copy_step
 from orchestrator.requests import counters_request, trace_request
 from orchestrator.secrets import mask_file
@@ -24,6 +28,7 @@ from parsers.run_dir import RunDir
 from parsers.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
+COUNTED = "result.jsonl"
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 
 
@@ -39,10 +44,18 @@ def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
         copy_step(work.replay, step.name, folder, result)
     elif step.name == "trace" and work.recipe.trace.from_run is not None:
         copy_step(RunDir(Path(work.recipe.trace.from_run)), step.name, folder, result)
+    elif step.name == "bench":
+        measure(step, folder, work, result)
     elif step.name == "trace":
         _trace(step, folder, work, result)
+    elif work.recipe.bench is not None:
+        told = tensor_dtypes(result_files(work.run))
+        counting = replace(work, program=counting_program(work.recipe, folder / COUNTED))
+        _counters(step, folder, counting, result, (None, told))
+        _mask(folder / COUNTED, work, result)
     else:
-        _counters(step, folder, work, result)
+        selection = _selection(work)
+        _counters(step, folder, work, result, (selection, dtypes_of(selection)))
 
 
 def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -121,10 +134,17 @@ def _ranked(trace_path: Path, work: Work) -> Selection:
         return choose_kernels(trace.kernels(), trace.launches(), trace.stage_kernels(), options)
 
 
-def _counters(step: Step, folder: Path, work: Work, result: Result) -> None:
+def _counters(
+    step: Step,
+    folder: Path,
+    work: Work,
+    result: Result,
+    chosen: tuple[Selection | None, set[str]],
+) -> None:
+    """Profile the selection, or all that the program brackets; `chosen` names input types too."""
     tool = work.machine.tools["ncu"]
-    selection = _selection(work)
-    metrics = choose_metrics(work.recipe, selection, _chip(work))
+    selection, told = chosen
+    metrics = choose_metrics(work.recipe, told, _chip(work))
     finished, what = _profile(step, folder, work, selection, metrics)
     lacking = ncu.unknown_metrics(_read(folder / NCU_LOG) + finished.tail)
     left = tuple(metric for metric in metrics if metric not in lacking)
@@ -137,7 +157,8 @@ def _counters(step: Step, folder: Path, work: Work, result: Result) -> None:
             finished, what = _profile(step, folder, work, selection, left)
     result.argv, result.exit_code = what.argv, finished.exit_code
     if not finished.ok or not (folder / COUNTERS).is_file():
-        explainers = (ncu.explain_tool, target.explain, ncu.explain, *_nothing(finished))
+        own = target.explain_itself if work.recipe.bench is not None else target.explain
+        explainers = (ncu.explain_tool, own, target.explain, ncu.explain, *_nothing(finished))
         raise failure(finished, what, explainers, _read(folder / NCU_LOG))
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)
@@ -149,7 +170,7 @@ def _nothing(finished: Finished) -> tuple[Callable[[str], ProfError | None], ...
 
 
 def _profile(
-    step: Step, folder: Path, work: Work, selection: Selection, metrics: tuple[str, ...]
+    step: Step, folder: Path, work: Work, selection: Selection | None, metrics: tuple[str, ...]
 ) -> tuple[Finished, Call]:
     tool = work.machine.tools["ncu"]
     chosen = (selection, metrics)

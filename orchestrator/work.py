@@ -44,7 +44,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Call:
-    """One start of a tool for a step; `own` are variables that the tool itself needs."""
+    """One start of a tool for a step; `own` are variables that the tool itself needs.
+
+    `logs` is a part of the names of the logs, where a step starts several programs: stdout-1-2.log.
+    """
 
     step: str
     tool: Tool
@@ -52,12 +55,23 @@ class Call:
     folder: Path
     timeout_s: float | None
     own: Mapping[str, str] = field(default_factory=dict)
+    logs: str = ""
+
+    @property
+    def stdout(self) -> Path:
+        """The file that receives stdout."""
+        return self.folder / f"stdout{self.logs}.log"
+
+    @property
+    def stderr(self) -> Path:
+        """The file that receives stderr."""
+        return self.folder / f"stderr{self.logs}.log"
 
 
-def call(work: Work, what: Call) -> Finished:
+def call(work: Work, what: Call, watch: Callable[[], None] = lambda: None) -> Finished:
     """Run a tool under its target's environment; command.json, stdout.log, stderr.log stay behind.
 
-    Secrets are masked in both logs, whoever printed them.
+    Secrets are masked in both logs, whoever printed them. `watch` is called a few times a second.
     """
     environment = work.machine.environment
     write_atomic(what.folder / "command.json", _record(work, what))
@@ -65,12 +79,17 @@ def call(work: Work, what: Call) -> Finished:
         argv=tuple(what.argv),
         env={**environment.variables, **what.own},
         cwd=work.program.cwd,
-        stdout=what.folder / "stdout.log",
-        stderr=what.folder / "stderr.log",
+        stdout=what.stdout,
+        stderr=what.stderr,
         timeout_s=what.timeout_s,
     )
+
+    def waits(seconds: float) -> None:
+        watch()
+        work.progress.waits(what.step, seconds)
+
     try:
-        finished = run(command, lambda seconds: work.progress.waits(what.step, seconds))
+        finished = run(command, waits)
     finally:
         for log in (command.stdout, command.stderr):
             mask_file(log, environment.secrets)

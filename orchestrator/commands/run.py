@@ -22,6 +22,8 @@ class Asked:
     resume: Path | None
     dry_run: bool
     force: bool
+    repeat: int | None
+    roofs: bool
 
 
 @click.command("run")
@@ -46,12 +48,26 @@ class Asked:
     metavar="RUN",
     help="Continue a run that was interrupted or failed; finished steps are kept.",
 )
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Measure a benchmark N times over (bench.repeat): the report states how well it repeats.",
+)
+@click.option(
+    "--roofs/--no-roofs",
+    default=True,
+    show_default=True,
+    help="Hold kernels against the measured roofs of this GPU, where there are any.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
 def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
     """Profile a program: nsys, top kernels, ncu, tables, report.
 
-    RECIPE is a YAML file or the name of a bundled recipe (`prof recipe list`).
+    RECIPE is a YAML file or the name of a bundled recipe (`prof recipe list`). A recipe with
+    `bench` measures a benchmark target un-profiled in fresh processes, and counts each case under
+    ncu; roofs that it measures are kept for the reports of later runs (`prof roofs list`).
 
     Where the counters step fails, the trace is reported all the same and the exit code is that of
     the failure: 3 where ncu is missing or the driver refuses the counters. A run that failed or was
@@ -63,17 +79,25 @@ def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
       prof run top-kernels --set target.args.batch=16 --set select.top_k=5
       prof run top-kernels --set 'capture={nvtx: decode}'
       prof run own-command --set 'target.command=[./my_app, --size, 4096]'
+      prof run roofline --repeat 3
       prof run top-kernels --dry-run
       prof run top-kernels --replay captures/h200-top-kernels
       prof run top-kernels --resume runs/top-kernels-20260101-120000
     """
     from orchestrator.recipe import load_recipe
+    from parsers.errors import UsageError
 
     asked = Asked(**options)  # type: ignore[arg-type]
     loaded = load_recipe(recipe, overrides)
+    if asked.repeat is not None:
+        if loaded.bench is None:
+            raise UsageError(
+                f"--repeat is for benchmarks, and the recipe {loaded.name} has no `bench` section",
+                "run it twice and compare the reports, or take a benchmark: prof run roofline",
+            )
+        loaded = load_recipe(recipe, (*overrides, f"bench.repeat={asked.repeat}"))
     if asked.dry_run:
         from orchestrator.dry_run import render_dry_run
-        from parsers.errors import UsageError
 
         if asked.replay is not None:
             raise UsageError(
@@ -94,7 +118,9 @@ def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
     from orchestrator.runner import RunOptions, run_recipe
 
     display = make_display()
-    options = RunOptions(asked.out, asked.replay, asked.resume, asked.force, display)
+    options = RunOptions(
+        asked.out, asked.replay, asked.resume, asked.force, asked.roofs, progress=display
+    )
     try:
         return run_recipe(recipe, options)
     finally:

@@ -31,7 +31,8 @@ ENVIRONMENT = {
 class CountersRequest:
     """One ncu run over all selected kernels; `output` is the report's path without its suffix.
 
-    Of each kernel (name, grid and block) `skip` launches are left out and `count` profiled.
+    Of each kernel (name, grid and block) `skip` launches are left out and `count` profiled; without
+    `kernels`, all launches of all kernels are.
     `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
     """
 
@@ -139,7 +140,7 @@ def explain_tool(log: str) -> ProfError | None:
 
 def _capture(request: CountersRequest) -> list[str]:
     if request.capture == "profiler-api":
-        return ["--profile-from-start", "off"]
+        return ["--profile-from-start", "off", "--nvtx"]
     if request.capture == "nvtx":
         escaped = NVTX_SPECIAL.sub(r"\\\1", request.nvtx_range)
         return ["--nvtx", "--nvtx-include", f"{escaped}/"]
@@ -149,6 +150,8 @@ def _capture(request: CountersRequest) -> list[str]:
 
 def _which(request: CountersRequest, features: frozenset[str]) -> list[str]:
     """Return the options that choose the launches: a window of launches of each kernel."""
+    if not request.kernels:
+        return []
     regex = _bounded(kernel_regex(request.kernels), "kernel names", "select.top_k")
     if PER_LAUNCH_CONFIG in features:
         window = ["--launch-skip", str(request.skip), "--launch-count", str(request.count)]

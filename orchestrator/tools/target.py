@@ -13,6 +13,17 @@ def explain(log: str) -> ProfError | None:
     return first_known(EXPLANATIONS, log)
 
 
+def explain_itself(log: str) -> ProfError | None:
+    """Return what a benchmark target says of its own failure (`error: …`, `hint: …`), or None."""
+    said = list(re.finditer(OWN, log))
+    if not said:
+        return None
+    message, hint = said[-1]["message"].strip(), said[-1]["hint"].strip()
+    known = first_known([entry for entry in EXPLANATIONS if entry[1] is _no_gpu], message)
+    kind = ToolMissing if known is not None else StepFailed
+    return kind(f"the target says: {message}", hint)
+
+
 def _module(match: re.Match[str]) -> ProfError:
     return StepFailed(
         f"the target's interpreter has no module {match[1]}",
@@ -51,6 +62,7 @@ def _disk(match: re.Match[str]) -> ProfError:
     )
 
 
+OWN = r"(?ms)^error: (?P<message>[^\n]+(?:\n[^\n]+)*?)\n\s*^hint: (?P<hint>[^\n]+)"
 EXPLANATIONS: Explanations = [
     (r"(?i)No space left on device|database or disk is full", _disk),
     (r"No module named '([\w.]+)'", _module),
@@ -60,7 +72,7 @@ EXPLANATIONS: Explanations = [
     ),
     (
         r"(?i)no CUDA-capable device is detected|Found no NVIDIA driver.*"
-        r"|No CUDA GPUs are available|Torch not compiled with CUDA enabled",
+        r"|No CUDA GPUs are available|Torch not compiled with CUDA enabled|sees no CUDA device",
         _no_gpu,
     ),
     (r"CUDA out of memory.*|cudaErrorMemoryAllocation.*|out of memory", _memory),

@@ -27,12 +27,17 @@ class Watcher:
         self.warnings: list[str] = []
         self.variants: list[str] = []
         self.waited_for: list[str] = []
+        self.parts: list[str] = []
 
     def variant(self, name: str, index: Any, total: Any) -> None:
         self.variants.append(name)
 
     def started(self, step: Any, waits_for: Any) -> None:
         self.waited_for.append(waits_for)
+
+    def doing(self, step: Any, part: str, detail: str) -> None:
+        if part not in self.parts:
+            self.parts.append(part)
 
     def waits(self, step: Any, seconds: Any) -> None:
         if step == self.stop_at:

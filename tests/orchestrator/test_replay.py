@@ -20,7 +20,7 @@ def recorded(lab: Any) -> Any:
             path.unlink()
     lab.log.unlink()
     lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
-    lab.monkeypatch.setattr("orchestrator.runner.look_around", lambda *args: pytest.fail("looked"))
+    lab.monkeypatch.setattr("orchestrator.prepare.look_around", lambda *args: pytest.fail("looked"))
     return folder
 
 

@@ -131,7 +131,7 @@ def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab: Any, place: Any,
 
 
 def test_ctrl_c_before_the_first_step_leaves_nothing(lab: Any) -> None:
-    lab.monkeypatch.setattr("orchestrator.runner.look_around", press)
+    lab.monkeypatch.setattr("orchestrator.prepare.look_around", press)
     with pytest.raises(Interrupted, match="before the first"):
         lab.run()
     assert not lab.out.exists()
