@@ -1,0 +1,210 @@
+"""Says whether counters confirm that a case loads the level or pipe whose roof it measures.
+
+A case that claims a roof is believed when the hardware counted the work where the case says it is,
+and next to nothing where it must not be. Counters are of the counting run: the same calls, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parsers.bench_records import ARITHMETIC, RoofKey
+
+MOVED = 0.05
+"""How far the bytes of a level may be from the bytes of the work."""
+LEAK = 0.02
+"""Traffic of a level further out (or, for shared memory, beside it) over the level's own: beyond
+this the case is in part one of the other level."""
+L1_HITS_PCT = 5.0
+"""Hit rate of L1 up to which a case counts as one of L2: its loads pass L1 by."""
+FLOPS = 0.02
+"""How far counted FLOPs of a vector pipe may be from those of the work."""
+PADDING = 0.10
+"""FLOPs of a GEMM beyond 2MNK that tiles at the edge may add (see formulas.tile_padding)."""
+ROUNDING = 0.005
+"""FLOPs of a GEMM below 2MNK that rounded exports may lose."""
+SECTOR = 32.0
+"""Least bytes that an access moves at L2 and DRAM."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`accepted`: True, False (contradicted) or None (counters cannot tell); `reason` always."""
+
+    accepted: bool | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What was counted for one call; NaN where unknown. `work`: bytes (or sectors of accesses)."""
+
+    work: float
+    latency: bool
+    dram: float
+    dram_read: float
+    l2: float
+    l1: float
+    shared: float
+    flops: float
+    needed_flops: float
+    l1_hit_pct: float
+
+
+class _Unknown(Exception):
+    """A counter that a rule needs was not collected."""
+
+
+def confirm(row: Mapping[str, Any], key: RoofKey) -> Verdict:
+    """Judge one row of table `bench` as a candidate for `key`."""
+    if key.level_or_pipe == "host":
+        return Verdict(None, "not confirmed: counters of the GPU do not see the host")
+    calls, launches = _number(row, "counted_calls"), _number(row, "counted_launches")
+    if not launches > 0 or not calls > 0:
+        return Verdict(None, "not confirmed: the counting run profiled no launch of it")
+    counts = _counts(row, key, calls)
+    try:
+        return _RULES[key.level_or_pipe](counts)
+    except _Unknown as missing:
+        return Verdict(None, f"not confirmed: {missing} is not known of it")
+    except KeyError:
+        return Verdict(None, f"not confirmed: there is no rule for {key.level_or_pipe}")
+
+
+def _counts(row: Mapping[str, Any], key: RoofKey, calls: float) -> _Counts:
+    latency = key.kind == "latency"
+    work = _number(row, "accesses") * SECTOR if latency else _number(row, "bytes")
+    return _Counts(
+        work,
+        latency,
+        *(
+            _number(row, name) / calls
+            for name in ("dram_bytes", "dram_read_bytes", "l2_bytes", "l1_bytes")
+        ),
+        shared=_number(row, "shared_memory_bytes") / calls,
+        flops=_number(row, "counted_flops") / calls,
+        needed_flops=_number(row, "flops"),
+        l1_hit_pct=_number(row, "l1_hit_pct"),
+    )
+
+
+def _dram(counts: _Counts) -> Verdict:
+    if counts.latency:
+        reached = _known(counts.dram_read, "DRAM read traffic") / _known(counts.work, "accesses")
+        words = f"DRAM read {reached:.3f} sectors an access"
+        return _verdict(reached >= 1 - MOVED, words, f"at least {1 - MOVED:g}")
+    moved = _known(counts.dram, "DRAM traffic") / _known(counts.work, "bytes of the work")
+    words = f"DRAM moved {moved:.3f} times the bytes of the work"
+    return _verdict(abs(moved - 1) <= MOVED, words, f"within {MOVED:.0%}")
+
+
+def _l2(counts: _Counts) -> Verdict:
+    l2 = _known(counts.l2, "L2 traffic")
+    reached = l2 / _known(counts.work, "bytes of the work")
+    leak = _known(counts.dram, "DRAM traffic") / _positive(l2, "L2 traffic")
+    checks = [
+        (_enough(reached, counts), f"L2 moved {_times(reached, counts)}", _wanted(counts)),
+        (leak <= LEAK, f"DRAM {leak:.2%} of that", f"at most {LEAK:.0%}"),
+    ]
+    if not math.isnan(counts.l1_hit_pct):
+        words = f"L1 hits {counts.l1_hit_pct:.1f} %"
+        checks.append((counts.l1_hit_pct <= L1_HITS_PCT, words, f"at most {L1_HITS_PCT:g} %"))
+    return _all(checks)
+
+
+def _l1(counts: _Counts) -> Verdict:
+    l1 = _known(counts.l1, "L1 traffic")
+    reached = l1 / _known(counts.work, "bytes of the work")
+    leak = _known(counts.l2, "L2 traffic") / _positive(l1, "L1 traffic")
+    return _all(
+        [
+            (_enough(reached, counts), f"L1 moved {_times(reached, counts)}", _wanted(counts)),
+            (leak <= LEAK, f"L2 {leak:.2%} of that", f"at most {LEAK:.0%}"),
+        ]
+    )
+
+
+def _shared(counts: _Counts) -> Verdict:
+    # A 4 B access of one thread counts as 4 B here, not as a sector.
+    work = counts.work * (4.0 / SECTOR) if counts.latency else counts.work
+    shared = _known(counts.shared, "shared memory traffic")
+    reached = shared / _known(work, "bytes of the work")
+    checks = [
+        (_enough(reached, counts), f"shared memory moved {_times(reached, counts)}", "0.95 or more")
+    ]
+    levels = {"L1": counts.l1, "L2": counts.l2, "DRAM": counts.dram}
+    for level, moved in levels.items():
+        leak = _known(moved, f"{level} traffic") / _positive(shared, "shared memory traffic")
+        checks.append((leak <= LEAK, f"{level} {leak:.2%} of that", f"at most {LEAK:.0%}"))
+    return _all(checks)
+
+
+def _vector(counts: _Counts) -> Verdict:
+    done = _known(counts.flops, "FLOPs") / _known(counts.needed_flops, "FLOPs of the work")
+    words = f"{done:.3f} times the FLOPs of the work were counted"
+    return _verdict(abs(done - 1) <= FLOPS, words, f"within {FLOPS:.0%}")
+
+
+def _tensor(counts: _Counts) -> Verdict:
+    done = _known(counts.flops, "FLOPs") / _known(counts.needed_flops, "FLOPs of the work")
+    words = f"{done:.3f} times 2MNK were counted"
+    fits = 1 - ROUNDING <= done <= 1 + PADDING
+    return _verdict(fits, words, f"1 to {1 + PADDING:g}, for tiles pad")
+
+
+_RULES: dict[str, Callable[[_Counts], Verdict]] = {
+    "dram": _dram,
+    "l2": _l2,
+    "l1": _l1,
+    "shared": _shared,
+    "tensor": _tensor,
+    **dict.fromkeys(ARITHMETIC, _vector),
+}
+
+
+def _enough(reached: float, counts: _Counts) -> bool:
+    # One access of a chase may ask for more than its own sector; bytes of a stream are known.
+    return reached >= 1 - MOVED and (counts.latency or reached <= 1 + MOVED)
+
+
+def _times(reached: float, counts: _Counts) -> str:
+    unit = "sectors an access" if counts.latency else "times the bytes of the work"
+    return f"{reached:.3f} {unit}"
+
+
+def _wanted(counts: _Counts) -> str:
+    return f"at least {1 - MOVED:g}" if counts.latency else f"within {MOVED:.0%}"
+
+
+def _all(checks: list[tuple[bool, str, str]]) -> Verdict:
+    failed = [f"{words}, wanted {wanted}" for holds, words, wanted in checks if not holds]
+    if failed:
+        return Verdict(False, f"contradicted: {'; '.join(failed)}")
+    return Verdict(True, f"confirmed: {', '.join(words for _, words, _ in checks)}")
+
+
+def _verdict(holds: bool, words: str, wanted: str) -> Verdict:
+    return _all([(holds, words, wanted)])
+
+
+def _known(value: float, what: str) -> float:
+    if math.isnan(value):
+        raise _Unknown(what)
+    return value
+
+
+def _positive(value: float, what: str) -> float:
+    if not value > 0:
+        raise _Unknown(what)
+    return value
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    try:
+        return math.nan if value is None else float(value)
+    except TypeError:  # pandas.NA
+        return math.nan

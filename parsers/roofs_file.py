@@ -1,0 +1,192 @@
+"""roofs.json: measured roofs of one GPU, with the conditions they were measured under.
+
+A run directory holds one where its report uses measured roofs: made by the run itself, or copied
+from the cache of this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from parsers.errors import ArtifactUnreadable, SchemaTooNew
+from parsers.run_dir import write_atomic
+from parsers.tables import check, tables
+
+FORMAT_VERSION = 1
+ROOFS_FILE = "roofs.json"
+GPU_KEYS = (
+    "name",
+    "uuid",
+    "chip",
+    "sm_count",
+    "driver",
+    "max_sm_clock_hz",
+    "max_memory_clock_hz",
+    "power_limit_w",
+)
+CLOCK_STEP_HZ, POWER_STEP_W = 1e6, 1.0
+"""NVML tells clocks in MHz and limits in mW; a setting changed by less is none."""
+REMEDY = "measure the roofs again: prof run recipes/roofline.yaml"
+
+
+@dataclass(frozen=True)
+class RoofsFile:
+    """Measured roofs.
+
+    `measured` is UTC in ISO 8601. `gpu` has the keys of GPU_KEYS; None is unknown. `conditions` is
+    as the target recorded it. `roofs` is table `measured_roofs`.
+    """
+
+    measured: str
+    run_id: str
+    gpu: Mapping[str, Any]
+    roofs: pd.DataFrame
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Fit(StrEnum):
+    """How far a GPU is the one of a file: the very same, another of its kind, or neither."""
+
+    EXACT = "exact"
+    SAME_KIND = "same-kind"
+    NO = "no"
+
+
+@dataclass(frozen=True)
+class Match:
+    """Whether the roofs of a file hold for a GPU; `why` is a clause, empty for EXACT."""
+
+    fit: Fit
+    why: str = ""
+
+
+def gpu_facts(gpu: Mapping[str, Any], driver: str | None = None) -> dict[str, Any]:
+    """Return the facts that roofs are kept by, from a GPU of the manifest or of a record.
+
+    The manifest says `sm_clock_max_hz` where a record says `max_sm_clock_hz`. `driver` is not part
+    of either mapping. None is unknown.
+    """
+    same = {"max_sm_clock_hz": "sm_clock_max_hz", "max_memory_clock_hz": "memory_clock_max_hz"}
+    facts = {key: _known(gpu.get(key, gpu.get(same.get(key, key)))) for key in GPU_KEYS}
+    return facts | {"driver": driver or facts["driver"]}
+
+
+def matches(file: RoofsFile, gpu: Mapping[str, Any]) -> Match:
+    """Tell whether the roofs of `file` hold for `gpu` (as `gpu_facts` gives it).
+
+    Another driver, maximum clock, power limit or number of SMs makes other roofs. A fact that one
+    side does not know cannot be compared: the GPU is then of the same kind at best.
+    """
+    theirs = gpu_facts(file.gpu)
+    ours = gpu_facts(gpu)
+    if ours["name"] is None or theirs["name"] is None:
+        return Match(Fit.NO, "the name of the GPU is not known")
+    different = [key for key in GPU_KEYS if key != "uuid" and _differs(key, theirs, ours)]
+    if different:
+        words = ", ".join(f"{_words(key)} {theirs[key]}, not {ours[key]}" for key in different)
+        return Match(Fit.NO, f"measured with {words}")
+    compared = [key for key in GPU_KEYS if key not in ("chip", "sm_count")]
+    unknown = [key for key in compared if theirs[key] is None or ours[key] is None]
+    if unknown:
+        return Match(Fit.SAME_KIND, f"{', '.join(map(_words, unknown))} cannot be compared")
+    if theirs["uuid"] != ours["uuid"]:
+        return Match(Fit.SAME_KIND, f"measured on another {theirs['name']} ({theirs['uuid']})")
+    return Match(Fit.EXACT)
+
+
+def write_roofs(path: Path, file: RoofsFile) -> None:
+    """Write `file` as JSON, atomically; what is unknown becomes null."""
+    data = {
+        "format_version": FORMAT_VERSION,
+        "measured": file.measured,
+        "run_id": file.run_id,
+        "gpu": gpu_facts(file.gpu),
+        "conditions": dict(file.conditions),
+        "roofs": [_plain(row) for row in file.roofs.to_dict("records")],
+    }
+    write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_roofs(path: Path) -> RoofsFile:
+    """Read a file that `write_roofs` wrote.
+
+    Raises:
+        ArtifactUnreadable: no such file, damaged, or not this format.
+        SchemaTooNew: a newer version of prof wrote it.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(data, dict) or not isinstance(data.get("format_version"), int):
+        raise _unreadable(path, "it has no format_version")
+    if data["format_version"] > FORMAT_VERSION:
+        raise SchemaTooNew(
+            f"{path} has format version {data['format_version']}; this prof understands up to "
+            f"{FORMAT_VERSION}",
+            f"upgrade prof, or {REMEDY}",
+        )
+    for key, kind in (("measured", str), ("run_id", str), ("gpu", dict), ("roofs", list)):
+        if not isinstance(data.get(key), kind):
+            raise _unreadable(path, f"{key} is missing or of the wrong type")
+    names = [column.name for column in tables()["measured_roofs"]]
+    try:
+        roofs = check(pd.DataFrame(data["roofs"], columns=names), "measured_roofs")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(path, str(error)) from error
+    conditions = data.get("conditions")
+    return RoofsFile(
+        data["measured"],
+        data["run_id"],
+        gpu_facts(data["gpu"]),
+        roofs,
+        conditions if isinstance(conditions, dict) else {},
+    )
+
+
+def _unreadable(path: Path, why: str) -> ArtifactUnreadable:
+    return ArtifactUnreadable(f"{path} is not a file of measured roofs: {why}", REMEDY)
+
+
+def _differs(key: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    one, other = theirs[key], ours[key]
+    if one is None or other is None:
+        return False
+    if key.endswith(("_hz", "_w")):
+        return abs(float(one) - float(other)) >= (POWER_STEP_W if key[-1] == "w" else CLOCK_STEP_HZ)
+    return str(one) != str(other)
+
+
+def _words(key: str) -> str:
+    known = {"uuid": "UUID", "sm_count": "SMs", "max_sm_clock_hz": "maximum SM clock (Hz)"}
+    known |= {
+        "max_memory_clock_hz": "maximum memory clock (Hz)",
+        "power_limit_w": "power limit (W)",
+    }
+    return known.get(key, key)
+
+
+def _known(value: Any) -> Any:
+    """Return a plain value; None where it is unknown in any way."""
+    if value is None or value == "" or pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): _text_or_number(value) for key, value in row.items()}
+
+
+def _text_or_number(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    plain = _known(value)
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
