@@ -60,6 +60,7 @@ class Timing:
     relative_std: float
     captured: bool
     copies: int
+    stop: str = ""
 
     @property
     def median_s(self) -> float:
@@ -273,6 +274,7 @@ def _timing(time: Mapping[str, Any]) -> Timing:
         relative_std=_number(time, "relative_std"),
         captured=time.get("captured") is True,
         copies=_count(time, "copies") or 1,
+        stop=_text(time, "stop"),
     )
 
 
