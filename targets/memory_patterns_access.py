@@ -48,10 +48,8 @@ def _strided_call(setup: Setup, copy: int, *, tiles: int, stride: int, writes: b
         sectors = table.view(-1, stride, SECTOR // 2)[:, 0]
         return (lambda: sectors.fill_(1.0)) if writes else (lambda: sectors.sum())
     if writes:
-        strided_write = kernel("strided_write")
-        return lambda: strided_write(tiles, BLOCK, (table, stride))
-    strided_read, word = kernel("strided_read"), sink(setup)
-    return lambda: strided_read(tiles, BLOCK, (table, word, stride))
+        return kernel("strided_write").bind(tiles, BLOCK, (table, stride))
+    return kernel("strided_read").bind(tiles, BLOCK, (table, sink(setup), stride))
 
 
 def _strided(table_bytes: int, stride: int, *, writes: bool) -> Case:
@@ -113,10 +111,9 @@ def _gather_call(
     if not is_cuda(setup.device):
         rows = table.view(-1, item // 2)
         return lambda: rows.index_select(0, indices)
-    gather, word = kernel(f"gather_{item}"), sink(setup)
     lanes = max(1, item // VECTOR_BYTES)
     grid = count * lanes // TILE_VECTORS
-    return lambda: gather(grid, BLOCK, (indices, table, word))
+    return kernel(f"gather_{item}").bind(grid, BLOCK, (indices, table, sink(setup)))
 
 
 def _gather(table_bytes: int, item: int, count: int, *, ordered: bool) -> Case:

@@ -125,19 +125,21 @@ def _cuda_call(mix: Mix, source: Any, target: Any, word: Any) -> Call:
         alternate = kernel(f"mix_warp_{mix.reads}_{mix.writes}")
         vectors = (mix.reads + mix.writes) * WARP_UNITS[mix.reads, mix.writes]
         grid = mix.size // (vectors * VECTOR_BYTES * BLOCK)
-        return lambda: alternate(grid, BLOCK, (source, target, word))
+        return alternate.bind(grid, BLOCK, (source, target, word))
     runs = kernel("mix_runs")
     if mix.way == "launches":
         read_tiles, write_tiles = mix.read_bytes // TILE_BYTES, mix.write_bytes // TILE_BYTES
+        read = runs.bind(read_tiles, BLOCK, (source, target, word, 1, 0))
+        write = runs.bind(write_tiles, BLOCK, (source, target, word, 0, 1))
 
         def both() -> None:
-            runs(read_tiles, BLOCK, (source, target, word, 1, 0))
-            runs(write_tiles, BLOCK, (source, target, word, 0, 1))
+            read()
+            write()
 
         return both
     run = mix.run_bytes // TILE_BYTES or 1
     lengths = (mix.reads * run, mix.writes * run)
-    return lambda: runs(tiles, BLOCK, (source, target, word, *lengths))
+    return runs.bind(tiles, BLOCK, (source, target, word, *lengths))
 
 
 def _cpu_call(mix: Mix, source: Any, target: Any) -> Call:

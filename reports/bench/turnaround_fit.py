@@ -135,7 +135,9 @@ def _by_regression(model: str, mixes: Mixes, weights: Floats, found: Solved) -> 
         ratio = float(found.batch[0])
         # batch = turnaround / mix_cost, to first order.
         slope = np.array([1.0, -ratio]) / float(found.mix_cost[0] or math.nan)
-        spread = t_quantile(len(mixes) - 4) * math.sqrt(max(slope @ cov[2:, 2:] @ slope, 0.0))
+        spread = t_quantile(len(mixes) - 4) * math.sqrt(
+            max(float(slope @ cov[2:, 2:] @ slope), 0.0)
+        )
         made["batch"] = Estimate(ratio, max(ratio - spread, 0.0), ratio + spread)
     return made
 

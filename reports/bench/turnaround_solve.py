@@ -72,9 +72,9 @@ def penalty(model: str, mixes: Mixes, solved: Solved, row: int = 0) -> Floats:
     if model == "none":
         return np.zeros(len(mixes))
     if model == "switches":
-        return mixes.switches * solved.turnaround[row]
+        return np.asarray(mixes.switches * solved.turnaround[row])
     if model == "mix":
-        return mixes.rarer * solved.mix_cost[row]
+        return np.asarray(mixes.rarer * solved.mix_cost[row])
     run = np.maximum(mixes.run, solved.batch[row])
     return np.asarray(mixes.rarer / run * solved.turnaround[row], dtype=np.float64)
 
@@ -147,7 +147,7 @@ def _at(mixes: Mixes, weights: Floats, batch: float) -> Solved:
 
 
 def _between(mixes: Mixes, weights: Floats, low: float, high: float) -> Solved:
-    """Solve with a batch between two neighbouring run lengths; infinite loss where there is none."""
+    """Solve with a batch between two neighbouring run lengths; without one, the loss is infinite."""
     beta, loss = _linear(columns("batched", mixes, low), mixes.seconds, weights)
     turnaround, mix_cost = beta[:, 2], beta[:, 3]
     with np.errstate(divide="ignore", invalid="ignore"):
