@@ -78,12 +78,12 @@ def _counts(row: Mapping[str, Any], key: RoofKey, calls: float) -> _Counts:
     latency = key.kind == "latency"
     work = _number(row, "accesses") * SECTOR if latency else _number(row, "bytes")
     return _Counts(
-        work,
-        latency,
-        *(
-            _number(row, name) / calls
-            for name in ("dram_bytes", "dram_read_bytes", "l2_bytes", "l1_bytes")
-        ),
+        work=work,
+        latency=latency,
+        dram=_number(row, "dram_bytes") / calls,
+        dram_read=_number(row, "dram_read_bytes") / calls,
+        l2=_number(row, "l2_bytes") / calls,
+        l1=_number(row, "l1_bytes") / calls,
         shared=_number(row, "shared_memory_bytes") / calls,
         flops=_number(row, "counted_flops") / calls,
         needed_flops=_number(row, "flops"),

@@ -1,4 +1,4 @@
-"""Chooses from measured cases the roofs of the GPU: of each, the best candidate that is believed."""
+"""Chooses the roofs of the GPU from measured cases: of each the best candidate to be believed."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def choose_roofs(
     """Return the best accepted candidate of each roof that cases of `bench` name.
 
     A candidate that counters confirm stands before one that they cannot judge, which is used and
-    says so; contradicted ones are kept as rows that are not accepted, where there is no other. Zeros
-    draw less power than real data, so that a case on zeros counts where there is no other alone.
+    says so; contradicted ones are kept as rows that are not accepted, where there is no other.
+    Zeros draw less power than real data: a case on zeros counts only where there is no other.
     `limits` is table `roofs` of counters and datasheet: a rate beyond them is contradicted.
     """
     by_roof: dict[RoofKey, list[Row]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,26 +15,109 @@ from parsers.tables import check, tables
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
 DURATION = "gpu__time_duration.sum"
 TENSOR_ACTIVE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+LEVELS = ("dram", "l2", "l1", "shared")
+PIPES = ("tensor", "fp64", "fp32", "fp16")
+SOURCES = ("measured", "counters", "datasheet")
 
 
-def build_roofs(gpus: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Compute the `roofs` table from the tables `gpus` and `metrics`.
+@dataclass(frozen=True)
+class Measured:
+    """Measured roofs for a run: table `measured_roofs`, when and by which run they were measured.
 
-    Rows of source ``counters`` are `peak_sustained x cycles per second`, as in the roofline
-    sections of Nsight Compute, at the median clock of the profiled kernels weighted by their time;
-    for the Tensor Cores, by the time in which they were active, since a power limit holds the clock
-    down just then. Rows of source ``datasheet`` are the DRAM bandwidth that the driver reports, and
-    FLOP per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has
-    no row. A GPU is the first of `gpus`; roofs are of one GPU.
+    `own`: the run measured them itself, so that they hold as they are. `caveat` is a clause for
+    roofs of another GPU of the same kind.
+    """
+
+    roofs: pd.DataFrame
+    when: str = ""
+    run_id: str = ""
+    own: bool = True
+    caveat: str = ""
+
+
+def build_roofs(
+    gpus: pd.DataFrame, metrics: pd.DataFrame, measured: Measured | None = None
+) -> pd.DataFrame:
+    """Compute the `roofs` table from the tables `gpus` and `metrics`, and from measured roofs.
+
+    Rows of source ``measured`` are the ceilings among `measured`. In another run than the one that
+    measured them, a roof of the SM's clock (all but DRAM) is its rate a clock and SM x SMs x the
+    lower of the two runs' clocks. Rows of source ``counters`` are `peak_sustained x cycles per
+    second`, as in the roofline sections of Nsight Compute, at the median clock of the profiled
+    kernels weighted by their time; for the Tensor Cores, by the time in which they were active,
+    since a power limit holds the clock down just then. Rows of source ``datasheet`` are the DRAM
+    bandwidth that the driver reports, and FLOP per clock and SM of the vendor's documents at the
+    GPU's maximum clock. What is unknown has no row. A GPU is the first of `gpus`; roofs are of one
+    GPU.
     """
     gpu = gpus.iloc[0] if len(gpus) else None
     known = catalogue()
     family = "" if gpu is None or pd.isna(gpu["chip"]) else known.family(str(gpu["chip"]))
-    rows = list(_from_counters(metrics, known, family))
+    rows = [] if measured is None else list(_from_measured(measured, gpu, metrics))
+    rows += _from_counters(metrics, known, family)
     if gpu is not None:
         rows += _from_driver(gpu)
         rows += _from_datasheet(gpu, known, family)
     return check(pd.DataFrame(rows, columns=[c.name for c in tables()["roofs"]]), "roofs")
+
+
+def ridge_points(roofs: pd.DataFrame) -> pd.DataFrame:
+    """Return table `ridge_points`: where each pipe's roof meets each level's, source by source.
+
+    The intensity is peak over bandwidth (Williams, Waterman, Patterson 2009).
+    """
+    rows = []
+    for source in SOURCES:
+        ours = roofs[roofs["source"].eq(source) & (roofs["value"] > 0)].to_dict("records")
+        memory = [row for row in ours if row["level_or_pipe"] in LEVELS]
+        for pipe in (row for row in ours if row["level_or_pipe"] in PIPES):
+            for level in memory:
+                rows.append(
+                    {
+                        "pipe": pipe["level_or_pipe"],
+                        "dtype": pipe["dtype"],
+                        "level": level["level_or_pipe"],
+                        "source": source,
+                        "intensity": pipe["value"] / level["value"],
+                        "peak": pipe["value"],
+                        "bandwidth": level["value"],
+                    }
+                )
+    columns = [c.name for c in tables()["ridge_points"]]
+    return check(pd.DataFrame(rows, columns=columns), "ridge_points")
+
+
+def _from_measured(
+    measured: Measured, gpu: pd.Series | None, metrics: pd.DataFrame
+) -> Iterator[dict[str, Any]]:
+    by_profile = metrics.pivot_table(index="profile", columns="metric", values="value")
+    sms = np.nan if gpu is None or pd.isna(gpu["sm_count"]) else float(gpu["sm_count"])
+    ceilings = measured.roofs[measured.roofs["is_ceiling"].fillna(False)]
+    for row in ceilings.to_dict("records"):
+        level, dtype = str(row["level_or_pipe"]), str(row["dtype"] or "")
+        value, clock = float(row["value"]), float(row["clock_hz"])
+        scaled = ""
+        if not measured.own and level != "dram":
+            here, _ = _clock(by_profile, Roof(level, "", 1.0, SM_CLOCK, dtype))
+            other = float(row["per_clock_sm"]) * sms * min(here, clock)
+            if here < clock and other > 0:
+                scaled = f"; {value:.4g} {row['unit']} at {clock / 1e9:.3f} GHz, scaled to"
+                scaled += f" {here / 1e9:.3f} GHz, the median clock of the profiled kernels"
+                value, clock = other, here
+        yield _row(level, dtype, value, "measured", clock, _how(row, measured) + scaled)
+
+
+def _how(row: dict[Any, Any], measured: Measured) -> str:
+    """Say how a measured roof came about."""
+    when = f", measured {measured.when}" if measured.when else ""
+    run = f" by run {measured.run_id}" if measured.run_id and not measured.own else ""
+    counts = f"{row['samples']} samples in {row['processes']} processes"
+    parts = [
+        f"{row['kind']}: {row['case_id']}, best of {row['candidates']} tried, {counts}{when}{run}",
+        str(row["reason"]),
+        measured.caveat,
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def _from_counters(

@@ -140,6 +140,7 @@ def read_roofs(path: Path) -> RoofsFile:
     names = [column.name for column in tables()["measured_roofs"]]
     try:
         roofs = check(pd.DataFrame(data["roofs"], columns=names), "measured_roofs")
+        roofs = roofs.assign(dtype=roofs["dtype"].fillna(""), reason=roofs["reason"].fillna(""))
     except (ValueError, TypeError, AttributeError) as error:
         raise _unreadable(path, str(error)) from error
     conditions = data.get("conditions")

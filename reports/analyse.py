@@ -20,37 +20,32 @@ from parsers.errors import ProfError, StepFailed
 from parsers.join import join
 from parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from parsers.nsys import NsysTrace, open_trace, read_kern_sum
-from parsers.roofs import build_roofs
+from parsers.roofs import Measured, build_roofs, ridge_points
+from parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
 from parsers.run_dir import RunDir, read_manifest
 from parsers.selection import Selection, read_selection
+from reports.bench_tables import (
+    complete_gpus,
+    is_bench,
+    measured_roofs,
+    read_benched,
+    roofs_file,
+    with_fractions,
+)
 from reports.bound import assign_bounds, bound_gaps
+from reports.gaps import Gaps
 from reports.ncu_only import gpus_of, kernels_of
 
-LAUNCHES_AS_CSV = 200_000
-"""Launches of a trace up to which a CSV is written beside the Parquet file."""
+ROWS_AS_CSV = 200_000
+"""Rows of a table up to which a CSV is written beside the Parquet file."""
 
 Frames = dict[str, pd.DataFrame]
 
 
-class _Gaps:
-    """Collects rows of table `gaps` about whole tables and columns."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[str, str, str, str]] = []
-
-    def add(self, table: str, reason: str, column: str = "") -> None:
-        """Say why `table` (or one column of it) is not available."""
-        self._rows.append((table, "", column, reason))
-
-    def frame(self, *others: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows as table `gaps`, with those of `others` behind them."""
-        mine = pd.DataFrame(self._rows, columns=[c.name for c in tables.tables()["gaps"]])
-        found = [tables.check(frame, "gaps") for frame in (mine, *others) if len(frame)]
-        return pd.concat(found, ignore_index=True) if found else tables.empty("gaps")
-
-
 def build_tables(run: RunDir) -> None:
     """Write `tables/*.parquet` and `tables/*.csv` of a run from the artifacts of its steps.
+
+    A run that measured roofs gets them in `roofs.json`, too.
 
     Raises:
         UsageError: the folder is not a run directory.
@@ -60,9 +55,11 @@ def build_tables(run: RunDir) -> None:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _write(run, partial)
+        roofs = _write(run, partial)
         shutil.rmtree(run.tables, ignore_errors=True)
         os.replace(partial, run.tables)
+        if roofs is not None:
+            write_roofs(run.path / ROOFS_FILE, roofs)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise StepFailed(
@@ -71,23 +68,39 @@ def build_tables(run: RunDir) -> None:
         ) from error
 
 
-def _write(run: RunDir, folder: Path) -> None:
-    gaps = _Gaps()
+def _write(run: RunDir, folder: Path) -> RoofsFile | None:
+    """Write all tables; return the roofs that the run measured."""
+    gaps = Gaps()
     frames = _traced(run, folder, gaps)
-    frames |= _counted(run, frames, gaps)
-    frames["gaps"] = gaps.frame(frames.pop("counter_gaps", tables.empty("gaps")))
+    capture = _read_capture(run, gaps)
+    frames |= _counted(run, frames, capture, gaps)
+    benched = None
+    if is_bench(run):
+        benched = read_benched(run, capture, _chip(run, frames["gpus"]), gaps)
+        frames["gpus"] = complete_gpus(frames["gpus"], benched.conditions)
+    measured = measured_roofs(run, benched, frames["gpus"], frames["metrics"], gaps)
+    frames |= _roofed(frames, measured)
+    if benched is not None:
+        frames["bench_runs"] = benched.tables.bench_runs
+        frames["bench"] = with_fractions(benched.tables.bench, measured, gaps)
+    frames["gaps"] = gaps.frame(*(frames.pop(name) for name in ("counter_gaps", "bound_gaps")))
     for table in tables.tables():
         if table != "launches":
-            tables.write(frames.get(table, tables.empty(table)), table, folder)
+            frame = frames.get(table, tables.empty(table))
+            tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
     if not (folder / "launches.parquet").is_file():
         tables.write(tables.empty("launches"), "launches", folder)
+    if benched is None or measured is None:
+        return None
+    return roofs_file(run, benched, measured, frames["gpus"])
 
 
-def _traced(run: RunDir, folder: Path, gaps: _Gaps) -> Frames:
+def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
     """Read the trace, or the kernel summary where there is no trace."""
     path = run.artifact("trace", "trace.sqlite", "kern_sum.csv", "kern_sum.txt")
     if path is None:
-        gaps.add("kernels", "the run has no trace: the time of the kernels is not known")
+        if not is_bench(run):
+            gaps.add("kernels", "the run has no trace: the time of the kernels is not known")
         return {}
     try:
         if path.name.startswith("kern_sum"):
@@ -102,7 +115,7 @@ def _traced(run: RunDir, folder: Path, gaps: _Gaps) -> Frames:
         return {}
 
 
-def _read_trace(trace: NsysTrace, folder: Path, gaps: _Gaps) -> Frames:
+def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
     frames = {
         "gpus": trace.gpus(),
         "kernels": trace.kernels(),
@@ -117,23 +130,24 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: _Gaps) -> Frames:
     return frames
 
 
-def _write_launches(trace: NsysTrace, folder: Path, gaps: _Gaps) -> None:
+def _write_launches(trace: NsysTrace, folder: Path, gaps: Gaps) -> None:
     path = folder / "launches.parquet"
     trace.write_launches(path)
     count = parquet.read_metadata(path).num_rows
-    if count <= LAUNCHES_AS_CSV:
+    if count <= ROWS_AS_CSV:
         pd.read_parquet(path).to_csv(path.with_suffix(".csv"), index=False)
         return
     gaps.add("launches", f"{count:,} launches are in launches.parquet only, not in a CSV")
 
 
-def _counted(run: RunDir, traced: Frames, gaps: _Gaps) -> Frames:
-    """Read the counters and join them to the trace; without a trace ncu's launches stand alone."""
-    capture = _read_capture(run, gaps)
+def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps) -> Frames:
+    """Join the counters to the trace; without a trace ncu's launches stand alone."""
     kernels = traced.get("kernels", tables.empty("kernels"))
     gpus = traced.get("gpus", tables.empty("gpus"))
     if capture is None:
-        return {"roofs": build_roofs(gpus, tables.empty("metrics"))}
+        names = ("metrics", "joins", "counters", "stalls")
+        frames = {name: tables.empty(name) for name in names}
+        return frames | {"kernels": kernels, "gpus": gpus, "counter_gaps": tables.empty("gaps")}
     for warning in capture.warnings:
         gaps.add("metrics", warning)
     own = kernels.empty
@@ -144,19 +158,28 @@ def _counted(run: RunDir, traced: Frames, gaps: _Gaps) -> Frames:
         gpus = gpus_of(capture)
     joined = join(capture, kernels, _selection(run, gaps), own)
     built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
-    roofs = build_roofs(gpus, joined.metrics)
-    counters = assign_bounds(built.counters, kernels, roofs, joined.metrics)
-    unknown = bound_gaps(counters, kernels, roofs, joined.metrics)
-    holes = [frame for frame in (built.gaps, unknown) if len(frame)]
     return {
         "kernels": kernels,
         "gpus": gpus,
         "metrics": joined.metrics,
         "joins": joined.joins,
-        "counters": counters,
+        "counters": built.counters,
         "stalls": built.stalls,
+        "counter_gaps": built.gaps,
+    }
+
+
+def _roofed(frames: Frames, measured: Measured | None) -> Frames:
+    """Make the roofs, and say which of them binds each kernel."""
+    kernels, counters, metrics = (frames[name] for name in ("kernels", "counters", "metrics"))
+    roofs = build_roofs(frames["gpus"], metrics, measured)
+    filled = assign_bounds(counters, kernels, roofs, metrics)
+    return {
         "roofs": roofs,
-        "counter_gaps": pd.concat(holes, ignore_index=True) if holes else tables.empty("gaps"),
+        "ridge_points": ridge_points(roofs),
+        "measured_roofs": tables.empty("measured_roofs") if measured is None else measured.roofs,
+        "counters": filled,
+        "bound_gaps": bound_gaps(filled, kernels, roofs, metrics),
     }
 
 
@@ -167,7 +190,7 @@ def _chip(run: RunDir, gpus: pd.DataFrame) -> str:
     return chips[0] if chips else ""
 
 
-def _read_capture(run: RunDir, gaps: _Gaps) -> NcuCapture | None:
+def _read_capture(run: RunDir, gaps: Gaps) -> NcuCapture | None:
     """Read the report of ncu in full precision, or its CSV where that cannot be read."""
     names = ["counters.ncu-rep", "counters.csv"] if can_read_rep() else ["counters.csv"]
     found = [path for name in names if (path := run.artifact("counters", name)) is not None]
@@ -190,7 +213,7 @@ def _why_no_counters(run: RunDir) -> str:
     return "the run has no counters: what limits the kernels is not known"
 
 
-def _selection(run: RunDir, gaps: _Gaps) -> Selection:
+def _selection(run: RunDir, gaps: Gaps) -> Selection:
     """Return the selection; without one (imported counters) whatever was profiled counts."""
     path = run.artifact("select", "selection.yaml")
     try:

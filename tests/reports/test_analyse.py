@@ -172,7 +172,7 @@ def test_a_run_without_anything_still_has_its_tables(bare: RunDir) -> None:
 def test_many_launches_are_not_repeated_as_csv(
     whole: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analyse, "LAUNCHES_AS_CSV", 5)
+    monkeypatch.setattr(analyse, "ROWS_AS_CSV", 5)
     run = made(whole)
     assert len(run.launches) == 6
     assert not (whole.tables / "launches.csv").exists()

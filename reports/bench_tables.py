@@ -1,0 +1,186 @@
+"""Makes the tables about measured cases and measured roofs of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from parsers import tables
+from parsers.bench import BenchTables, bench_files, build_bench, on_cpu, sm_count
+from parsers.bench_counters import CaseCounters, case_counters, counted_calls
+from parsers.bench_fractions import add_fractions
+from parsers.bench_records import BenchRecords, join_records, read_records
+from parsers.errors import ProfError
+from parsers.measured_roofs import choose_roofs
+from parsers.ncu import NcuCapture
+from parsers.roofs import Measured, build_roofs
+from parsers.roofs_file import ROOFS_FILE, Fit, RoofsFile, gpu_facts, matches, read_roofs
+from parsers.run_dir import RunDir, read_manifest
+from reports.cells import records
+from reports.gaps import Gaps
+
+Frames = dict[str, pd.DataFrame]
+UNKNOWN_TO_NCU = {
+    "name": "name",
+    "uuid": "uuid",
+    "compute_capability": "compute_capability",
+    "sm_count": "sm_count",
+    "max_sm_clock_hz": "clock_hz",
+    "memory_bytes": "memory_bytes",
+    "l2_bytes": "l2_bytes",
+}
+"""Fact of a record's conditions -> column of table `gpus` that it fills where that is empty."""
+
+
+@dataclass(frozen=True)
+class Benched:
+    """What a benchmark run measured; empty for any other run."""
+
+    tables: BenchTables
+    conditions: tuple[Mapping[str, Any], ...]
+
+
+def is_bench(run: RunDir) -> bool:
+    """Tell whether the run has a step that measures cases."""
+    return read_manifest(run).step("bench") is not None
+
+
+def read_benched(run: RunDir, capture: NcuCapture | None, chip: str, gaps: Gaps) -> Benched:
+    """Read the records of the steps `bench` and `counters`, and the counters of each case."""
+    measured = _read(bench_files(run), gaps)
+    if not measured.cases:
+        gaps.add("bench", _why_no_cases(run))
+    path = run.artifact("counters", "result.jsonl")
+    counted = _read([path] if path else [], gaps)
+    # The counting run may well be alone with cases that failed to be measured, never with problems.
+    for problem in counted.problems:
+        gaps.add("bench", f"counting run: {problem}", "counted_launches")
+    counters = _counters(capture, chip, counted, gaps)
+    built = build_bench(measured, counted, None if counters is None else counters.frame)
+    for problem in built.problems:
+        gaps.add("bench", problem)
+    return Benched(built, (*measured.conditions, *counted.conditions))
+
+
+def _counters(
+    capture: NcuCapture | None, chip: str, counted: BenchRecords, gaps: Gaps
+) -> CaseCounters | None:
+    if capture is None:
+        return None
+    counters = case_counters(capture, chip, counted_calls(counted.conditions))
+    for case_id, column, reason in counters.gaps:
+        gaps.add("bench", reason, column, case_id)
+    return counters
+
+
+def _read(paths: Sequence[Path], gaps: Gaps) -> BenchRecords:
+    found = []
+    for path in paths:
+        try:
+            found.append(read_records(path))
+        except ProfError as error:
+            gaps.add("bench", f"{path.name} gave nothing: {error.message}")
+    return join_records(found)
+
+
+def _why_no_cases(run: RunDir) -> str:
+    step = read_manifest(run).step("bench")
+    return step.error if step is not None and step.error else "no case was measured"
+
+
+def complete_gpus(gpus: pd.DataFrame, conditions: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Fill in table `gpus` what the target knew of its GPU and the tool did not."""
+    facts = next((c["gpu"] for c in conditions if c["gpu"].get("name")), None)
+    if facts is None:
+        return gpus
+    row = records(gpus)[0] if len(gpus) else {"device": 0}
+    columns = [c.name for c in tables.tables()["gpus"]]
+    row = {name: row.get(name) for name in columns}
+    for theirs, ours in UNKNOWN_TO_NCU.items():
+        if row[ours] is None or row[ours] == "" or pd.isna(row[ours]):
+            row[ours] = facts.get(theirs)
+    return tables.check(pd.DataFrame([row], columns=columns), "gpus")
+
+
+def measured_roofs(
+    run: RunDir, benched: Benched | None, gpus: pd.DataFrame, metrics: pd.DataFrame, gaps: Gaps
+) -> Measured | None:
+    """Return the roofs that the run measured, or those of its roofs.json; None without any."""
+    if benched is not None and benched.tables.bench["roof"].fillna("").ne("").any():
+        return _own_roofs(run, benched, gpus, metrics, gaps)
+    return _given_roofs(run, gpus, gaps)
+
+
+def _own_roofs(
+    run: RunDir, benched: Benched, gpus: pd.DataFrame, metrics: pd.DataFrame, gaps: Gaps
+) -> Measured | None:
+    if on_cpu(benched.conditions):
+        gaps.add("measured_roofs", "the cases ran on a CPU: they are no roofs of a GPU")
+        return None
+    limits = build_roofs(gpus, metrics)
+    built = benched.tables
+    chosen = choose_roofs(built.bench, built.bench_runs, sm_count(benched.conditions), limits)
+    for roof, reason in chosen.gaps:
+        gaps.add("measured_roofs", reason, row=roof)
+    manifest = read_manifest(run)
+    times = sorted(str(c["time"]) for c in benched.conditions if c.get("time"))
+    return Measured(chosen.roofs, times[0] if times else manifest.created, manifest.run_id)
+
+
+def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None:
+    path = run.path / ROOFS_FILE
+    if not path.is_file():
+        return None
+    try:
+        file = read_roofs(path)
+    except ProfError as error:
+        gaps.add("measured_roofs", error.message)
+        return None
+    match = matches(file, run_facts(run, gpus))
+    if match.fit is Fit.NO:
+        gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.why}")
+        return None
+    return Measured(file.roofs, file.measured, file.run_id, own=False, caveat=match.why)
+
+
+def run_facts(run: RunDir, gpus: pd.DataFrame) -> dict[str, Any]:
+    """Return the facts of the run's first GPU that roofs are kept by (roofs_file.GPU_KEYS)."""
+    manifest = read_manifest(run)
+    facts = gpu_facts(manifest.gpus[0] if manifest.gpus else {}, manifest.software.get("driver"))
+    known = gpu_facts(records(gpus)[0]) if len(gpus) else {}
+    return {key: known.get(key) if value is None else value for key, value in facts.items()}
+
+
+def with_fractions(bench: pd.DataFrame, measured: Measured | None, gaps: Gaps) -> pd.DataFrame:
+    """Return table `bench` with the fraction of its measured roof that each case reaches."""
+    if measured is None:
+        if len(bench):
+            gaps.add("bench", "there are no measured roofs of this GPU", "roof_fraction")
+        return bench
+    source = "this run"
+    if not measured.own:
+        source = f"run {measured.run_id}, measured {measured.when}"
+        source += f" ({measured.caveat})" if measured.caveat else ""
+    found = add_fractions(bench, measured.roofs, source)
+    for case_id, reason in found.gaps:
+        gaps.add("bench", reason, "roof_fraction", case_id)
+    return found.bench
+
+
+def roofs_file(
+    run: RunDir, benched: Benched, measured: Measured, gpus: pd.DataFrame
+) -> RoofsFile | None:
+    """Return the roofs that the run measured as a file to keep; None where it measured none."""
+    if not measured.own or not measured.roofs["is_ceiling"].fillna(False).any():
+        return None
+    first = benched.conditions[0] if benched.conditions else {}
+    of_run = run_facts(run, gpus)
+    facts = gpu_facts(first.get("gpu") or {}, (first.get("software") or {}).get("driver"))
+    facts = {key: of_run.get(key) if value is None else value for key, value in facts.items()}
+    # The command line holds paths of the machine.
+    kept = {key: value for key, value in first.items() if key not in ("argv", "record")}
+    return RoofsFile(measured.when, measured.run_id, facts, measured.roofs, kept)
