@@ -17,10 +17,8 @@ from parsers.run_dir import RunDir, plain_file
 TAIL_BYTES = 4096
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # How targets spell the input types of the Tensor Cores -> how the metric catalogue does.
-SPELLINGS = {
-    **{"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "tf32": "tf32", "float64": "fp64"},
-    **{"e4m3": "fp8", "e5m2": "fp8", "fp8-e4m3": "fp8", "fp8_e4m3": "fp8", "fp8e4m3": "fp8"},
-}
+SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float64": "fp64"}
+FP8 = re.compile(r"fp8|float8|e4m3|e5m2")
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
@@ -83,7 +81,7 @@ def tensor_dtypes(paths: Iterable[Path]) -> set[str]:
                 continue
             dtype = str(case["dtype"]).lower()
             told = tensor if case.get("level") == "tensor" else others
-            told.add(SPELLINGS.get(dtype, dtype))
+            told.add("fp8" if FP8.match(dtype) else SPELLINGS.get(dtype, dtype))
     return tensor or others
 
 

@@ -61,7 +61,6 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
             raise one.error
         else:
             result.warnings.append(_told(one, part))
-            work.progress.warning(result.warnings[-1])
     errors = [one.error for one in ended if one.error is not None]
     if not any(one.cases for one in ended):
         result.warnings.clear()

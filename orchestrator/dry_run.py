@@ -72,10 +72,12 @@ def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> 
     processes, repeats = recipe.bench.processes, recipe.bench.repeat
     turn = Turn(1, 1)
     one = measuring_program(program, place / turn.file, turn)
-    lines = _head(step, Tool("target", "", "", frozenset()), "", program, program.env)
-    lines[0] += " a process"
-    lines.insert(1, f"#   {processes * repeats} processes: --process 1..{processes} of each")
-    lines[1] += f" --repeat 1..{repeats}, each with a file of its own"
+    lines = [
+        f"# {step.name}: the target un-profiled, at most {step.timeout_s:g} s a process",
+        f"#   {processes * repeats} processes, one after another: --process 1..{processes} of each "
+        f"--repeat 1..{repeats}, each with a file of its own",
+    ]
+    lines += _around(program, program.env)
     return "\n".join([*lines, shlex.join(one.argv)])
 
 
@@ -159,6 +161,12 @@ def _head(
     lines = [f"# {step.name}: {tool.name} {tool.version}, at most {step.timeout_s:g} s".rstrip()]
     if note:
         lines.append(f"#   {note}")
+    return lines + _around(program, variables)
+
+
+def _around(program: Program, variables: dict[str, str]) -> list[str]:
+    """Return the comment lines about the folder and the variables of a command."""
+    lines = []
     if program.cwd != Path.cwd():
         lines.append(f"#   in {program.cwd}")
     if variables:

@@ -76,7 +76,7 @@ def prepare(
     manifest.gpus = machine.gpus or manifest.gpus
     manifest.software |= dict(machine.software)
     manifest.assumptions = _assumptions(recipe, machine)
-    work = Work(run, recipe, program, machine, options.progress)
+    work = Work(run, recipe, program, machine, options.progress, roofs=options.roofs)
     return work, machine.capabilities(program_digest(program), kernels_digest(recipe))
 
 

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from orchestrator.process import end_leftovers
 from parsers.errors import UsageError
+from parsers.roofs_file import ROOFS_FILE
 from parsers.run_dir import MANIFEST, REPORT, STEPS, TABLES, VARIANTS
 
 LOCK = ".lock"
@@ -47,7 +48,8 @@ def clear(folder: Path) -> None:
         end_leftovers(step)
     for name in (STEPS, TABLES, REPORT, VARIANTS):
         shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for name in (MANIFEST, ROOFS_FILE):
+        (folder / name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from orchestrator.prepare import RunOptions, prepare, start_manifest
 from orchestrator.recipe import Recipe, expand
 from orchestrator.replay import check_same_program
 from orchestrator.reporting import compare_variants, make_report
+from orchestrator.roofs_of_run import attach, keep
 from orchestrator.run_lock import clear, locked, new_folder
 from orchestrator.secrets import choose_environment
 from orchestrator.steps import perform
@@ -141,11 +142,16 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
     record.rerun_reason = ""
     work.progress.started(step.name, "tables and report")
     try:
-        with journal.doing(step, record):
+        with journal.doing(step, record) as (_, result):
+            attach(work, journal.manifest)
+            journal.save()
             found, path = make_report(work.run)
+            result.warnings += filter(None, [keep(work, journal.manifest)])
     except ProfError as error:
         work.progress.finished(step.name, StepState.FAILED, error.message)
         raise
+    for warning in record.warnings:
+        work.progress.warning(warning)
     work.progress.finished(step.name, StepState.DONE, "")
     return RunOutcome(
         work.run.path,
@@ -199,7 +205,9 @@ def _waits_for(step: Step, work: Work) -> str:
         return f"the recorded run {work.replay.path}"
     if step.tool == "prof":
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
-    return work.machine.environment.redact(f"{step.tool} {shlex.join(work.program.argv)}")
+    command = shlex.join(work.program.argv)
+    tool = "" if step.tool == "target" else f"{step.tool} "
+    return work.machine.environment.redact(f"{tool}{command}")
 
 
 @contextmanager

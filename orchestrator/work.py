@@ -23,7 +23,10 @@ TELLING = ("CUDA_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "TORCH", "TRITON_", 
 
 @dataclass(frozen=True)
 class Work:
-    """One run at work: where it writes, what it runs, on what machine; `replay` a recorded run."""
+    """One run at work: where it writes, what it runs, on what machine; `replay` a recorded run.
+
+    With `roofs` its report may use measured roofs of the cache.
+    """
 
     run: RunDir
     recipe: Recipe
@@ -31,6 +34,7 @@ class Work:
     machine: Machine
     progress: Progress
     replay: RunDir | None = None
+    roofs: bool = True
 
 
 @dataclass
