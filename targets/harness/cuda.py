@@ -118,9 +118,7 @@ class Kernel:
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUfunction_attribute, name)
         return int(
-            _check(
-                "cuFuncGetAttribute", self._driver.cuFuncGetAttribute(attribute, self._function)
-            )
+            _check("cuFuncGetAttribute", self._driver.cuFuncGetAttribute(attribute, self._function))
         )
 
     def occupancy(self, block: int, shared: int = 0) -> int:
@@ -195,7 +193,7 @@ def compile_cubin(source: str, options: tuple[str, ...]) -> bytes:
         _check("nvrtcGetProgramLog", nvrtc.nvrtcGetProgramLog(program, log))
         raise CudaError(f"NVRTC: {log.decode(errors='replace').strip(chr(0)).strip()}")
     size = _check("nvrtcGetCUBINSize", nvrtc.nvrtcGetCUBINSize(program))
-    cubin = b" " * size
+    cubin: bytes = b" " * size
     _check("nvrtcGetCUBIN", nvrtc.nvrtcGetCUBIN(program, cubin))
     nvrtc.nvrtcDestroyProgram(program)
     return cubin
