@@ -42,7 +42,8 @@ class RoofsFile:
     """Measured roofs.
 
     `measured` is UTC in ISO 8601. `gpu` has the keys of GPU_KEYS; None is unknown. `conditions` is
-    as the target recorded it. `roofs` is table `measured_roofs`.
+    as the target recorded it. `roofs` is table `measured_roofs`. `given`: the user chose them for a
+    run (`prof report RUN --roofs FILE`), so that another driver or clock is a caveat only.
     """
 
     measured: str
@@ -50,6 +51,7 @@ class RoofsFile:
     gpu: Mapping[str, Any]
     roofs: pd.DataFrame
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    given: bool = False
 
 
 class Fit(StrEnum):
@@ -110,6 +112,7 @@ def write_roofs(path: Path, file: RoofsFile) -> None:
         "run_id": file.run_id,
         "gpu": gpu_facts(file.gpu),
         "conditions": dict(file.conditions),
+        "given": file.given,
         "roofs": [_plain(row) for row in file.roofs.to_dict("records")],
     }
     write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -150,6 +153,7 @@ def read_roofs(path: Path) -> RoofsFile:
         gpu_facts(data["gpu"]),
         roofs,
         conditions if isinstance(conditions, dict) else {},
+        data.get("given") is True,
     )
 
 

@@ -140,8 +140,10 @@ def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None
     except ProfError as error:
         gaps.add("measured_roofs", error.message)
         return None
-    match = matches(file, run_facts(run, gpus))
-    if match.fit is Fit.NO:
+    facts = run_facts(run, gpus)
+    match = matches(file, facts)
+    of_this_gpu = facts["name"] in (None, file.gpu["name"])
+    if match.fit is Fit.NO and not (file.given and of_this_gpu):
         gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.why}")
         return None
     return Measured(file.roofs, file.measured, file.run_id, own=False, caveat=match.why)
