@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from orchestrator import roofs_cache
 from orchestrator.discover import Tool, find_ncu, find_nsys
 from orchestrator.environment import Gpus, has_gpu, read_gpus, read_interpreter
 from orchestrator.machine import too_old
 from orchestrator.permission import ask_counters
 from orchestrator.tools import shim
 from parsers.errors import PermissionRefused, ToolMissing
+from parsers.roofs_file import gpu_facts
 
 State = Literal["ok", "warning", "missing"]
 # A trace of a minute and a counters run with modules came to less than this.
@@ -48,6 +50,7 @@ def examine(target_python: str | None = None) -> list[Check]:
     ncu = _tool("ncu", checks, environment)
     checks += _versions(nsys, gpus)
     checks.append(_permission(ncu, environment))
+    checks += _roofs(gpus)
     checks.append(_interpreter(environment, target_python))
     checks.append(_ncu_report())
     checks.append(_disk(Path.cwd()))
@@ -137,6 +140,20 @@ def _permission(ncu: Tool | None, environment: Mapping[str, str]) -> Check:
     if isinstance(error, PermissionRefused):
         remedy += "; until then: --set counters.enabled=false gives the trace only"
     return Check(name, "missing", error.message, remedy)
+
+
+def _roofs(gpus: Gpus) -> list[Check]:
+    """Say whether the roofs of the first GPU were measured; without them reports do with others."""
+    if not gpus.gpus:
+        return []
+    found, others = roofs_cache.find(gpu_facts(gpus.gpus[0], gpus.driver))
+    if found is not None:
+        why = f"; {found.match.why}" if found.match.why else ""
+        number = len(found.roofs.roofs)
+        return [Check("roofs", "ok", f"{number} measured {found.roofs.measured}{why}")]
+    why = f"those there are were {others[0].match.why}" if others else "not measured on this GPU"
+    remedy = f"{roofs_cache.MEASURE}; until then reports use counters and data sheets"
+    return [Check("roofs", "warning", why, remedy)]
 
 
 def _interpreter(environment: Mapping[str, str], named: str | None) -> Check:

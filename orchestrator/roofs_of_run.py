@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ from orchestrator import roofs_cache
 from orchestrator.bench_records import measures_roofs
 from orchestrator.work import Work
 from parsers.errors import UsageError
-from parsers.roofs_file import ROOFS_FILE, Fit, RoofsFile, gpu_facts, matches, read_roofs
+from parsers.roofs_file import (
+    ROOFS_FILE,
+    Fit,
+    RoofsFile,
+    gpu_facts,
+    matches,
+    read_roofs,
+    write_roofs,
+)
 from parsers.run_dir import Manifest, RunDir, read_manifest, write_manifest
 
 # How sentences about the roofs begin, so that they can be replaced.
@@ -65,9 +74,7 @@ def attach_given(run: RunDir, given: Path) -> None:
             f"{facts['name']}",
             f"measure that GPU: {roofs_cache.MEASURE}",
         )
-    place = run.path / ROOFS_FILE
-    if not place.is_file() or not place.samefile(given_file(given)):
-        _copy(given_file(given), place)
+    write_roofs(run.path / ROOFS_FILE, replace(file, given=True))
     _say(manifest, _whose(file, "" if match.fit == Fit.EXACT else match.why))
     write_manifest(run, manifest)
 

@@ -145,8 +145,11 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
         with journal.doing(step, record) as (_, result):
             attach(work, journal.manifest)
             journal.save()
-            found, path = make_report(work.run)
-            result.warnings += filter(None, [keep(work, journal.manifest)])
+            try:
+                found, path = make_report(work.run)
+            finally:
+                # The roofs stand also where the report about them could not be rendered.
+                result.warnings += filter(None, [keep(work, journal.manifest)])
     except ProfError as error:
         work.progress.finished(step.name, StepState.FAILED, error.message)
         raise

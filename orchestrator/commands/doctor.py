@@ -24,8 +24,8 @@ def command(as_json: bool, target_python: str | None) -> None:
     """Say whether this machine can profile, what is missing, and the remedy.
 
     Looks for a GPU and its driver, nsys and ncu (also the nsys inside Nsight Compute's folder), the
-    permission to read hardware counters, torch for the bundled targets, and room on the disk. Exit
-    code 0: it can profile; 3: something is missing.
+    permission to read hardware counters, measured roofs, torch for the bundled targets, and room on
+    the disk. Exit code 0: it can profile; 3: something is missing.
 
     \b
     Examples:

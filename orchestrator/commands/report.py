@@ -21,7 +21,13 @@ from parsers.run_dir import VARIANTS, RunDir, read_manifest
     show_default=True,
     help="Open the report in the desktop's viewer.",
 )
-def command(run: Path, open_it: str) -> None:
+@click.option(
+    "--roofs",
+    type=click.Path(path_type=Path),
+    metavar="FILE|RUN",
+    help="Hold the kernels against these measured roofs; the run keeps them.",
+)
+def command(run: Path, open_it: str, roofs: Path | None) -> None:
     """Render the report of a run again; needs no GPU.
 
     Reads the raw captures in RUN, makes the tables again and writes report/report.md,
@@ -32,7 +38,10 @@ def command(run: Path, open_it: str) -> None:
     Examples:
       prof report runs/top-kernels-20260101-120000
       prof report captures/h200-top-kernels
+      prof report runs/mine --roofs captures/h200-roofline
     """
+    if roofs is not None:
+        _attach(RunDir(run), roofs)
     findings, report = _render(RunDir(run))
     show_report(findings, report)
     if open_it == "yes":
@@ -46,6 +55,15 @@ def show_report(findings: Sequence[str], report: Path) -> None:
     if findings:
         click.echo("")
     click.echo(f"report: {report}")
+
+
+def _attach(run: RunDir, roofs: Path) -> None:
+    """Give a run, or every variant of a sweep, the measured roofs of a file or of another run."""
+    from orchestrator.roofs_of_run import attach_given
+
+    variants = read_manifest(run).variants
+    for path in [run.path / VARIANTS / name for name in variants] or [run.path]:
+        attach_given(RunDir(path), roofs)
 
 
 def _render(run: RunDir) -> tuple[tuple[str, ...], Path]:

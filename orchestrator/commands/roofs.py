@@ -1,0 +1,152 @@
+"""`prof roofs`: shows the measured roofs that are known, of this GPU and of others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.roofs_cache import Cached
+
+
+@click.group("roofs", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Show the measured roofs: what a GPU can really do, when and how that was measured.
+
+    `prof run roofline` measures them. They are kept by GPU, driver, clocks and power limit, and the
+    reports of later runs on such a GPU use them. Without a subcommand: `prof roofs show`.
+
+    \b
+    Examples:
+      prof roofs
+      prof roofs list
+      prof roofs show captures/h200-roofline
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(show)
+
+
+@command.command("list", short_help="List the roofs in the cache.")
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+def list_roofs(as_json: bool) -> None:
+    """List the roofs in the cache: of which GPU, under which driver, and when measured.
+
+    \b
+    Examples:
+      prof roofs list
+      prof roofs list --json
+    """
+    from orchestrator.roofs_cache import MEASURE, cached, folder
+
+    found, unreadable = cached()
+    for why in unreadable:
+        click.echo(f"warning: {why}", err=True)
+    if as_json:
+        click.echo(json.dumps([_facts(one) for one in found], indent=1))
+    elif not found:
+        click.echo(f"no roofs in {folder()}; measure them: {MEASURE}")
+    else:
+        _table(found)
+
+
+@command.command("show", short_help="Print the roofs of this GPU, of a file or of a run.")
+@click.argument("source", required=False, metavar="[FILE|RUN]", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON, in base units.")
+def show(source: Path | None, as_json: bool) -> None:
+    """Print measured roofs with how each was measured, and the ridge points.
+
+    Of a file of roofs or of a run that has one; by default those in the cache that hold for this
+    machine's GPU, or the only ones there are. `*` marks the roofs that a report's roofline uses.
+
+    \b
+    Examples:
+      prof roofs show
+      prof roofs show captures/h200-roofline
+      prof roofs show --json
+    """
+    from orchestrator.roofs_view import as_data, render
+    from parsers.roofs_file import read_roofs
+
+    path, note = _given(source) if source is not None else _of_this_machine()
+    roofs = read_roofs(path)
+    if as_json:
+        click.echo(json.dumps({"file": str(path), "note": note, **as_data(roofs)}, indent=1))
+        return
+    if note:
+        click.echo(f"note: {note}", err=True)
+    render(roofs, path)
+
+
+def _given(source: Path) -> tuple[Path, str]:
+    from orchestrator.roofs_of_run import given_file
+
+    return given_file(source), ""
+
+
+def _of_this_machine() -> tuple[Path, str]:
+    """Return the roofs of this machine's first GPU, else the only ones there are."""
+    from orchestrator.environment import read_gpus
+    from orchestrator.roofs_cache import MEASURE, cached, find, folder
+    from parsers.errors import UsageError
+    from parsers.roofs_file import gpu_facts
+
+    here = read_gpus()
+    if here.gpus:
+        found, others = find(gpu_facts(here.gpus[0], here.driver))
+        if found is not None:
+            return found.path, found.match.why
+        if others:
+            return others[0].path, f"they do not hold for this GPU now: {others[0].match.why}"
+    known, _ = cached()
+    if len(known) == 1:
+        return known[0].path, f"they are of {known[0].roofs.gpu['name']}, the only ones there are"
+    have = f"{len(known)} files in {folder()}" if known else f"nothing in {folder()}"
+    why = "no measured roofs of this GPU" if here.gpus else "this machine shows no GPU"
+    raise UsageError(
+        f"{why}, and there is {have}",
+        "name a file or a run: prof roofs show FILE (prof roofs list names them)"
+        if known
+        else f"measure them: {MEASURE}; or show those of a recorded run: prof roofs show RUN",
+    )
+
+
+def _facts(one: Cached) -> dict[str, Any]:
+    gpu = {key: one.roofs.gpu.get(key) for key in one.roofs.gpu}
+    return {
+        "file": str(one.path),
+        "measured": one.roofs.measured,
+        "run": one.roofs.run_id,
+        "roofs": len(one.roofs.roofs),
+        "gpu": gpu,
+    }
+
+
+def _table(found: list[Cached]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from orchestrator.roofs_view import console
+    from reports import formats
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("GPU", "UUID", "driver", "SM clock", "power", "measured", "roofs", "run"):
+        table.add_column(heading, overflow="fold")
+    for one in found:
+        gpu = one.roofs.gpu
+        table.add_row(
+            str(gpu["name"]),
+            str(gpu["uuid"] or "n/a"),
+            str(gpu["driver"] or "n/a"),
+            formats.clock(gpu["max_sm_clock_hz"]),
+            formats.quantity(gpu["power_limit_w"], "W"),
+            one.roofs.measured,
+            str(len(one.roofs.roofs)),
+            one.roofs.run_id,
+        )
+    console().print(table)
+    for one in found:
+        click.echo(one.path)
