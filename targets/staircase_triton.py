@@ -5,8 +5,6 @@ one CTA computes one tile, whatever the size, and the hardware gives tiles to SM
 free: the plainest case of wave quantization.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton
@@ -15,17 +13,17 @@ import triton.language as tl
 
 # One binary for every M: without this, Triton compiles again for M = 1 and for multiples of 16.
 @triton.jit(do_not_specialize=["m"])
-def pinned_tile_matmul(
-    a_ptr: Any,
-    w_ptr: Any,
-    c_ptr: Any,
-    m: Any,
+def pinned_tile_matmul(  # type: ignore[no-untyped-def]  # Triton compiles annotations too
+    a_ptr,
+    w_ptr,
+    c_ptr,
+    m,
     N: tl.constexpr,
     K: tl.constexpr,
     TILE_M: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
-) -> None:
+):
     """C (m, N) = A (m, K) W (N, K)^T, all row-major; TILE_N divides N and TILE_K divides K."""
     tile = tl.program_id(0)
     tiles_m = tl.cdiv(m, TILE_M)

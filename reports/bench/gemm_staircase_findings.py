@@ -109,7 +109,7 @@ def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
         parts.append(f"{side.upper()} = {worst.size} {_lost(worst.loss)}{padded}")
         kernels.append(f"{side.upper()} = {worst.size}: {worst.point.kernel or 'kernel unknown'}")
     refused = sorted({one.side.upper() for one in odd if one.refused})
-    closed = f" An {' or '.join(refused)} next to it is refused." if refused else ""
+    closed = f" Refused for some sizes of {listed(refused)}." if refused else ""
     if not parts:
         return None
     return BenchFinding(
