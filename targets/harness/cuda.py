@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from targets.harness.api import Unsupported
@@ -32,7 +32,7 @@ class CFloat:
 
 
 @dataclass(frozen=True)
-class _Launch:
+class Launch:
     """A launch with its arguments packed; `keep` holds what the packed pointers point to."""
 
     launch: Callable[..., Any]
@@ -42,9 +42,18 @@ class _Launch:
     keep: tuple[Any, ...]
 
     def __call__(self) -> None:
+        """Launch on torch's current stream.
+
+        Raises:
+            CudaError: the driver refused the launch.
+        """
         (code,) = self.launch(*self.shape, self.stream(), self.packed, 0)
         if int(code):
             _check("cuLaunchKernel", (code,))
+
+    def bare(self) -> Callable[[], Any]:
+        """Return the driver's call alone, on the stream that is current now; unchecked."""
+        return partial(self.launch, *self.shape, self.stream(), self.packed, 0)
 
 
 class Kernel:
@@ -73,15 +82,13 @@ class Kernel:
         """
         self.bind(grid, block, args, shared)()
 
-    def bind(
-        self, grid: Dim, block: Dim, args: Sequence[Any], shared: int = 0
-    ) -> Callable[[], None]:
+    def bind(self, grid: Dim, block: Dim, args: Sequence[Any], shared: int = 0) -> Launch:
         """Return the launch as a call without arguments, which costs the host less."""
         holders = tuple(_pack(value) for value in args)
         pointers = (ctypes.c_void_p * max(len(holders), 1))(
             *(ctypes.addressof(holder) for holder in holders)
         )
-        return _Launch(
+        return Launch(
             self._driver.cuLaunchKernel,
             (self._function, *_three(grid), *_three(block), shared),
             ctypes.addressof(pointers),
