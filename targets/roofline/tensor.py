@@ -17,8 +17,8 @@ from pathlib import Path
 
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[2]))
-from targets.harness import Case, Roof, Work, is_cuda, run_target
-from targets.harness.matmul import operand_bytes, prepare_matmul
+from targets.harness import Case, Roof, is_cuda, run_target
+from targets.harness.matmul import make_matmul
 
 Size = tuple[int, int, int]
 
@@ -45,12 +45,13 @@ ZEROS = ("bf16", "fp8")
 
 def _case(dtype: str, size: Size, kind: str, data: tuple[str, ...]) -> Case:
     m, n, k = size
+    product = make_matmul(dtype, m, n, k)
     return Case(
         name=f"tensor/{dtype}/{m}x{n}x{k}/{kind}",
         operation=f"{dtype.upper()} matrix product",
-        prepare=prepare_matmul(dtype, m, n, k),
-        work=Work(flops=2.0 * m * n * k, bytes=operand_bytes(dtype, m, n, k)),
-        footprint_bytes=operand_bytes(dtype, m, n, k),
+        prepare=product.prepare,
+        work=product.work,
+        footprint_bytes=product.footprint_bytes,
         params={"m": m, "n": n, "k": k},
         dtype=dtype,
         level="tensor",
