@@ -127,14 +127,15 @@ def _launch(chain: Chain, setup: Setup) -> Call:
     # A power of two of them, because the kernel takes the remainder by a mask.
     entries = 1 << max(0, (len(order) // START_SPACING).bit_length() - 1)
     entries = entries if chain.timed_start else 1
-    starts = buffer.data_ptr() + order[:: len(order) // entries][:entries] * LINE
+    starts = (buffer.data_ptr() + order[:: len(order) // entries][:entries] * LINE).contiguous()
     buffer.sum()  # what fits in the L2 is there when the first call comes
     chase = kernel(setup, "latency.cu", "chase_l2" if chain.past_l1 else "chase_l1")
+    chase.prefer_shared(0)  # all of the unified L1 for the L1
     resume = int(not chain.timed_start)
-    arguments = [starts, entries, resume, chain.accesses, empty(setup, 8)]
+    once = chase.bind(1, 1, [starts, entries, resume, chain.accesses, empty(setup, 8)])
 
     def follow(_kept: Any = buffer) -> None:  # the chain lives as long as its call
-        chase(1, 1, arguments)
+        once()
 
     return follow
 
@@ -150,7 +151,7 @@ def _prepare_shared(size: int, accesses: int, setup: Setup) -> list[Call]:
     offsets[order] = (order.roll(-1) * 4).to(torch.int32)
     chase = kernel(setup, "latency.cu", "chase_shared")
     arguments = [offsets, size, accesses, empty(setup, 8)]
-    return [lambda: chase(1, 256, arguments, size)] * setup.copies
+    return [chase.bind(1, 256, arguments, size)] * setup.copies
 
 
 def _chain_case(name: str, level: str, chain: Chain, args: Namespace, **other: Any) -> Case:

@@ -95,55 +95,52 @@ class Bulk:
         return f"bulk-{grid}-c{self.chunk_bytes // KIB}k-s{self.stages}"
 
 
-ONE_SHOTS = [(256, 1), (256, 4), (512, 2), (512, 4), (1024, 1), (1024, 4)]
+def _one_shots(*shapes: tuple[int, int]) -> list[Shape]:
+    return [Shape(threads, unroll) for threads, unroll in shapes]
+
+
 SHAPES: dict[str, list[Shape | Bulk]] = {
     "read": [
-        *(Shape(*s) for s in [*ONE_SHOTS, (128, 8), (256, 2), (256, 8), (1024, 2)]),
+        *_one_shots((128, 8), (256, 1), (256, 2), (256, 4), (256, 8), (512, 2), (512, 4)),
+        *_one_shots((1024, 1), (1024, 2), (1024, 4)),
         Shape(256, 4, load="l2-256b"),
         Shape(256, 4, load="cs"),
         Shape(256, 4, evict=1),
         Shape(256, 4, blocks_per_sm=8),
         Shape(1024, 4, blocks_per_sm=2),
         Bulk(16 * KIB, 1),
-        Bulk(32 * KIB, 1),
         Bulk(16 * KIB, 4, 3),
         Bulk(32 * KIB, 6, 1),
     ],
     "write": [
-        *(Shape(*s) for s in [*ONE_SHOTS, (128, 8), (1024, 2)]),
+        *_one_shots((128, 8), (256, 1), (256, 4), (512, 2), (512, 4), (1024, 1), (1024, 4)),
         Shape(512, 2, store="cs"),
         Shape(512, 2, store="wt"),
         Shape(512, 2, evict=2),
         Shape(256, 4, blocks_per_sm=8),
-        Shape(1024, 4, blocks_per_sm=2),
-        Bulk(16 * KIB, 1),
         Bulk(16 * KIB, 2, 4),
         Bulk(32 * KIB, 2, 2),
     ],
     "copy": [
-        *(Shape(*s) for s in [*ONE_SHOTS, (256, 8), (512, 8)]),
+        *_one_shots((256, 1), (256, 4), (256, 8), (512, 2), (512, 4), (512, 8), (1024, 4)),
         Shape(512, 4, load="cs", store="cs"),
         Shape(512, 4, evict=1),
         Shape(512, 4, evict=2),
-        Shape(512, 4, evict=3),
         Shape(256, 4, blocks_per_sm=8),
         Bulk(16 * KIB, 1),
-        Bulk(32 * KIB, 1),
         Bulk(8 * KIB, 6, 4),
         Bulk(16 * KIB, 6, 2),
         Bulk(32 * KIB, 6, 1),
     ],
     "scale": [
-        *(Shape(*s) for s in [*ONE_SHOTS, (256, 8)]),
+        *_one_shots((256, 1), (256, 4), (256, 8), (512, 2), (512, 4), (1024, 4)),
         Shape(512, 4, evict=1),
         Shape(512, 4, evict=2),
-        Shape(256, 4, blocks_per_sm=8),
     ],
     "triad": [
-        *(Shape(*s) for s in [*ONE_SHOTS, (256, 2)]),
+        *_one_shots((256, 1), (256, 2), (256, 4), (512, 2), (512, 4), (1024, 1)),
         Shape(512, 2, evict=1),
         Shape(512, 2, evict=2),
-        Shape(256, 2, blocks_per_sm=8),
     ],
 }
 DEFAULT = Shape(512, 4)
@@ -213,7 +210,7 @@ def _launch(
         _signed(SIGN_AND_MANTISSA if random else 0),
         _signed(EXPONENT if random else 0),
     ]
-    return lambda: stream(min(grid, chunks), shape.threads, arguments)
+    return stream.bind(min(grid, chunks), shape.threads, arguments)
 
 
 def _launch_bulk(
@@ -232,7 +229,7 @@ def _launch_bulk(
     arguments = [out, reads[0] if reads else filled(setup, shared), chunks, chunks]
     # One warp is enough to copy; a write first fills shared memory, which more do faster.
     threads = 128 if kind == "write" else 32
-    return lambda: function(grid, threads, arguments, shared)
+    return function.bind(grid, threads, arguments, shared)
 
 
 def _prepare(kind: str, shape: Shape | Bulk | None, size: int, setup: Setup) -> list[Call]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from targets.harness import CudaModule, Kernel, Setup, Unsupported
+from targets.harness import CudaModule, Kernel, Setup, Unsupported, is_cuda
 
 Scalar = str | int
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -25,20 +24,15 @@ def source(file: str, defines: tuple[tuple[str, Scalar], ...] = ()) -> str:
     return macros + Path(__file__).with_name(file).read_text(encoding="utf-8")
 
 
-@cache
-def _module(file: str, defines: tuple[tuple[str, Scalar], ...], device: str) -> CudaModule:
-    """Compile once for each device, however many cases use it."""
-    del device
-    return CudaModule(source(file, defines))
-
-
 def kernel(setup: Setup, file: str, name: str, **defines: Scalar) -> Kernel:
     """Compile a file with these macros for the current device and return one of its kernels.
 
     Raises:
-        Unsupported: there is no compiler or driver to do so.
+        Unsupported: there is no compiler or driver to do so, or the device is no GPU.
     """
-    return _module(file, tuple(sorted(defines.items())), str(setup.device)).function(name)
+    if not is_cuda(setup.device):
+        raise Unsupported(f"{name} is a kernel for a GPU")
+    return CudaModule(source(file, tuple(defines.items()))).function(name)
 
 
 def quoted(instruction: str) -> str:

@@ -28,8 +28,8 @@ from targets.roofline.memory_kernels import (
     size_name,
 )
 
-MOVED = 8e9
-"""Bytes of a call: about 1 ms, and so many passes over the buffer that the first, which may come
+MOVED = 10e9
+"""Bytes of a call: over 1 ms, and so many passes over the buffer that the first, which may come
 from DRAM, is under 1 % of them for a buffer that fits in 64 MiB."""
 BLOCK_WAVES = 4
 """Blocks there are for each that fits at a time, so that faster SMs do more of them."""
@@ -81,7 +81,7 @@ class Sweep:
 def sweep_sizes(args: Namespace) -> list[int]:
     """Return the sizes in bytes: fifteenths of the L2 (4 MiB of 60) up to it and a little more."""
     if not is_cuda(args.device):
-        return [64 * KIB]
+        return [l2_bytes(args.device) // 2]
     l2 = l2_bytes(args.device)
     step = max(MIB, l2 // 15 // MIB * MIB)
     small = [size for size in (2 * MIB, 4 * MIB) if size < 2 * step]
@@ -96,7 +96,7 @@ def points(args: Namespace) -> list[Sweep]:
     found += [Sweep("read", "shared", size) for size in sizes[::2]]
     fitting = [size for size in sizes if size <= 0.8 * l2_bytes(args.device)]
     middle, large = fitting[len(fitting) // 2], fitting[-1]
-    for size in {middle, large}:
+    for size in sorted({middle, large}):
         for threads, unroll, load in (
             (256, 4, "na"), (256, 8, "cg"), (512, 4, "cg"), (1024, 2, "cg"), (128, 8, "cg")
         ):  # fmt: skip
@@ -146,7 +146,7 @@ def _launch(point: Sweep, iterations: int, setup: Setup, copy: int) -> Call:
         _spread(slices, resident if private else resident * sms),
         iterations,
     ]
-    return partial(stream, blocks, point.threads, arguments)
+    return stream.bind(blocks, point.threads, arguments)
 
 
 def _case(point: Sweep, args: Namespace) -> Case:
@@ -199,7 +199,7 @@ def _launch_bulk(
     chunks = size // chunk
     grid = blocks * sm_count(setup.device)
     arguments = [empty(setup, VECTOR_BYTES), data, chunks, chunks * passes]
-    return partial(bulk, grid, 32, arguments, chunk * stages)
+    return bulk.bind(grid, 32, arguments, chunk * stages)
 
 
 def _bulk_case(shape: tuple[int, int, int], size: int, passes: int) -> Case:
