@@ -23,23 +23,25 @@ import math
 import random
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from targets.harness import Case, Setup, Unsupported, Work, is_cuda, run_target, sm_count
+from targets.harness import Call, Case, Setup, Unsupported, is_cuda, run_target, sm_count
+from targets.harness.matmul import Matmul, make_matmul, operand
 
 DTYPES = ("bf16", "fp8")
-OPERAND_BYTES = {"bf16": 2, "fp8": 1}
-OUTPUT_BYTES = 2  # bf16 in both
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 COUNTED_BATCHES = (1, 4, 8, 16, 32, 64)
 AROUND_ODD = (-1, 1, 4, 8, 16)
 STEP, COARSE_STEP = 16, 64
+CASE_TIME = 0.04
+"""Seconds of sampling at most, unless the command line says otherwise: there are 620 cases."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,6 @@ def is_counted(m: int, sizes: Sizes, tile: Tile, slots: int) -> bool:
     return any(e % tile.m == 0 and is_wave_edge(e, sizes.n, tile, slots) for e in (m, m - 1))
 
 
-def work(m: int, n: int, k: int, dtype: str) -> Work:
-    """Return 2MNK operations, and A, W and C moved once each."""
-    moved = (m * k + n * k) * OPERAND_BYTES[dtype] + m * n * OUTPUT_BYTES
-    return Work(flops=2.0 * m * n * k, bytes=float(moved))
-
-
 @dataclass(frozen=True)
 class Product:
     """One size of one dtype; `variant` is "cublas", "triton" or, on a CPU, "torch"."""
@@ -122,76 +118,49 @@ class Product:
     dtype: str
     variant: str
 
-    def prepare(self, setup: Setup) -> Sequence[Callable[[], object]]:
+    @property
+    def library(self) -> Matmul:
+        """The product as torch gives it to cuBLAS, with W stored like the weight of a layer."""
+        return make_matmul(self.dtype, self.m, self.n, self.k, transposed=True)
+
+    def prepare(self, setup: Setup) -> Sequence[Call]:
         """Return calls on operands of their own.
 
         Raises:
-            Unsupported: no such kernel for this shape or dtype, or no Triton.
-            ArithmeticError: Triton's result is not that of cuBLAS.
+            Unsupported: torch has no such kernel for this shape, or Triton is missing.
+            ArithmeticError: Triton's result is not that of torch.
         """
-        operands = [self._operands(setup, copy) for copy in range(setup.copies)]
-        if self.variant == "triton":
-            return [self._pinned(*each, check=not copy) for copy, each in enumerate(operands)]
-        calls = [library_call(a, w) for a, w in operands]
-        self._refuse(calls[0])
-        return calls
-
-    def _operands(self, setup: Setup, copy: int) -> tuple[Any, Any]:
-        """Return A (m, k) and W (n, k), N(0, 1) or zeros, rounded to the dtype."""
-        import torch
-
-        kind = {"bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}[self.dtype]
-        generator = torch.Generator(setup.device).manual_seed(setup.seed * 1000 + copy)
-
-        def matrix(rows: int) -> Any:
-            plain = torch.empty(rows, self.k, dtype=torch.bfloat16, device=setup.device)
-            filled = plain.normal_(generator=generator) if setup.data == "normal" else plain.zero_()
-            return filled.to(kind)
-
-        return matrix(self.m), matrix(self.n)
-
-    def _refuse(self, call: Callable[[], object]) -> None:
-        """Say that a shape is unsupported where torch says so; another error stays one."""
-        whole = self.dtype != "fp8" or (self.n % 16 == 0 and self.k % 16 == 0)
-        try:
-            call()
-        except NotImplementedError as error:
-            raise Unsupported(f"torch: {_first_line(error)}") from error
-        except (RuntimeError, ValueError) as error:
-            if whole:
-                raise
-            raise Unsupported(f"torch: {_first_line(error)}") from error
-
-    def _pinned(self, a: Any, w: Any, *, check: bool) -> Callable[[], object]:
+        if self.variant != "triton":
+            return self.library.prepare(setup)
         try:
             from targets import staircase_triton
         except ImportError as error:
             raise Unsupported(f"Triton is missing: {error}") from error
+        return [self._pinned(staircase_triton, setup, copy == 0) for copy in range(setup.copies)]
+
+    def _pinned(self, module: Any, setup: Setup, check: bool) -> Call:
         import torch
 
         tile = TILES[self.dtype]
-        c = torch.empty(self.m, self.n, dtype=torch.bfloat16, device=a.device)
-
-        def call() -> None:
-            sides = (tile.m, tile.n, tile.k)
-            staircase_triton.matmul(a, w, c, sides, tile.stages, tile.warps)
-
+        a = operand(self.dtype, (self.m, self.k), setup)
+        w = operand(self.dtype, (self.n, self.k), setup)
+        c = torch.empty(self.m, self.n, dtype=torch.bfloat16, device=setup.device)
+        sides = (tile.m, tile.n, tile.k)
+        call = partial(module.matmul, a, w, c, sides, tile.stages, tile.warps)
         if check:
             call()
-            require_same(c, library_call(a, w)())
+            require_same(c, by_torch(a, w))
         return call
 
 
-def library_call(a: Any, w: Any) -> Callable[[], Any]:
-    """Return a call of A W^T as torch does it for a linear layer: bf16 result, fp32 sums."""
+def by_torch(a: Any, w: Any) -> Any:
+    """Return A W^T in bf16 from torch's own kernel: the oracle of the pinned one."""
     import torch
 
     if a.dtype == torch.bfloat16:
-        return lambda: torch.nn.functional.linear(a, w)
+        return torch.mm(a, w.t())
     one = torch.ones((), dtype=torch.float32, device=a.device)
-    return lambda: torch._scaled_mm(
-        a, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
-    )
+    return torch._scaled_mm(a, w.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
 MOST_DIFFERENT = 0.03
@@ -216,13 +185,8 @@ def require_same(found: Any, expected: Any) -> None:
         )
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
-
-
 def _case(product: Product, group: str, label: str, *, counted: bool) -> Case:
     p = product
-    done = work(p.m, p.n, p.k, p.dtype)
     params: dict[str, str | int | float | bool] = {"m": p.m, "n": p.n, "k": p.k}
     params |= {"variant": p.variant, "set": group}
     if p.variant == "triton":
@@ -234,9 +198,9 @@ def _case(product: Product, group: str, label: str, *, counted: bool) -> Case:
         name=f"{group}/{p.dtype}/{p.variant}/{label}",
         operation=f"matrix product, {how}",
         prepare=p.prepare,
-        work=done,
+        work=p.library.work,
         # A CPU's times mean nothing: there one copy is enough to run the code.
-        footprint_bytes=0 if p.variant == "torch" else done.bytes or 0,
+        footprint_bytes=0 if p.variant == "torch" else p.library.footprint_bytes,
         params=params,
         dtype=p.dtype,
         level="tensor",
@@ -305,10 +269,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the cases; return the exit code."""
+    words = sys.argv[1:] if argv is None else argv
     return run_target(
         "gemm_staircase",
         cases,
-        argv,
+        ["--case-time", str(CASE_TIME), *words],
         description=(__doc__ or "").split("\n\n")[0],
         add_arguments=add_arguments,
     )

@@ -81,11 +81,12 @@ def test_each_process_measures_the_same_cases_in_another_order(
     assert len(set(first)) == len(first)
 
 
-def test_work_as_worked_by_hand() -> None:
-    bf16, fp8 = target.work(2, 3, 5, "bf16"), target.work(2, 3, 5, "fp8")
-    assert bf16.flops == fp8.flops == 2 * 2 * 3 * 5
-    assert bf16.bytes == 2 * (2 * 5 + 3 * 5) + 2 * 2 * 3
-    assert fp8.bytes == 1 * (2 * 5 + 3 * 5) + 2 * 2 * 3
+def test_work_as_worked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = {case.name: case for case in gpu_cases(monkeypatch, n=256, k=512)}
+    bf16, fp8 = (cases[f"sweep/{dtype}/triton/m16"].work for dtype in target.DTYPES)
+    assert bf16.flops == fp8.flops == 2 * 16 * 256 * 512
+    assert bf16.bytes == 2 * (16 * 512 + 256 * 512 + 16 * 256)
+    assert fp8.bytes == 16 * 512 + 256 * 512 + 2 * 16 * 256  # the result is bf16
 
 
 def test_names_the_pinned_tile_in_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
