@@ -147,7 +147,7 @@ def _at(mixes: Mixes, weights: Floats, batch: float) -> Solved:
 
 
 def _between(mixes: Mixes, weights: Floats, low: float, high: float) -> Solved:
-    """Solve with a batch between two neighbouring run lengths; without one, the loss is infinite."""
+    """Solve with a batch between two neighbouring run lengths; where none is, the loss is inf."""
     beta, loss = _linear(columns("batched", mixes, low), mixes.seconds, weights)
     turnaround, mix_cost = beta[:, 2], beta[:, 3]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,0 +1,150 @@
+"""What the mixes of reads and writes say: in sentences, and in numbers for metrics.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from reports.bench.memory_patterns_points import Point, binary_size, extremes, pure
+from reports.bench.models import BenchFinding, Json
+from reports.bench.turnaround_fit import Estimate, MixFit, by_name
+from reports.formats import byte_rate, seconds, share
+
+SAME = 2.0
+"""Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""
+
+NAMES = {
+    "none": "no penalty",
+    "switches": "each switch costs",
+    "mix": "each byte of the rarer direction costs",
+    "batched": "switches cost, down to a batch",
+}
+
+
+def mix_finding(points: Sequence[Point]) -> tuple[BenchFinding, ...]:
+    """Say how much of the bandwidth of reads a mix of as many writes keeps, at best and worst."""
+    found, (read, _) = extremes(points, "1:1"), pure(points)
+    if found is None or not math.isfinite(read):
+        return ()
+    slow, fast = found
+    return (
+        BenchFinding(
+            f"A mix of as many reads as writes reaches {share(slow.rate / read)} of the bandwidth "
+            f"of reads alone ({byte_rate(slow.rate)} of {byte_rate(read)}) in runs of "
+            f"{binary_size(slow.run_bytes)}, and {share(fast.rate / read)} in runs of "
+            f"{binary_size(fast.run_bytes)}.",
+            "bandwidths of the mix 1:1 at all granularities, counted in bytes read and written",
+            "written values are made up, not copied: no store waits for a load, as it does in a "
+            "copy",
+            plain=f"Memory that is read and written at the same time is "
+            f"{share(1 - slow.rate / read)} slower than memory that is only read.",
+        ),
+    )
+
+
+def turnaround_finding(models: Sequence[MixFit]) -> tuple[BenchFinding, ...]:
+    """Say what a turnaround costs, or that the data do not tell, and what explains them better."""
+    linear, best = by_name(models, "switches"), models[0] if models else None
+    if best is None or linear is None or linear.turnaround is None:
+        return ()
+    evidence = (
+        f"fit of {len(best.predicted)} cases; residual {share(best.error)}, mixes predicted from "
+        f"all others to {share(best.left_out_error)}; best of {len(models)} models by AICc"
+    )
+    limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
+    return (BenchFinding(f"{_cost(best)} {_instead(best, linear, models)}".strip(), evidence,
+                         limits),)  # fmt: skip
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"95 % interval {seconds(estimate.low)} to {seconds(estimate.high)}"
+
+
+def _cost(best: MixFit) -> str:
+    if best.model == "none":
+        return "No penalty for mixing reads and writes can be told from noise."
+    if best.model == "mix" and best.mix_cost is not None:
+        cost = best.mix_cost
+        return (
+            "What mixing costs depends on how much is mixed, not on how often the direction "
+            f"changes: {seconds(1e9 * cost.value)} for each GB of the rarer direction "
+            f"({_interval(_times(cost, 1e9))})."
+        )
+    assert best.turnaround is not None
+    said = (
+        f"Each turn from writing to reading costs {seconds(best.turnaround.value)} "
+        f"({_interval(best.turnaround)})"
+    )
+    if best.batch is None or best.mix_cost is None:
+        return f"{said}."
+    batch = best.batch
+    return (
+        f"{said} while runs are longer than {binary_size(batch.value)} "
+        f"({binary_size(max(batch.low, 0.0))} to {binary_size(batch.high)}); shorter ones cost no "
+        f"more, because L2 and the memory controllers gather them: "
+        f"{seconds(1e9 * best.mix_cost.value)} for each GB of the rarer direction."
+    )
+
+
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    return Estimate(estimate.value * factor, estimate.low * factor, estimate.high * factor)
+
+
+def _instead(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> str:
+    """Say how the plain formula, one price for each switch, does where it is not the best."""
+    assert linear.turnaround is not None
+    said = []
+    if best.model != "switches":
+        zero = "" if linear.turnaround.excludes_zero else ", which includes zero"
+        said.append(
+            f"One price for every switch that the program asks for would be "
+            f"{seconds(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), but "
+            f"explains the times worse: residual {share(linear.error)} against "
+            f"{share(best.error)}."
+        )
+    near = [one for one in models[1:] if one.aicc - best.aicc < SAME]
+    if near:
+        said.append(f"As good by AICc: {', '.join(NAMES[one.model] for one in near)}.")
+    return " ".join(said)
+
+
+def numbers(points: Sequence[Point], models: Sequence[MixFit]) -> dict[str, Json]:
+    """Return what metrics.json says of the mixes, in base units."""
+    read, write = pure(points)
+    return {
+        "read_bytes_per_s": _or_none(read),
+        "write_bytes_per_s": _or_none(write),
+        "mixes": [
+            {
+                "ratio": p.ratio,
+                "way": p.way,
+                "run_bytes": p.run_bytes,
+                "switches": p.switches,
+                "bytes_per_s": _or_none(p.rate),
+            }
+            for p in points
+        ],
+        "models": [_model_numbers(one) for one in models],
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _model_numbers(one: MixFit) -> dict[str, Json]:
+    names = {
+        "turnaround_s": one.turnaround,
+        "mix_cost_s_per_byte": one.mix_cost,
+        "batch_bytes": one.batch,
+        "read_bytes_per_s": one.read_rate,
+        "write_bytes_per_s": one.write_rate,
+    }
+    found: dict[str, Json] = {"model": one.model, "aicc": _or_none(one.aicc),
+                              "relative_residual": _or_none(one.error),
+                              "relative_left_out_error": _or_none(one.left_out_error)}  # fmt: skip
+    for name, estimate in names.items():
+        if estimate is not None:
+            ends = (estimate.value, estimate.low, estimate.high)
+            found[name] = dict(zip(("value", "low", "high"), map(_or_none, ends), strict=True))
+    return found

@@ -1,0 +1,202 @@
+"""Mixes of reads and writes: bandwidth by ratio and granularity, and what a turnaround costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.bench.memory_patterns_findings import (
+    NAMES,
+    mix_finding,
+    numbers,
+    turnaround_finding,
+)
+from reports.bench.memory_patterns_points import Point, mix_points, pure, ratios, unmixed
+from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure, Panel, Series
+from reports.bench.turnaround_fit import Estimate, MixFit, fit_all
+from reports.bench.turnaround_solve import Mixes
+from reports.cells import Row
+from reports.formats import NA, share, significant
+
+Z = 1.96
+"""Half-width of a 95 % interval in standard errors."""
+
+FORMULAS = {
+    "none": "R/Br + W/Bw",
+    "switches": "R/Br + W/Bw + N t",
+    "mix": "R/Br + W/Bw + min(R, W) c",
+    "batched": "R/Br + W/Bw + min(R, W) / max(run, batch) t",
+}
+
+
+@dataclass(frozen=True)
+class MixView:
+    """What a section says of the mixes."""
+
+    findings: tuple[BenchFinding, ...]
+    tables: tuple[BenchTable, ...]
+    figures: tuple[LineFigure, ...]
+    numbers: dict[str, Json]
+
+
+def fitted(points: Sequence[Point]) -> tuple[list[Point], list[MixFit]]:
+    """Return the points that a fit may use, and all models, the best first.
+
+    Two launches are left out: they pay for a launch, too.
+    """
+    used = [point for point in points if point.way != "launches"]
+    if not used:
+        return [], []
+    mixes = Mixes(
+        reads=np.array([point.reads for point in used]),
+        writes=np.array([point.writes for point in used]),
+        switches=np.array([point.switches for point in used]),
+        seconds=np.array([point.seconds for point in used]),
+        sigma=np.array([_sigma(point) for point in used]),
+    )
+    return used, fit_all(mixes)
+
+
+def _sigma(point: Point) -> float:
+    half = (point.high - point.low) / 2
+    return half / Z if math.isfinite(half) else 0.0
+
+
+def mix_view(rows: Sequence[Row]) -> MixView | None:
+    """Return findings, tables and figures of the mixes; None without a measured one."""
+    points = mix_points(rows)
+    if not points:
+        return None
+    used, models = fitted(points)
+    tables = [bandwidth_table(points)]
+    figures = []
+    if models:
+        tables.append(model_table(models))
+        figures.append(mix_figure(used, models[0]))
+    findings = (*mix_finding(points), *turnaround_finding(models))
+    return MixView(findings, tuple(tables), tuple(figures), numbers(points, models))
+
+
+def bandwidth_table(points: Sequence[Point]) -> BenchTable:
+    """Return bandwidth by ratio and granularity."""
+    headings = list(dict.fromkeys(point.column for point in points if point.way != "alone"))
+    rates = {(point.ratio, point.column): point.rate for point in points}
+    alone = {point.ratio: point.rate for point in points if point.way == "alone"}
+    rows = []
+    for ratio in ratios(points):
+        if ratio in alone:
+            rows.append((ratio, _tera(alone[ratio]), *("" for _ in headings)))
+            continue
+        found = [rates.get((ratio, heading)) for heading in headings]
+        rows.append((ratio, _tera(unmixed(points, ratio)), *(_tera(rate) for rate in found)))
+    return BenchTable(
+        title="Bandwidth of mixes by the length of a run, TB/s of bytes read and written",
+        columns=("read:write", "no mixing", *headings),
+        rows=tuple(rows),
+        note="No mixing: one direction alone, or the same bytes at the two pure bandwidths. A run "
+        "is what is read or written before the direction changes, of the rarer direction; the "
+        "other has as many times more as the ratio says.",
+        left=("read:write",),
+    )
+
+
+def _tera(rate: float | None) -> str:
+    return NA if rate is None or not math.isfinite(rate) else significant(rate / 1e12)
+
+
+def estimate_text(estimate: Estimate | None, scale: float = 1.0, unit: str = "") -> str:
+    """Return "1.92 us (1.7 to 2.1)" of an estimate times `scale`; "" where there is none."""
+    if estimate is None:
+        return ""
+    value, low, high = (
+        significant(scale * end) for end in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{value}{f' {unit}' if unit else ''} ({low} to {high})"
+
+
+def model_table(models: Sequence[MixFit]) -> BenchTable:
+    """Return the models side by side, the best first."""
+    rows = tuple(
+        (
+            NAMES[one.model],
+            FORMULAS[one.model],
+            estimate_text(one.turnaround, 1e6),
+            estimate_text(one.mix_cost, 1e15),
+            estimate_text(one.batch, 2.0**-20),
+            share(one.error),
+            share(one.left_out_error),
+            significant(one.aicc - models[0].aicc),
+        )
+        for one in models
+    )
+    return BenchTable(
+        title="Models of the time of a mix",
+        columns=(
+            "penalty",
+            "time of a call",
+            "t, us a switch",
+            "c, us a GB",
+            "batch, MiB",
+            "residual",
+            "left-out error",
+            "AICc above best",
+        ),
+        rows=rows,
+        note="R, W: bytes read and written; Br, Bw: bandwidths of one direction; N: switches from "
+        "writing to reading; run: bytes of the rarer direction between two switches. In brackets "
+        "95 % confidence intervals. Residual: root mean square of measured against fitted times; "
+        "left-out error: the same for each mix predicted from all other cases.",
+        left=("penalty", "time of a call"),
+    )
+
+
+def mix_figure(points: Sequence[Point], best: MixFit) -> LineFigure:
+    """Return measured and modelled bandwidth over the length of a run, and the difference."""
+    predicted = dict(zip(points, best.predicted, strict=True))
+    measured, residuals = [], []
+    for ratio in ratios(points):
+        mine = sorted(
+            (p for p in points if p.ratio == ratio and p.switches), key=lambda p: p.run_bytes
+        )
+        if not mine:
+            continue
+        x = tuple(p.run_bytes for p in mine)
+        total = mine[0].reads + mine[0].writes
+        measured.append(
+            Series(
+                ratio,
+                x,
+                tuple(p.rate / 1e12 for p in mine),
+                tuple(total / p.high / 1e12 for p in mine),
+                tuple(total / p.low / 1e12 for p in mine),
+                group=ratio,
+            )
+        )
+        measured.append(
+            Series(
+                f"{ratio}, model", x, tuple(total / predicted[p] / 1e12 for p in mine), group=ratio
+            )  # fmt: skip
+        )
+        residuals.append(
+            Series(ratio, x, tuple(100 * (p.seconds / predicted[p] - 1) for p in mine), group=ratio)
+        )
+    read, write = pure(points)
+    levels = [(rate / 1e12, words) for rate, words in ((read, "reads alone"),
+              (write, "writes alone")) if math.isfinite(rate)]  # fmt: skip
+    return LineFigure(
+        name="memory_patterns_mix",
+        title="Bandwidth of mixed reads and writes",
+        subtitle="Solid: measured, with its 95 % interval. Dashed: the best model.",
+        alt="Bandwidth of five read:write ratios over the bytes moved before the direction "
+        "changes, measured and modelled, and the difference of the two in per cent.",
+        x_label="run: bytes of the rarer direction before the direction changes",
+        x_log=True,
+        x_bytes=True,
+        panels=(
+            Panel("bandwidth, TB/s", tuple(measured), y_zero=False, levels=tuple(levels)),
+            Panel("time above model, %", tuple(residuals), y_zero=True),
+        ),
+    )

@@ -1,0 +1,103 @@
+"""Measured mixes of reads and writes as numbers, and what is read off them directly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.cells import Row, number
+from reports.formats import count, significant
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured mix: bytes of one call, switches, seconds with their 95 % interval."""
+
+    ratio: str
+    way: str
+    run_bytes: float
+    switches: float
+    reads: float
+    writes: float
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes read and written a second."""
+        return (self.reads + self.writes) / self.seconds
+
+    @property
+    def column(self) -> str:
+        """Granularity as a table has it."""
+        if self.way in ("runs", "warp"):
+            words = binary_size(self.run_bytes)
+            return f"{words} (warp)" if self.way == "warp" else words
+        return {"whole": "all at once", "launches": "two launches"}.get(self.way, self.way)
+
+
+def binary_size(size: float) -> str:
+    """Return bytes with a binary prefix, as runs are defined: "128 KiB"."""
+    for step, unit in ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
+        if size >= step:
+            return f"{_plain(size / step)} {unit}"
+    return f"{_plain(size)} B"
+
+
+def _plain(value: float) -> str:
+    return count(value) if value.is_integer() else significant(value)
+
+
+def mix_points(rows: Sequence[Row]) -> list[Point]:
+    """Return the measured mixes of the section's rows, finest granularity first."""
+    points = []
+    for row in rows:
+        params = row["params"]
+        if params.get("pattern") != "mix":
+            continue
+        points.append(
+            Point(
+                ratio=str(params.get("ratio", "")),
+                way=str(params.get("way", "")),
+                run_bytes=float(params.get("run_bytes", 0)),
+                switches=float(params.get("switches", 0)),
+                reads=float(params.get("read_bytes", 0)),
+                writes=float(params.get("write_bytes", 0)),
+                seconds=number(row["median_s"]),
+                low=number(row["ci_low_s"]),
+                high=number(row["ci_high_s"]),
+            )
+        )
+    order = ("alone", "warp", "runs", "whole", "launches")
+    return sorted(points, key=lambda p: (order.index(p.way), p.run_bytes))
+
+
+def ratios(points: Sequence[Point]) -> list[str]:
+    """Return the ratios from most reads to most writes."""
+    parts = {p.ratio: p.reads / (p.reads + p.writes) for p in points}
+    return sorted(parts, key=lambda ratio: -parts[ratio])
+
+
+def pure(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the bandwidths of reads alone and writes alone; NaN where not measured."""
+    alone = [point for point in points if point.way == "alone"]
+    read = next((p.rate for p in alone if p.writes == 0), math.nan)
+    write = next((p.rate for p in alone if p.reads == 0), math.nan)
+    return read, write
+
+
+def unmixed(points: Sequence[Point], ratio: str) -> float:
+    """Return the bandwidth of a ratio if each direction ran at its own, one after the other."""
+    read, write = pure(points)
+    point = next(p for p in points if p.ratio == ratio)
+    return (point.reads + point.writes) / (point.reads / read + point.writes / write)
+
+
+def extremes(points: Sequence[Point], ratio: str) -> tuple[Point, Point] | None:
+    """Return the slowest and the fastest way of a ratio; None where it was not measured."""
+    mine = [p for p in points if p.ratio == ratio and p.way in ("warp", "runs", "whole")]
+    if not mine:
+        return None
+    return min(mine, key=lambda p: p.rate), max(mine, key=lambda p: p.rate)
