@@ -52,14 +52,15 @@ def _staircase(dtype: str, sweeps: Sequence[Curve], fitted: Staircase | None) ->
     return LineFigure(
         name=f"staircase-{dtype}",
         title=f"The staircase of wave quantization: {dtype}, N = {first.n}, K = {first.k}",
-        alt=f"Two panels against M, {dtype}: latency rises in steps, and throughput falls at each "
-        "step and recovers until the next",
+        alt=f"Panels against M, {dtype}: latency rises in steps; throughput and use of the Tensor "
+        "Cores fall at each step and recover until the next",
         x_label="M, rows of A (tokens)",
         marks=marks,
         subtitle=words,
         panels=(
             Panel("Latency, us", tuple(times)),
             Panel("Useful TFLOP/s", tuple(rates)),
+            *_tensor_panel(sweeps),
         ),
     )
 
@@ -68,6 +69,17 @@ def _measured(curve: Curve, values: Sequence[float]) -> Series:
     label = curve.what.removesuffix(f" {curve.dtype}")
     return Series(label, tuple(float(p.m) for p in curve.points), tuple(values), style="points",
                   group=label)  # fmt: skip
+
+
+def _tensor_panel(sweeps: Sequence[Curve]) -> list[Panel]:
+    """Return the use of the Tensor Cores at the sizes that have counters."""
+    series = []
+    for curve in sweeps:
+        points = [point for point in curve.points if point.tensor_pct is not None]
+        if points:
+            counted = Curve(curve.dtype, curve.variant, tuple(points))
+            series.append(_measured(counted, [point.tensor_pct or 0.0 for point in points]))
+    return [Panel("Tensor pipe active, %", tuple(series))] if series else []
 
 
 def _model(fitted: Staircase, label: str, values: Sequence[float]) -> Series:
@@ -126,6 +138,5 @@ def _odd(odd: Sequence[OddSize]) -> list[BenchFigure]:
             alt="Bars: throughput of products with one odd size, in per cent of the even one",
             value_label=f"Useful FLOP/s, % of those at {whole}",
             bars=tuple(bars),
-            levels=((100.0, whole),),
         )
     ]
