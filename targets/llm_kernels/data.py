@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,26 +11,41 @@ import torch
 
 from targets.harness import Setup, Unsupported
 
+CHUNK_BYTES = 16 << 20
+ALIGNMENT = 256
+"""Of cudaMalloc, so that no kernel sees a slice of a chunk as less aligned than a tensor."""
+
 
 class Maker:
-    """Makes the buffers of one case: N(0, 1) times a scale, or zeros, from the seed of the run."""
+    """Makes the buffers of one case: N(0, 1) times a scale, or zeros, from the seed of the run.
+
+    Small buffers are slices of larger ones: a cold case has up to thousands of them, and a kernel
+    for each would take longer than the measurement.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.generator = torch.Generator(device=setup.device).manual_seed(setup.seed)
+        self._chunks: dict[tuple[torch.dtype, float], torch.Tensor] = {}
 
     def normal(
         self, *shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0
     ) -> torch.Tensor:
         """Return a tensor of N(0, scale^2), or of zeros where the case is about zeros."""
-        device = self.setup.device
+        count, step = math.prod(shape), ALIGNMENT // dtype.itemsize
+        taken = -(-count // step) * step
+        chunk = self._chunks.get((dtype, scale))
+        if chunk is None or chunk.numel() < taken:
+            chunk = self._filled(max(taken, CHUNK_BYTES // dtype.itemsize), dtype, scale)
+        self._chunks[dtype, scale] = chunk[taken:]
+        return chunk[:count].view(shape)
+
+    def _filled(self, count: int, dtype: torch.dtype, scale: float) -> torch.Tensor:
         if self.setup.data == "zeros":
-            return torch.zeros(shape, dtype=dtype, device=device)
-        narrow = dtype.itemsize == 1
-        made = torch.bfloat16 if narrow else dtype
-        values = torch.empty(shape, dtype=made, device=device)
-        values.normal_(0.0, scale, generator=self.generator)
-        return values.to(dtype) if narrow else values
+            return torch.zeros(count, dtype=dtype, device=self.setup.device)
+        made = torch.bfloat16 if dtype.itemsize == 1 else dtype
+        values = torch.empty(count, dtype=made, device=self.setup.device)
+        return values.normal_(0.0, scale, generator=self.generator).to(dtype)
 
     def distinct(self, count: int, below: int) -> torch.Tensor:
         """Return `count` different row numbers (repeating only where count exceeds `below`)."""
@@ -53,7 +70,9 @@ def compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Callable
         # A pool of compile workers takes longer to start than these few kernels to compile.
         inductor.compile_threads = 1
         made: Callable[..., Any] = torch.compile(function, dynamic=False)
-        made(*arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what its own modules deprecate is no fault of ours
+            made(*arguments)
     except torch.OutOfMemoryError:
         raise
     # The compilers behind torch.compile raise errors of many classes; each is a reason.

@@ -118,8 +118,8 @@ def rotary(tokens: int, heads: int, head_dim: int, element: int) -> Work:
 
 
 def embedding(tokens: int, hidden: int, element: int) -> Work:
-    """Gather one row a token, all rows different: index and row read, row written; no FLOPs."""
-    return Work(flops=0.0, bytes=float(tokens * (INDEX_BYTES + 2 * hidden * element)))
+    """Gather one row a token, all rows different: index and row read, row written. No FLOPs."""
+    return Work(bytes=float(tokens * (INDEX_BYTES + 2 * hidden * element)))
 
 
 def sample_top_k(rows: int, vocab: int, element: int) -> Work:

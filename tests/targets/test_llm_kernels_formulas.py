@@ -52,7 +52,7 @@ def test_kv_cache_bytes_of_a_decode_step() -> None:
         (formulas.silu_mul(3, 8, 2), 120.0, 144.0),
         # 2 tokens, 3 heads of 4: 12 pairs of 6 FLOPs; 24 values in and out, 4 angles a token.
         (formulas.rotary(2, 3, 4, 2), 72.0, (48 + 8) * 2.0),
-        (formulas.embedding(2, 8, 2), 0.0, 2 * (8 + 16 + 16.0)),
+        (formulas.embedding(2, 8, 2), None, 2 * (8 + 16 + 16.0)),
         (formulas.sample_top_k(2, 100, 4), None, 2 * (400 + 8.0)),
         # One image of 2 x 4 x 4, 3 filters of 2 x 3 x 3, padded: 48 outputs of 18 multiply-adds.
         (formulas.conv2d(1, 2, 3, 4, 4, 3, 2), 48 * 36.0, (32 + 54 + 48) * 2.0),
