@@ -88,7 +88,7 @@ def launches_of_cases(capture: NcuCapture) -> pd.Series:
 def counted_calls(conditions: Sequence[Mapping[str, Any]]) -> int:
     """Return how often the counting run called each case: its option --launches, 1 by default."""
     words = [str(word) for condition in conditions for word in condition.get("argv") or ()]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         option, _, value = word.partition("=")
         value = value or following
         if option == "--launches" and value.isdigit():

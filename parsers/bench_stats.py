@@ -49,7 +49,8 @@ def pooled_interval(processes: Sequence[Samples]) -> tuple[float, float]:
     Where the medians of the processes lie closer together than the interval within one, all samples
     are of one kind, and the interval is that of all of them. Where they lie further apart, the
     processes are the sample: the interval is the t interval of their medians, widened to hold the
-    medians themselves and the median of all samples.
+    medians themselves and the median of all samples. It is taken of logarithms, for no time is
+    negative.
     """
     pooled = np.concatenate(processes)
     low, high = median_interval(pooled)
@@ -60,13 +61,12 @@ def pooled_interval(processes: Sequence[Samples]) -> tuple[float, float]:
     within = max((b - a for a, b in intervals if not math.isnan(a)), default=0.0)
     if not math.isnan(low) and float(np.ptp(medians)) <= within:
         return low, high
-    half = t_quantile(len(medians) - 1) * float(medians.std(ddof=1)) / math.sqrt(len(medians))
-    middle, of_all = float(medians.mean()), float(np.median(pooled))
-    # A mean time minus a wide interval may come out below 0; no sample was ever that short.
-    lowest = max(middle - half, min(float(pooled.min()), of_all))
+    logs, of_all = np.log(medians), float(np.median(pooled))
+    half = t_quantile(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    middle = float(logs.mean())
     return (
-        min(lowest, float(medians.min()), of_all),
-        max(middle + half, float(medians.max()), of_all),
+        min(math.exp(middle - half), float(medians.min()), of_all),
+        max(math.exp(middle + half), float(medians.max()), of_all),
     )
 
 

@@ -1,14 +1,15 @@
 """Roofs from the capture and from the vendor's documents, each with its source."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from parsers.metrics import catalogue
 from parsers.ncu import read_ncu
-from parsers.roofs import build_roofs
-from parsers.tables import empty
+from parsers.roofs import Measured, build_roofs, ridge_points
+from parsers.tables import check, empty, tables
 
 H200: dict[str, str | float] = {
     "chip": "GH100",
@@ -143,3 +144,69 @@ def test_a_gpu_without_a_trace_has_no_datasheet_rate_for_an_unknown_clock() -> N
 
 def test_every_roof_says_how_it_came_about(roofs: pd.DataFrame) -> None:
     assert roofs["detail"].str.len().gt(10).all()
+
+
+def measured(**changes: Any) -> Measured:
+    rows = [
+        ("dram", "", "read", 4.62e12, 4.62e12 / 1.98e9 / 132, False),
+        ("dram", "", "write", 4.65e12, 4.65e12 / 1.98e9 / 132, True),
+        ("l1", "", "read", 121.5 * 132 * 1.98e9, 121.5, True),
+        ("tensor", "bf16", "burst", 3900 * 132 * 1.8e9, 3900.0, True),
+    ]
+    names = ["level_or_pipe", "dtype", "kind", "value", "per_clock_sm", "is_ceiling"]
+    frame = pd.DataFrame(rows, columns=names).assign(
+        unit="B/s", clock_hz=[1.98e9] * 3 + [1.8e9], reason="confirmed: it is", samples=30
+    )
+    columns = [column.name for column in tables()["measured_roofs"]]
+    frame = check(
+        frame.assign(processes=3, candidates=9).reindex(columns=columns), "measured_roofs"
+    )
+    return Measured(**({"roofs": frame, "when": "2026-11-21", "run_id": "roofline-1"} | changes))
+
+
+def at(clock_hz: float) -> pd.DataFrame:
+    return metrics(**{"sm__cycles_elapsed.avg.per_second": clock_hz, "gpu__time_duration.sum": 1.0})
+
+
+def test_only_ceilings_of_the_own_run_are_roofs_and_stay_as_measured() -> None:
+    table = build_roofs(gpu(**H200), at(1.2e9), measured())
+    ours = table[table["source"].eq("measured")]
+    assert ours["level_or_pipe"].tolist() == ["dram", "l1", "tensor"]
+    assert ours["value"].tolist()[0] == 4.65e12
+    assert ours["value"].tolist()[1] == 121.5 * 132 * 1.98e9
+    assert "best of 9 tried" in ours["detail"].iloc[0]
+    assert "confirmed: it is" in ours["detail"].iloc[0]
+    assert "measured 2026-11-21" in ours["detail"].iloc[0]
+
+
+def test_roofs_of_another_run_are_scaled_down_to_the_clock_of_this_one() -> None:
+    table = build_roofs(gpu(**H200), at(1.2e9), measured(own=False, caveat="another H200"))
+    assert roof(table, "dram", "", "measured")["value"] == 4.65e12
+    l1 = roof(table, "l1", "", "measured")
+    assert l1["value"] == pytest.approx(121.5 * 132 * 1.2e9)
+    assert l1["clock_hz"] == 1.2e9
+    assert "scaled to 1.200 GHz" in l1["detail"]
+    assert "another H200" in l1["detail"]
+    assert "by run roofline-1" in l1["detail"]
+
+
+def test_roofs_of_another_run_are_never_scaled_up() -> None:
+    table = build_roofs(gpu(**H200), at(1.9e9), measured(own=False))
+    assert roof(table, "tensor", "bf16", "measured")["value"] == 3900 * 132 * 1.8e9
+    assert roof(table, "l1", "", "measured")["value"] == pytest.approx(121.5 * 132 * 1.9e9)
+
+
+def test_without_counters_nothing_is_scaled() -> None:
+    table = build_roofs(gpu(**H200), empty("metrics"), measured(own=False))
+    assert roof(table, "l1", "", "measured")["value"] == 121.5 * 132 * 1.98e9
+
+
+def test_each_pipe_and_level_of_one_source_have_a_ridge_point() -> None:
+    table = build_roofs(gpu(**H200), at(1.9e9), measured())
+    points = ridge_points(table).set_index(["source", "pipe", "dtype", "level"])["intensity"]
+    assert points["measured", "tensor", "bf16", "dram"] == pytest.approx(
+        3900 * 132 * 1.8e9 / 4.65e12
+    )
+    # The datasheet knows DRAM, and the rates of all pipes: 4096 x 132 x 1.98e9 over 4.814e12.
+    assert points["datasheet", "tensor", "bf16", "dram"] == pytest.approx(222.37, rel=1e-3)
+    assert set(points["measured"].index.get_level_values("level")) == {"dram", "l1"}
