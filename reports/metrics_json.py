@@ -11,11 +11,15 @@ import json
 import math
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from reports.cells import records, text
+from parsers import tables
+from reports.bench.models import Section
+from reports.bench.view import BenchView
+from reports.cells import Row, records, text
 from reports.sweep_models import SweepView
 from reports.view_models import ReportView
 
@@ -36,8 +40,30 @@ class GapEntry:
 
 def render_metrics(view: ReportView, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
+    return _dump("report", view, {"gaps": _entries(gaps)})
+
+
+def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
+    """Return metrics.json of a benchmark run: its sections, and every case under `bench`.
+
+    A case has the columns of table `bench` that are known for it. Figures are left out: their
+    numbers are those of the cases.
+    """
+    lean = dataclasses.replace(
+        view, sections=tuple(dataclasses.replace(s, figures=()) for s in view.sections)
+    )
+    extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
+    return _dump("bench", lean, extra)
+
+
+def _case(row: Row) -> dict[str, Any]:
+    kept = {key: value for key, value in row.items() if not pd.isna(value) and value != ""}
+    return kept | {"params": json.loads(text(row["params"]) or "{}")}
+
+
+def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
     entries = [GapEntry(*(text(row[f.name]) for f in _fields(GapEntry))) for row in records(gaps)]
-    return _dump("report", view, {"gaps": [dataclasses.asdict(entry) for entry in entries]})
+    return [dataclasses.asdict(entry) for entry in entries]
 
 
 def render_sweep_metrics(view: SweepView) -> str:
@@ -45,10 +71,16 @@ def render_sweep_metrics(view: SweepView) -> str:
     return _dump("sweep", view, {})
 
 
-def _dump(kind: str, view: ReportView | SweepView, extra: dict[str, Any]) -> str:
+def _dump(kind: str, view: ReportView | SweepView | BenchView, extra: dict[str, Any]) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    data = _finite(head | dataclasses.asdict(view) | extra)
+    data = _finite(head | _without_figures(dataclasses.asdict(view)) | extra)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_figures(data: dict[str, Any]) -> dict[str, Any]:
+    for section in data.get("sections", ()):
+        del section["figures"]
+    return data
 
 
 def _finite(value: Any) -> Any:
@@ -63,25 +95,52 @@ def _finite(value: Any) -> Any:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of both kinds of metrics.json."""
-    definitions: dict[str, Any] = {}
-    for model in (ReportView, SweepView, GapEntry):
+    """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
+    definitions: dict[str, Any] = {"BenchCase": _bench_case()}
+    for model in (ReportView, SweepView, BenchView, GapEntry):
         _define(model, definitions)
-    for name, kind in (("ReportView", "report"), ("SweepView", "sweep")):
+    kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench"}
+    for name, kind in kinds.items():
         whole = definitions[name]
         whole["properties"] = _head(kind) | whole["properties"]
         whole["required"] = [*_head(kind), *whole["required"]]
     gaps = {"type": "array", "items": {"$ref": "#/$defs/GapEntry"}}
-    definitions["ReportView"]["properties"]["gaps"] = gaps
-    definitions["ReportView"]["required"].append("gaps")
+    cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
+    for name, key, value in (
+        ("ReportView", "gaps", gaps),
+        ("BenchView", "bench", cases),
+        ("BenchView", "gap_entries", gaps),
+    ):
+        definitions[name]["properties"][key] = value
+        definitions[name]["required"].append(key)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"prof metrics.json, version {SCHEMA_VERSION}",
         "description": "Numbers are in base units (ns, B, B/s, FLOP/s, FLOP/B, Hz); shares and "
         "gains are fractions, keys ending in _pct per cent; null is unknown.",
-        "oneOf": [{"$ref": "#/$defs/ReportView"}, {"$ref": "#/$defs/SweepView"}],
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds],
         "$defs": definitions,
     }
+
+
+def _bench_case() -> dict[str, Any]:
+    """Describe one case: the columns of table `bench`, each only where it is known."""
+    types = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
+    properties: dict[str, Any] = {
+        column.name: {"type": types[column.dtype], "description": _meaning(column)}
+        for column in tables.tables()["bench"]
+    }
+    properties["params"]["type"] = "object"
+    return {
+        "description": "One measured case: the columns of table bench that are known for it.",
+        "type": "object",
+        "properties": properties,
+        "required": ["case_id", "params", "status"],
+    }
+
+
+def _meaning(column: tables.Column) -> str:
+    return f"{column.meaning} ({column.unit})" if column.unit else column.meaning
 
 
 def _head(kind: str) -> dict[str, Any]:
@@ -95,7 +154,8 @@ def _fields(model: Any) -> tuple[dataclasses.Field[Any], ...]:
 def _define(model: type, definitions: dict[str, Any]) -> None:
     definitions[model.__name__] = {}
     hints = typing.get_type_hints(model)
-    properties = {f.name: _described(hints[f.name], definitions) for f in _fields(model)}
+    shown = [f.name for f in _fields(model) if (model, f.name) != (Section, "figures")]
+    properties = {name: _described(hints[name], definitions) for name in shown}
     definitions[model.__name__] = {
         "description": " ".join((model.__doc__ or "").split()),
         "type": "object",
@@ -107,7 +167,11 @@ def _define(model: type, definitions: dict[str, Any]) -> None:
 def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
+    if hint is Any:
+        return {}
     inner = typing.get_args(hint)
+    if typing.get_origin(hint) is Mapping:
+        return {"type": "object"}
     if typing.get_origin(hint) is tuple:
         items = {"type": "array", "items": _described(inner[0], definitions)}
         fixed = {} if inner[-1] is ... else {"minItems": len(inner), "maxItems": len(inner)}

@@ -18,12 +18,14 @@ import jinja2
 
 from parsers.errors import ArtifactUnreadable, StepFailed
 from reports import formats
+from reports.bench.summary import bench_summary
+from reports.bench.view import bench_view
 from reports.bound import LABELS
 from reports.caveats import labelled
 from reports.footnotes import Footnotes
 from reports.load import Run
-from reports.metrics_json import render_metrics, render_sweep_metrics
-from reports.plots.gallery import Picture, pictures, sweep_pictures
+from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
+from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
 from reports.plots.style import render_png, render_svg
 from reports.provenance import Provenance, provenance
 from reports.sweep_models import SweepView
@@ -51,6 +53,8 @@ def render_report(run: Run) -> ReportPaths:
         ArtifactUnreadable: a table or a template cannot be used; the template and line are named.
         StepFailed: the folder cannot be written.
     """
+    if run.is_bench:
+        return _render_bench(run)
     view = report_view(run)
     shown = pictures(view)
     sources = provenance(run)
@@ -60,6 +64,18 @@ def render_report(run: Run) -> ReportPaths:
         SUMMARY: render_template("stakeholder_summary.md.j2", {"view": summary_view(run)}),
         METRICS: render_metrics(view, run.gaps),
         **_counter_pages(view, sources),
+    }
+    return _write(run.directory.report, files, shown)
+
+
+def _render_bench(run: Run) -> ReportPaths:
+    """Render the report of a benchmark run: its sections instead of kernels."""
+    view = bench_view(run)
+    shown = bench_pictures(view.sections)
+    files = {
+        REPORT: render_template("bench.md.j2", {"view": view, "pictures": shown}),
+        SUMMARY: render_template("bench_summary.md.j2", {"view": bench_summary(view)}),
+        METRICS: render_bench_metrics(view, run.bench, run.gaps),
     }
     return _write(run.directory.report, files, shown)
 

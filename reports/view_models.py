@@ -18,6 +18,7 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from reports.roof_comparison import RoofComparison
 
 
 @dataclass(frozen=True)
@@ -299,6 +300,8 @@ class ReportView:
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]
     roofs: tuple[Roof, ...]
+    roof_comparison: tuple[RoofComparison, ...]
+    roofs_measured_by: str
     rooflines: tuple[RooflinePanel, ...]
     not_plotted: tuple[NotPlotted, ...]
     occupancy: tuple[OccupancyBar, ...]

@@ -24,6 +24,7 @@ from reports.load import Run
 from reports.method_view import environment, failed_joins, glossary, left_out, method
 from reports.profiled import kernel_time
 from reports.program_findings import wall_time
+from reports.roof_comparison import compare_roofs, roofs_measured_by
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -49,6 +50,7 @@ def report_view(run: Run) -> ReportView:
     open_questions = tuple(abstained(run))
     answer = answer_sentences(found, open_questions)
     wall, idle = wall_time(run)
+    roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
     return ReportView(
         title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
@@ -71,7 +73,9 @@ def report_view(run: Run) -> ReportView:
         stages=stage_views(run, kernels),
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
-        roofs=all_roofs(run),
+        roofs=roofs,
+        roof_comparison=compare_roofs(roofs),
+        roofs_measured_by=roofs_measured_by(run),
         rooflines=panels,
         not_plotted=missed,
         occupancy=occupancy_bars(kernels),

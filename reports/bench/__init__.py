@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels")
 """Targets with a module of their own, named alike, in the order of a report."""
 
+EXPLAINED = {
+    "roofline": ("Roofs of this GPU", "no case is a candidate for a roof"),
+    "memory_patterns": ("Memory as programs see it", "no case has an access pattern and a time"),
+    "gemm_staircase": ("Shapes of matrix products", "no product of the sweep has a time"),
+    "llm_kernels": ("The operations of a transformer", "no operation has a time"),
+    "repeatability": (
+        "Repeatability",
+        "the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats",
+    ),
+}
+"""Title of each section, and why a report of its target may be without it."""
+
 
 def sections(run: Run) -> Iterator[Section]:
     """Yield the sections that the cases of `run` allow, in the order of the report."""

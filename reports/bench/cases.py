@@ -59,17 +59,39 @@ def roof_name(level_or_pipe: str, dtype: str, kind: str) -> str:
 
 
 def shape_text(params: dict[str, Any]) -> str:
-    """Return parameters in words: "block 256, unroll 4"; empty where there are none."""
-    shown = {key: value for key, value in params.items() if value not in ("", None)}
-    return ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in shown.items())
+    """Return parameters in words: "block 256, unroll 4"; empty where there are none.
+
+    How often a probe passes over its data is no choice of shape; a shape with a name is its name.
+    """
+    if params.get("shape"):
+        return str(params["shape"])
+    shown = {key: v for key, v in params.items() if v not in ("", None) and key not in _NO_SHAPE}
+    return ", ".join(f"{_words(key)} {_plain(key, value)}" for key, value in shown.items())
 
 
-def _plain(value: Any) -> str:
+_NO_SHAPE = ("passes", "iterations")
+
+
+def _words(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _plain(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and not isinstance(value, str):
+        return binary_size(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return significant(value)
     return str(value)
+
+
+def binary_size(value: float) -> str:
+    """Return bytes with a binary prefix, as sizes of caches and buffers are chosen: "48 MiB"."""
+    for step, prefix in ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
+        if value >= step:
+            return f"{significant(value / step).removesuffix('.00').removesuffix('.0')} {prefix}"
+    return f"{significant(value)} B"
 
 
 def value_text(value: Any, unit: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from reports.figure_models import RooflinePanel
+
 Json = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
 
@@ -19,6 +21,7 @@ class BenchTable:
     """A table: `columns` are headings with their units, each row has one text a column.
 
     `left` are headings of columns with text; all others are numbers and stand at the right.
+    A `folded` table shows its title only until a reader opens it.
     """
 
     title: str
@@ -26,6 +29,7 @@ class BenchTable:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     left: tuple[str, ...] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,18 @@ class BarFigure:
     subtitle: str = ""
 
 
-BenchFigure = LineFigure | BarFigure
+@dataclass(frozen=True)
+class RooflineFigure:
+    """A roofline of roofs alone: `panel` has no kernels."""
+
+    name: str
+    title: str
+    alt: str
+    panel: RooflinePanel
+    subtitle: str = ""
+
+
+BenchFigure = LineFigure | BarFigure | RooflineFigure
 
 
 @dataclass(frozen=True)
@@ -130,7 +145,8 @@ class BenchFinding:
 class Section:
     """One part of a report: `numbers` go to metrics.json under its `key`, in base units.
 
-    `method` are sentences: how these cases were measured and how numbers came from them.
+    `method` are sentences: how these cases were measured and how numbers came from them. `plain`
+    are (what, how fast) for a reader who does not know GPUs.
     """
 
     key: str
@@ -141,3 +157,4 @@ class Section:
     figures: tuple[BenchFigure, ...] = ()
     method: tuple[str, ...] = ()
     numbers: Mapping[str, Json] = field(default_factory=dict)
+    plain: tuple[tuple[str, str], ...] = ()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from matplotlib.figure import Figure
 
+from reports.bench.models import BarFigure, BenchFigure, RooflineFigure, Section
 from reports.figure_models import RooflinePanel
 from reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from reports.plots.bench_bars import plot_bars
+from reports.plots.bench_lines import plot_lines
 from reports.plots.roofline import plot_roofline
 from reports.plots.stacks import plot_stalls, plot_sweep
 from reports.plots.throughput import plot_throughput
@@ -42,6 +46,22 @@ def sweep_pictures(view: SweepView) -> list[Picture]:
         return []
     alt = "Stacked bars: GPU time of each variant by kernel"
     return [Picture("sweep", "sweep", alt, "", lambda: plot_sweep(view))]
+
+
+def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
+    """Return the pictures of the sections; the group is the key of the section."""
+    found = [
+        Picture(section.key, slug(figure.name), figure.alt, "", partial(_drawn, figure))
+        for section in sections
+        for figure in section.figures
+    ]
+    return _distinct(found)
+
+
+def _drawn(figure: BenchFigure) -> Figure:
+    if isinstance(figure, RooflineFigure):
+        return plot_roofline(figure.panel, figure.subtitle)
+    return plot_bars(figure) if isinstance(figure, BarFigure) else plot_lines(figure)
 
 
 def _distinct(found: list[Picture]) -> list[Picture]:

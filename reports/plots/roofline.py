@@ -40,10 +40,13 @@ class _Spot:
     diameter: float  # points
 
 
-def plot_roofline(panel: RooflinePanel) -> Figure:
-    """Return the roofline of one panel; labels cover neither each other nor a marker."""
+def plot_roofline(panel: RooflinePanel, subtitle: str = SUBTITLE) -> Figure:
+    """Return the roofline of one panel; labels cover neither each other nor a marker.
+
+    Without kernels it shows the roofs alone, with a dot where two of them meet.
+    """
     with style():
-        return _Roofline(panel).draw()
+        return _Roofline(panel, subtitle).draw()
 
 
 def diameter(share: float | None) -> float:
@@ -52,13 +55,13 @@ def diameter(share: float | None) -> float:
 
 
 class _Roofline:
-    def __init__(self, panel: RooflinePanel) -> None:
+    def __init__(self, panel: RooflinePanel, subtitle: str) -> None:
         self.panel = panel
         keys, looks = self._level_keys(), self._family_keys()
         rows = -(-len(panel.kernels) // 2)
-        head = title_height(SUBTITLE) + keys_height(keys) + keys_height(looks)
+        head = title_height(subtitle) + keys_height(keys) + keys_height(looks)
         self.sheet = Sheet(MARGIN + head + HEIGHT + 58 + LINE * rows + MARGIN)
-        self.sheet.title(panel.title, SUBTITLE)
+        self.sheet.title(panel.title, subtitle)
         self.sheet.keys(keys)
         self.sheet.keys(looks)
         bottom = self.sheet.top - HEIGHT - 4
@@ -76,6 +79,8 @@ class _Roofline:
             self._link(axes, kernel)
         for spot in spots:
             self._mark(axes, spot)
+        if not self.panel.kernels:
+            self._dot_ridges(axes)
         self._label_roofs(lines)
         self._number(spots)
         self.sheet.top = self.plane.box.extent[1] - 54
@@ -84,6 +89,8 @@ class _Roofline:
 
     def _level_keys(self) -> list[Key]:
         keys = [Key(n, str(1 - 0.5 * FILL[k]), m, 8.0) for k, (m, n) in LEVELS.items()]
+        if not self.panel.kernels:
+            keys = []
         sizes = [
             Key(f"{text} of GPU time", "white", "o", diameter(value))
             for value, text in ((0.02, "2 %"), (0.1, "10 %"), (0.4, "40 %"))
@@ -147,6 +154,15 @@ class _Roofline:
             markersize=spot.diameter, color=family(spot.kernel.category)[0], alpha=0.8,
             markeredgecolor=INK, markeredgewidth=0.6, linestyle="none", zorder=4, clip_on=False,
         )  # fmt: skip
+
+    def _dot_ridges(self, axes: Axes) -> None:
+        peaks = {(roof.key, roof.dtype): roof.value for roof in self.panel.compute_roofs}
+        for ridge in self.panel.ridges:
+            height = peaks.get((ridge.pipe, ridge.dtype))
+            if height is None or not self.plane.y_min < height < self.plane.y_max:
+                continue
+            axes.plot([ridge.intensity], [height], "o", markersize=4.0, color=INK, zorder=4)
+            self.placer.taken.append(Box(*self.plane.pixel(ridge.intensity, height), 6, 6))
 
     def _label_roofs(self, lines: list[RoofLine]) -> None:
         for line in sorted(lines, key=lambda item: not item.sloping):

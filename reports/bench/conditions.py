@@ -1,0 +1,218 @@
+"""Under what the cases of a run were measured: machine, statistics, throttling; and the doubts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+
+from parsers.bench import bench_files
+from parsers.bench_records import BenchRecords, join_records, read_records
+from parsers.errors import ProfError
+from reports.cells import known, number, records, text
+from reports.formats import clock, counted, data_size, listed, percent, share, significant
+from reports.load import Run
+from reports.view_models import Fact
+
+STOPS = {
+    "noise": "the noise was small enough",
+    "stable": "the noise no longer fell",
+    "time limit": "its time was over",
+    "samples": "it had all samples that were asked for",
+}
+NOISY = 0.05
+"""Relative standard deviation from which a case counts as noisy in the doubts."""
+
+
+@lru_cache(maxsize=4)
+def _records(files: tuple[Any, ...]) -> BenchRecords:
+    parts = []
+    for path in files:
+        try:
+            parts.append(read_records(path))
+        except ProfError:
+            continue  # Table gaps has it: the tables are made from the same files.
+    return join_records(parts)
+
+
+def raw_records(run: Run) -> BenchRecords:
+    """Return the records of all processes of step `bench`; empty where there are no files."""
+    return _records(tuple(bench_files(run.directory)))
+
+
+def conditions(run: Run) -> tuple[Fact, ...]:
+    """Return label and value of what was the same, or not, in all processes."""
+    heads = raw_records(run).conditions
+    gpus = [head.get("gpu") or {} for head in heads]
+    facts = [Fact(label, _all(gpus, key, show)) for label, key, show in _GPU]
+    facts += [Fact("PCIe", _all_of([_pcie(gpu) for gpu in gpus]))]
+    software = [head.get("software") or {} for head in heads]
+    facts += [Fact(label, _all(software, key, str)) for label, key in _SOFTWARE]
+    facts.append(Fact("Data", _data(run)))
+    facts.append(Fact("Seed", _all_of([str(head.get("seed", "")) for head in heads])))
+    facts.append(Fact("Measured", _times(heads)))
+    facts += _statistics(run)
+    return tuple(fact for fact in facts if fact.value)
+
+
+_GPU: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("GPU", "name", str),
+    ("SMs", "sm_count", str),
+    ("L2 cache", "l2_bytes", data_size),
+    ("Memory", "memory_bytes", data_size),
+    ("Maximum SM clock", "max_sm_clock_hz", clock),
+    ("Maximum memory clock", "max_memory_clock_hz", clock),
+    ("Power limit", "power_limit_w", lambda w: f"{significant(w)} W"),
+    ("Temperature at the start", "temperature_c", lambda c: f"{significant(c)} °C"),
+)
+_SOFTWARE = (
+    ("Driver", "driver"),
+    ("CUDA", "cuda"),
+    ("cuDNN", "cudnn"),
+    ("PyTorch", "torch"),
+    ("Triton", "triton"),
+    ("Python", "python"),
+)
+
+
+def _all(parts: list[dict[str, Any]], key: str, show: Callable[[Any], str]) -> str:
+    return _all_of([show(part[key]) for part in parts if part.get(key) is not None])
+
+
+def _all_of(values: Iterable[str]) -> str:
+    """Return the different values, in their order."""
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def _pcie(gpu: Mapping[str, Any]) -> str:
+    generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
+    return f"generation {generation}, {width} lanes" if generation and width else ""
+
+
+def _data(run: Run) -> str:
+    words = {"normal": "random, N(0, 1)", "zeros": "zeros"}
+    kinds = Counter(text(data) for data in run.bench["data"])
+    return listed([f"{words.get(k, k)} ({counted(n, 'case')})" for k, n in kinds.most_common()])
+
+
+def _times(heads: Iterable[Mapping[str, Any]]) -> str:
+    times = sorted(str(head.get("time", "")) for head in heads)
+    return f"{times[0]} to {times[-1]}" if len(times) > 1 else "".join(times)
+
+
+def _statistics(run: Run) -> list[Fact]:
+    done = run.bench[run.bench["status"] == "ok"]
+    if done.empty:
+        return []
+    repeats, processes = done["repeats"].max(), done["processes"].max()
+    words = f"{counted(processes, 'fresh process')}"
+    if number(repeats) > 1:
+        words += f" in {counted(repeats, 'repeat')} of the whole recipe"
+    middle = significant(done["n"].median())
+    each = f"{words}; {middle} samples of a case in all (median of the cases)"
+    spread = done["relative_std"].median()
+    return [
+        Fact("Samples", each),
+        Fact("Noise", f"{share(spread)} relative standard deviation in a process (median)"),
+        Fact("A process stopped a case because", _stops(run)),
+        Fact("Power and heat", throttled(done)),
+    ]
+
+
+def _stops(run: Run) -> str:
+    stops = Counter(c.time.stop for c in raw_records(run).cases if c.time and c.time.stop)
+    total = sum(stops.values())
+    return listed([f"{STOPS.get(s, s)} ({share(n / total)})" for s, n in stops.most_common()])
+
+
+def throttled(done: pd.DataFrame) -> str:
+    """Return in words how many samples ran under a power cap or thermal throttling."""
+    told = done[done["throttled_samples"].notna()]
+    if told.empty:
+        return "not known: nothing told whether the clocks were held down"
+    samples, marked = told["n"].sum(), told["throttled_samples"].sum()
+    if not marked:
+        return f"none of {counted(samples, 'sample')} ran with the clocks held down"
+    cases = int((told["throttled_samples"] > 0).sum())
+    names = Counter(
+        name for row in told["throttle_reasons"] for name in text(row).split(",") if name
+    )
+    why = f": {listed([n.replace('_', ' ') for n, _ in names.most_common(3)])}" if names else ""
+    return (
+        f"{counted(marked, 'sample')} ({share(marked / samples)}) of {counted(cases, 'case')} ran "
+        f"with the clocks held down{why}"
+    )
+
+
+def overview(run: Run) -> tuple[Fact, ...]:
+    """Return one line of numbers: cases, samples, processes, noise, samples under a cap."""
+    bench = run.bench
+    done = bench[bench["status"] == "ok"]
+    told = done[done["throttled_samples"].notna()]
+    capped = share(told["throttled_samples"].sum() / told["n"].sum()) if len(told) else "n/a"
+    repeats = number(done["repeats"].max()) if len(done) else float("nan")
+    heads = [Fact("Cases measured", f"{len(done):,} of {len(bench):,}")]
+    if len(done):
+        heads += [
+            Fact("Samples", f"{int(done['n'].sum()):,}"),
+            Fact("Fresh processes", f"{int(done['processes'].max())}"),
+            Fact("Noise in a process", share(done["relative_std"].median())),
+            Fact("Spread between processes", share(done["process_spread"].median())),
+            Fact("Samples under a power cap", capped),
+        ]
+        if repeats > 1:
+            heads.insert(2, Fact("Repeats", f"{repeats:.0f}"))
+    return tuple(heads)
+
+
+def doubts(run: Run) -> tuple[str, ...]:
+    """Return sentences about what a reader must know before he uses a number."""
+    found = []
+    for name in ("bench", "counters"):
+        step = run.manifest.step(name)
+        if step is not None and (step.error or step.state.value not in ("done", "pending")):
+            why = step.error.rstrip(".") or f"it is {step.state.value}"
+            found.append(f"Step {name} did not go well: {why}.")
+    done = run.bench[run.bench["status"] == "ok"]
+    if (done["processes"] == 1).any():
+        alone = int((done["processes"] == 1).sum())
+        found.append(
+            f"{counted(alone, 'case')} ran in one process only: the spread between processes, "
+            "which is larger than that within one, is not in their intervals."
+        )
+    noisy = done[done["relative_std"] > NOISY]
+    if len(noisy):
+        worst = max(records(noisy), key=lambda row: number(row["relative_std"]))
+        found.append(
+            f"{counted(len(noisy), 'case')} had a relative standard deviation above "
+            f"{percent(100 * NOISY)}; the noisiest is {text(worst['case_id'])} with "
+            f"{share(worst['relative_std'])}."
+        )
+    return (*found, *_rejected(run), *_clocks(done))
+
+
+def _rejected(run: Run) -> list[str]:
+    roofs = run.measured_roofs
+    if roofs.empty:
+        return []
+    lost = roofs[roofs["accepted"].eq(False).fillna(False)]
+    open_ones = roofs[roofs["accepted"].isna() & (roofs["level_or_pipe"] != "host")]
+    said = [
+        f"Counters contradict the probe {text(r['case_id'])}: {text(r['reason'])}. "
+        "Its roof is not used."
+        for r in records(lost)
+    ]
+    if len(open_ones):
+        said.append(
+            f"{counted(len(open_ones), 'roof')} of {len(roofs)} could not be confirmed by counters."
+        )
+    return said
+
+
+def _clocks(done: pd.DataFrame) -> list[str]:
+    if known(done["clock_hz"].max()) is not None or done.empty:
+        return []
+    return ["The SM clock of the samples is not known: nothing is said per clock."]

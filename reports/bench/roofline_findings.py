@@ -1,0 +1,360 @@
+"""Findings of the measured roofs: sentences with evidence and what would disprove them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from reports.bench.cases import interval_text, ratio, shape_text, value_text
+from reports.bench.models import BenchFinding
+from reports.bench.roofline_figures import best_by_size, zeros_twin
+from reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search, clock_text, find
+from reports.cells import Row, known, number, text
+from reports.figure_views import roof_label
+from reports.formats import (
+    byte_rate,
+    clock,
+    count,
+    counted,
+    difference,
+    flop_rate,
+    listed,
+    seconds,
+    share,
+    significant,
+)
+
+HOLDS = 0.9
+"""A footprint is served by the L2 while its bandwidth is this part of the best."""
+WORTH_SAYING = 0.01
+
+
+def findings(
+    rows: list[Row], roofs: list[MeasuredRoof], found: list[Search], l2_bytes: float
+) -> tuple[BenchFinding, ...]:
+    """Return what the roofs say, the most useful first. `rows` have a time."""
+    made = (
+        *_dram(roofs),
+        *_tensor(roofs),
+        *_mixing(roofs),
+        *_launch_shape(found),
+        *_pipes(roofs),
+        *_caches(roofs),
+        *_l2_edge(rows, l2_bytes),
+        *_steady(roofs),
+        *_data(rows, roofs),
+        *_latency(rows, roofs),
+        *_launches(roofs),
+        *_host(roofs),
+    )
+    return tuple(made)
+
+
+def _how(roof: MeasuredRoof) -> str:
+    """Return on what a number rests."""
+    parts = [
+        f"{value_text(roof.value, roof.unit)} (95 % interval "
+        f"{interval_text(roof.low, roof.high, roof.unit)}, {counted(roof.samples, 'sample')} in "
+        f"{counted(roof.processes, 'process')}"
+    ]
+    if roof.clock_hz > 0:
+        parts.append(f"at {clock(roof.clock_hz)}")
+    words = ", ".join(parts) + ")"
+    if roof.shape:
+        words += f", best of {roof.candidates}: {roof.shape}"
+    return words
+
+
+def _seen(roof: MeasuredRoof) -> str:
+    if roof.accepted:
+        return f" Counters confirm it: {roof.reason}."
+    return " Not confirmed by counters." if roof.accepted is None else ""
+
+
+def _dram(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    read, write = find(roofs, "dram", "read"), find(roofs, "dram", "write")
+    best = read or write
+    if best is None:
+        return
+    both = f" and writing {write.value_text}" if read and write else ""
+    of = best.of_datasheet if known(best.of_datasheet) is not None else best.of_counters
+    whole = "of the datasheet" if of is best.of_datasheet else "of the peak that the counters give"
+    part = f", {share(of)} {whole}" if known(of) is not None else ""
+    verb = "Reading" if read else "Writing"
+    yield BenchFinding(
+        f"{verb} DRAM reaches {best.value_text}{part}{both}.",
+        f"{_how(best)}.{_seen(best)}",
+        "counters that show more than 5 % other DRAM bytes than the probe asked for, or a faster "
+        "kernel.",
+        f"It reads its memory at {best.value_text}{part}.",
+    )
+
+
+def _tensor(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    bursts = [r for r in roofs if r.key == "tensor" and r.kind == "burst"]
+    if not bursts:
+        return
+    fastest = max(bursts, key=lambda r: r.value)
+    usual = find(roofs, "tensor", "burst", "bf16") or fastest
+    parts = [f"{r.dtype} {r.value_text}" for r in sorted(bursts, key=lambda r: -r.value)]
+    of = f" ({share(usual.of_datasheet)} of the datasheet)" if _is(usual.of_datasheet) else ""
+    rate = f", {clock_text(usual)} a clock and SM" if _is(usual.per_clock_sm) else ""
+    yield BenchFinding(
+        f"Large matrix products reach, in bursts on random data: {', '.join(parts)}; {usual.dtype} "
+        f"is {usual.value_text}{of}{rate}.",
+        f"{usual.dtype}: {_how(usual)}.{_seen(usual)}",
+        "a library or shape that is faster on the same data at the same clock.",
+        f"It multiplies matrices at {usual.value_text} in {usual.dtype}{of}.",
+    )
+
+
+def _is(value: float) -> bool:
+    return not math.isnan(value)
+
+
+def _mixing(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    read, copy = find(roofs, "dram", "read"), find(roofs, "dram", "copy")
+    engine = find(roofs, "host", "d2d-copy")
+    if read is None or copy is None:
+        return
+    lost = 1 - copy.value / read.value
+    others = [find(roofs, "dram", kind) for kind in ("scale", "triad")]
+    rest = [f"{r.kind} {r.value_text}" for r in others if r is not None]
+    if engine is not None:
+        rest.append(f"the driver's own copy {engine.value_text}")
+    more = f" ({listed(rest)})" if rest else ""
+    yield BenchFinding(
+        f"Reading and writing at once costs DRAM {share(lost)} of its bandwidth: a copy moves "
+        f"{copy.value_text} where reading alone moves {read.value_text}{more}.",
+        f"copy: {_how(copy)}.",
+        "a copy kernel that comes within a few per cent of reading alone.",
+        f"Reading and writing at once costs it {share(lost)} of its memory speed.",
+    )
+
+
+def _launch_shape(found: list[Search]) -> Iterator[BenchFinding]:
+    """Say what the launch shape decides: DRAM reads first, then where it decides the most."""
+    if not found:
+        return
+    worst = min(found, key=lambda s: s.kept)
+    dram = next((s for s in found if (s.roof.key, s.roof.kind) == ("dram", "read")), None)
+    chosen = dram or worst
+    sentence = (
+        f"The launch shape decides: for {_lower(chosen.roof.name)} the best of "
+        f"{len(chosen.rows)} is {_shape(chosen.best[1])} with "
+        f"{value_text(chosen.best[0], chosen.roof.unit)}, the poorest ({_shape(chosen.poorest[1])})"
+        f" keeps {share(chosen.kept)} of it, the median {share(chosen.median / chosen.best[0])}"
+    )
+    if worst is not chosen:
+        sentence += f"; the largest loss is that of {_lower(worst.roof.name)}, "
+        sentence += f"{share(1 - worst.kept)} with {_shape(worst.poorest[1])}"
+    yield BenchFinding(
+        f"{sentence}.",
+        f"{len(chosen.rows)} launch shapes, each with its own interval; all are in bench.csv.",
+        "a shape outside of the searched ones that beats the best.",
+        f"The same memory access, asked for badly, is up to {share(1 - worst.kept)} slower.",
+    )
+
+
+def _shape(row: Row) -> str:
+    return shape_text(row["params"]) or text(row["name"])
+
+
+def _lower(name: str) -> str:
+    """Return a name inside of a sentence: acronyms keep their capitals."""
+    return name if name[:2].isupper() or name[1:2].isdigit() else f"{name[:1].lower()}{name[1:]}"
+
+
+def _pipes(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    mine = [r for r in roofs if r.kind == "fma" and _is(r.per_clock_sm)]
+    if not mine:
+        return
+    parts = [f"{roof_label(r.key, '')} {clock_text(r)}{_of_peak(r)}" for r in mine]
+    yield BenchFinding(
+        f"The arithmetic pipes run full: per clock and SM {listed(parts)}.",
+        "; ".join(f"{roof_label(r.key, '')} {_how(r)}" for r in mine) + ".",
+        "counted operations that differ by more than 2 % from those of the formula.",
+    )
+
+
+def _of_peak(roof: MeasuredRoof) -> str:
+    if not _is(roof.of_counters):
+        return ""
+    peak = roof.per_clock_sm / roof.of_counters
+    return f" of {significant(peak)}"
+
+
+def _caches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    mine = [r for r in (find(roofs, "l1", "read"), find(roofs, "shared", "read")) if r is not None]
+    l2 = find(roofs, "l2", "read")
+    if l2 is None and not mine:
+        return
+    parts = [f"{r.name.removesuffix(' read')} {clock_text(r)}{_of_peak(r)}" for r in mine]
+    words = f"L2 reads reach {l2.value_text}" if l2 else ""
+    near = f"per clock and SM, {listed(parts)}" if parts else ""
+    evidence = "; ".join(_how(r) for r in ([l2] if l2 else []) + mine)
+    sentence = "; ".join(part for part in (words, near) if part)
+    yield BenchFinding(
+        f"{sentence[:1].upper()}{sentence[1:]}.",
+        f"{evidence}.{_seen(l2) if l2 else ''}",
+        "counters that show traffic in the levels below (DRAM for the L2, L2 for the L1).",
+    )
+
+
+def _l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
+    """Say up to which footprint the L2 serves reads, and what is left beyond it."""
+    reads = [r for r in rows if text(r["level"]) == "l2" and text(r["operation"]).endswith("read")]
+    lines = [line for line in best_by_size(reads).values() if len(line) > 3]
+    if not lines:
+        return
+    line = max(lines, key=len)
+    rates = [(size, number(row["bytes_per_s"])) for size, row in line]
+    best = max(rate for _, rate in rates)
+    held = [size for size, rate in rates if rate >= HOLDS * best]
+    beyond = [(size, rate) for size, rate in rates if size > max(held)]
+    if not beyond:
+        return
+    of = f" ({share(max(held) / l2_bytes)} of the {_mib(l2_bytes)} L2)" if l2_bytes > 0 else ""
+    size, rate = beyond[-1]
+    first, after = beyond[0]
+    yield BenchFinding(
+        f"The L2 serves reads at full speed up to {_mib(max(held))}{of}: {byte_rate(best)} at the "
+        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.",
+        f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; full speed is "
+        f"{share(HOLDS)} of the best.",
+        "L2 hit rates that do not fall at this footprint.",
+        f"Data that are used again are served faster up to {_mib(max(held))}; beyond, "
+        f"{share(1 - rate / best)} of that speed is lost.",
+    )
+
+
+def _mib(size: float) -> str:
+    return f"{significant(size / 2**20)} MiB"
+
+
+def _steady(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    drops = []
+    for steady in (r for r in roofs if r.kind == "steady"):
+        kind = "burst" if steady.key == "tensor" else "fma"
+        burst = find(roofs, steady.key, kind, steady.dtype)
+        if burst is not None:
+            drops.append((steady.value / burst.value - 1, steady, burst))
+    if not drops:
+        return
+    lost, steady, burst = min(drops, key=lambda drop: drop[0])
+    if lost > -WORTH_SAYING:
+        sentence = "No pipe is slower under steady load than in bursts by more than "
+        yield BenchFinding(
+            f"{sentence}{share(max(-lost, 0.0))}.", f"{steady.name}: {_how(steady)}."
+        )
+        return
+    label = _label(steady)
+    yield BenchFinding(
+        f"Steady load costs up to {share(-lost)}: {label} does {burst.value_text} in bursts and "
+        f"{steady.value_text} after 2 s of load, where the clock is {clock(steady.clock_hz)} "
+        f"instead of {clock(burst.clock_hz)}{_capped(steady)}.",
+        "; ".join(f"{_label(s)} {difference(part)}" for part, s, _ in sorted(drops, key=_first))
+        + ".",
+        "the same rate at the same clock in bursts and under load.",
+        f"Under lasting load its fastest arithmetic drops by up to {share(-lost)}, because it "
+        "reaches its power limit.",
+    )
+
+
+def _first(drop: tuple[float, MeasuredRoof, MeasuredRoof]) -> float:
+    return drop[0]
+
+
+def _label(roof: MeasuredRoof) -> str:
+    return roof_label(roof.key, roof.dtype if roof.key == "tensor" else "")
+
+
+def _capped(roof: MeasuredRoof) -> str:
+    marked, n = known(roof.case.get("throttled_samples")), known(roof.case.get("n"))
+    if marked is None or not n:
+        return ""
+    reasons = text(roof.case.get("throttle_reasons")).replace("_", " ")
+    why = f" ({reasons})" if reasons else ""
+    return f"; {share(marked / n)} of its samples ran under a limit{why}"
+
+
+def _data(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    gaps = []
+    for row in (r for r in rows if r["data"] == "normal" and number(r["flop_per_s"]) > 0):
+        zeros = zeros_twin(row, rows)
+        if zeros is not None and text(row["level"]) in ARITHMETIC:
+            gaps.append((ratio(zeros["flop_per_s"], row["flop_per_s"]) - 1, row, zeros))
+    if not gaps:
+        return
+    gap, row, zeros = max(gaps, key=lambda item: item[0])
+    name = f"{text(row['operation'])}{_of_size(row)}"
+    tensor = f"{flop_rate(row['flop_per_s'])} on random data and {flop_rate(zeros['flop_per_s'])}"
+    yield BenchFinding(
+        f"Data cost up to {share(gap)}: the {name} does {tensor} on zeros, because data draw power "
+        f"({clock(row['clock_hz'])} against {clock(zeros['clock_hz'])}).",
+        "; ".join(f"{text(r['operation'])} {difference(g)}" for g, r, _ in gaps) + " on zeros.",
+        "the same clock on both kinds of data and still another rate.",
+        f"Benchmarks on zeros flatter it by up to {share(gap)}; these numbers are on random data.",
+    )
+
+
+def _of_size(row: Row) -> str:
+    params = row["params"]
+    if {"m", "n", "k"} <= set(params):
+        return f" {params['m']} x {params['n']} x {params['k']}"
+    return ""
+
+
+def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    mine = [r for r in roofs if r.kind == "latency" and r.unit == "s" and r.case]
+    if not mine:
+        return
+    parts = [
+        f"{r.name.removesuffix(' latency')} {significant(number(r.case['latency_cycles']))} cycles "
+        f"({seconds(r.value)})"
+        for r in sorted(mine, key=lambda r: r.value)
+    ]
+    spread = next((r for r in rows if text(r["name"]).endswith("by-address")), None)
+    more = ""
+    if spread is not None and number(spread["p5_s"]) > 0:
+        low, high = (number(spread[key]) * number(spread["clock_hz"]) for key in ("p5_s", "p95_s"))
+        if not math.isnan(low) and high > low:
+            more = (
+                f"; where a line lies in the L2 moves its latency from {significant(low)} to "
+                f"{significant(high)} cycles"
+            )
+    yield BenchFinding(
+        f"One dependent load takes {listed(parts)}{more}.",
+        "; ".join(f"{r.name} {_how(r)}" for r in mine) + ".",
+        "a chain of loads that is faster at the same footprint.",
+    )
+
+
+def _launches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    host, graph = find(roofs, "host", "launch"), find(roofs, "host", "launch-graph")
+    if host is None:
+        return
+    words = f", in a CUDA graph {seconds(graph.value)}" if graph else ""
+    yield BenchFinding(
+        f"Starting a kernel costs {seconds(host.value)}{words}: kernels shorter than that leave "
+        "the GPU waiting for the host.",
+        f"{_how(host)}.",
+        "a launch path that is faster on this host.",
+        f"Each piece of work costs {seconds(host.value)} to start; many small pieces keep it idle.",
+    )
+
+
+def _host(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+    pinned = [r for r in (find(roofs, "host", f"{way}-pinned") for way in ("h2d", "d2h")) if r]
+    if not pinned:
+        return
+    words = [f"{'host to device' if 'h2d' in r.kind else 'device to host'} {r.value_text}"
+             for r in pinned]  # fmt: skip
+    pageable = [find(roofs, "host", r.kind.replace("pinned", "pageable")) for r in pinned]
+    losses = [1 - b.value / a.value for a, b in zip(pinned, pageable, strict=True) if b is not None]
+    more = f"; pageable memory loses up to {share(max(losses))} of that" if losses else ""
+    yield BenchFinding(
+        f"Copies between pinned memory and the GPU reach {listed(words)}{more}.",
+        "; ".join(f"{r.name}: {_how(r)}" for r in pinned) + ".",
+        "a larger copy that is faster.",
+    )

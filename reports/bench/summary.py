@@ -1,0 +1,45 @@
+"""Shortens the report of a benchmark run to half a page for a reader who does not know GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.bench.view import BenchView
+from reports.method_view import glossary
+from reports.view_models import Fact, GlossaryEntry
+
+ROWS, LEARNED, RESERVATIONS = 8, 5, 3
+
+
+@dataclass(frozen=True)
+class BenchSummary:
+    """What the GPU can do (`rows`), what was `learned`, and what to read with care."""
+
+    title: str
+    question: str
+    machine: str
+    answer: str
+    rows: tuple[Fact, ...]
+    learned: tuple[str, ...]
+    reservations: tuple[str, ...]
+    terms: tuple[GlossaryEntry, ...]
+
+
+def bench_summary(view: BenchView) -> BenchSummary:
+    """Return the summary of a report; sentences are the plain ones of its findings."""
+    plain = [f.plain for section in view.sections for f in section.findings if f.plain]
+    rows = [Fact(*row) for section in view.sections for row in section.plain]
+    first = plain[0] if plain else next(iter(view.answer), "")
+    learned = tuple(plain[1 : LEARNED + 1]) if plain else view.answer[1 : LEARNED + 1]
+    words = " ".join([first, *learned, *(row.label for row in rows)])
+    facts = (*view.conditions, *view.environment)
+    return BenchSummary(
+        title=view.title,
+        question=view.question,
+        machine=next((fact.value for fact in facts if fact.label == "GPU"), ""),
+        answer=first or "This run holds nothing that answers the question.",
+        rows=tuple(rows[:ROWS]),
+        learned=learned,
+        reservations=view.doubts[:RESERVATIONS],
+        terms=glossary(words),
+    )

@@ -1,0 +1,166 @@
+"""Turns a benchmark run into the view model of its report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from reports.bench import EXPLAINED, sections
+from reports.bench.conditions import conditions, doubts, overview
+from reports.bench.models import BenchFinding, Section
+from reports.cells import records, text
+from reports.figure_models import Roof
+from reports.figure_views import all_roofs
+from reports.formats import counted
+from reports.load import Run
+from reports.method_view import environment, glossary, method
+from reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
+from reports.view_models import Fact, GlossaryEntry, Method
+
+ANSWERS = 6
+"""Findings whose sentences make the answer at the top; all stand in their sections."""
+EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Cases that have no time for one reason; `names` are some of them."""
+
+    status: str
+    reason: str
+    cases: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BenchView:
+    """The whole report of a benchmark run.
+
+    `answer` are the sentences of the first findings of each section. `overview` is one line of
+    numbers. `left_out` are sections that the cases do not allow, with the reason. `roofs` are all
+    roofs of the run, of every source. `doubts` are what a reader must know before using a number.
+    """
+
+    title: str
+    question: str
+    run_id: str
+    created: str
+    replayed_from: str
+    answer: tuple[str, ...]
+    overview: tuple[Fact, ...]
+    sections: tuple[Section, ...]
+    left_out: tuple[Fact, ...]
+    doubts: tuple[str, ...]
+    not_run: tuple[NotRun, ...]
+    roofs: tuple[Roof, ...]
+    roof_comparison: tuple[RoofComparison, ...]
+    roofs_measured_by: str
+    conditions: tuple[Fact, ...]
+    environment: tuple[Fact, ...]
+    method: Method
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    gaps: tuple[str, ...]
+    glossary: tuple[GlossaryEntry, ...]
+
+
+def bench_view(run: Run) -> BenchView:
+    """Return everything that the report of a benchmark run shows."""
+    made = tuple(sections(run))
+    roofs = all_roofs(run)
+    return BenchView(
+        title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
+        question=str(run.manifest.recipe.get("question", "")),
+        run_id=run.manifest.run_id,
+        created=run.manifest.created,
+        replayed_from=run.manifest.replayed_from,
+        answer=answer(made),
+        overview=overview(run),
+        sections=made,
+        left_out=_left_out(run, made),
+        doubts=doubts(run),
+        not_run=not_run(run),
+        roofs=roofs,
+        roof_comparison=compare_roofs(roofs),
+        roofs_measured_by=roofs_measured_by(run),
+        conditions=conditions(run),
+        environment=environment(run),
+        method=method(run, ()),
+        assumptions=tuple(run.manifest.assumptions),
+        notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
+        gaps=_gaps(run),
+        glossary=glossary(_words(made)),
+    )
+
+
+def answer(made: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the first findings: of every section in turn, until there are enough."""
+    return tuple(finding.sentence for finding in leading(made, ANSWERS))
+
+
+def leading(made: tuple[Section, ...], most: int) -> list[BenchFinding]:
+    """Return at most `most` findings, the first of each section before the second of any."""
+    room = max(most, len(made))
+    chosen: dict[int, list[BenchFinding]] = defaultdict(list)
+    for turn in range(max((len(s.findings) for s in made), default=0)):
+        for place, section in enumerate(made):
+            if turn < len(section.findings) and sum(map(len, chosen.values())) < room:
+                chosen[place].append(section.findings[turn])
+    return [finding for place in sorted(chosen) for finding in chosen[place]]
+
+
+def not_run(run: Run) -> tuple[NotRun, ...]:
+    """Return the cases without a time, by status and reason, the most frequent first."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in records(run.bench):
+        if text(row["status"]) not in ("ok", "counted"):
+            groups[text(row["status"]), text(row["reason"])].append(text(row["case_id"]))
+    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        NotRun(status, reason, len(names), tuple(names[:EXAMPLES]))
+        for (status, reason), names in ranked
+    )
+
+
+def _left_out(run: Run, made: tuple[Section, ...]) -> tuple[Fact, ...]:
+    """Return the sections that there are not, of those that the targets of the run allow."""
+    there = {section.key for section in made}
+    if run.bench.empty:
+        return (Fact("All sections", _why_empty(run)),)
+    targets = {text(target) for target in run.bench["target"].unique()}
+    return tuple(
+        Fact(title, reason)
+        for key, (title, reason) in EXPLAINED.items()
+        if key not in there and (key in targets or key == "repeatability")
+    )
+
+
+def _why_empty(run: Run) -> str:
+    step = run.manifest.step("bench")
+    if step is not None and step.error:
+        return step.error
+    reasons = run.gaps[run.gaps["table"] == "bench"]["reason"].tolist()
+    return str(reasons[0]) if reasons else "no case was measured"
+
+
+def _gaps(run: Run) -> tuple[str, ...]:
+    """Return why values are missing, each reason once with the number of cases."""
+    groups: dict[tuple[str, str], int] = defaultdict(int)
+    for gap in records(run.gaps):
+        groups[text(gap["reason"]), text(gap["kernel_id"]) and "case"] += 1
+    return tuple(
+        f"{reason} ({counted(number, noun)})" if noun else reason
+        for (reason, noun), number in groups.items()
+        if reason
+    )
+
+
+def _words(made: tuple[Section, ...]) -> str:
+    parts = ["roof, kernel, SM, DRAM, L2, L1"]
+    for section in made:
+        parts += [section.intro, *(f.sentence for f in section.findings)]
+        parts += [" ".join(table.columns) for table in section.tables]
+    return " ".join(parts)
+
+
+__all__ = ["BenchView", "NotRun", "answer", "bench_view", "leading", "not_run"]

@@ -1,0 +1,248 @@
+"""The section of the measured roofs, and the whole report of a benchmark run, on made-up cases."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pytest
+
+from parsers import tables
+from parsers.measured_roofs import choose_roofs
+from parsers.roofs import Measured, build_roofs, ridge_points
+from reports import render
+from reports.bench import roofline
+from reports.bench.models import BarFigure, LineFigure, RooflineFigure
+from reports.bench.roofs import find, measured_roofs, searches
+from reports.findings import headline
+from reports.load import Run
+from reports.metrics_json import schema
+from reports.render import render_report
+
+Row = dict[str, Any]
+CLOCK, SMS = 1.755e9, 132
+L2 = 62_914_560
+
+
+def dram(bench_row: Callable[..., Row]) -> list[Row]:
+    speeds = {"read": (4.62e12, 4.56e12, 3.4e12), "write": (4.65e12, 4.37e12, 4.2e12),
+              "copy": (4.11e12, 4.0e12, 3.9e12)}  # fmt: skip
+    return [
+        bench_row(f"dram/{kind}/{shape}", operation=f"DRAM {kind}", level="dram", bytes=8e9,
+                  params={"shape": shape}, roof=f"dram {kind}", median_s=8e9 / speed,
+                  dram_bytes=8e9, counted_calls=1, counted_launches=1)
+        for kind, rates in speeds.items()
+        for shape, speed in zip(("one-shot-b256-u4", "grid-b256-u4", "grid-b64-u1"), rates,
+                                strict=True)
+    ]  # fmt: skip
+
+
+def l2_sweep(bench_row: Callable[..., Row]) -> list[Row]:
+    rates = {4: 8.4e12, 16: 8.5e12, 32: 8.45e12, 48: 8.4e12, 64: 5.3e12, 128: 4.6e12}
+    return [
+        bench_row(f"l2/read/private-{mib}mib", operation="L2 read", level="l2", mode="hot",
+                  params={"footprint_bytes": mib << 20, "pattern": "private", "threads": 256},
+                  bytes=8e9, median_s=8e9 / rate, roof="l2 read" if mib < 60 else "")
+        for mib, rate in rates.items()
+    ]  # fmt: skip
+
+
+def tensor(bench_row: Callable[..., Row]) -> list[Row]:
+    flops = 2.0 * 8192**3
+    common = {"level": "tensor", "dtype": "bf16", "operation": "BF16 matrix product",
+              "params": {"m": 8192, "n": 8192, "k": 8192}, "flops": flops}  # fmt: skip
+    name = "tensor/bf16/8192x8192x8192"
+    return [
+        bench_row(f"{name}/burst", duration="burst", median_s=flops / 800e12,
+                  roof="tensor bf16 burst", **common),
+        bench_row(f"{name}/burst", duration="burst", median_s=flops / 880e12, data="zeros",
+                  roof="tensor bf16 burst", clock_hz=1.9e9, **common),
+        bench_row(f"{name}/steady", duration="steady", median_s=flops / 720e12, clock_hz=1.5e9,
+                  roof="tensor bf16 steady", throttled_samples=30,
+                  throttle_reasons="sw_power_cap", **common),
+        bench_row("fma/fp32/b256", level="fp32", dtype="fp32", flops=1e12, roof="fp32 fma",
+                  median_s=1e12 / (249.8 * SMS * CLOCK), params={"block": 256}),
+    ]  # fmt: skip
+
+
+def others(bench_row: Callable[..., Row]) -> list[Row]:
+    return [
+        bench_row("latency/l1", operation="L1 latency", level="l1", accesses=1000, mode="hot",
+                  median_s=33 * 1000 / CLOCK, roof="l1 latency"),
+        bench_row("launch", level="host", launches=1, median_s=2.4e-6, roof="host launch"),
+        bench_row("launch-graph", level="host", launches=1, median_s=0.9e-6,
+                  roof="host launch-graph"),
+        bench_row("h2d", level="host", bytes=1e9, median_s=1 / 55, roof="host h2d-pinned"),
+        bench_row("h2d-p", level="host", bytes=1e9, median_s=1 / 11, roof="host h2d-pageable"),
+        bench_row("tensor/fp8/1", status="unsupported", reason="torch has no fp8 product here",
+                  roof="tensor fp8 burst", n=None),
+        bench_row("tensor/fp8/2", status="unsupported", reason="torch has no fp8 product here",
+                  roof="tensor fp8 burst", n=None),
+    ]  # fmt: skip
+
+
+def all_rows(bench_row: Callable[..., Row]) -> list[Row]:
+    parts = (dram, l2_sweep, tensor, others)
+    return [row for part in parts for row in part(bench_row)]
+
+
+def frames(rows: list[Row], repeats: int = 1) -> dict[str, pd.DataFrame]:
+    """Tables bench_runs, measured_roofs, roofs and ridge_points that belong to `rows`."""
+    bench = tables.check(pd.DataFrame(rows, columns=list(tables.empty("bench").columns)), "bench")
+    runs = [
+        {"case_id": row["case_id"], "repeat": repeat, "process": process, "n": 10,
+         "median_s": row["median_s"] * (1 + 0.004 * (repeat - 1) + 0.0005 * process),
+         "ci_low_s": row["ci_low_s"], "ci_high_s": row["ci_high_s"], "relative_std": 0.002,
+         "clock_hz": row["clock_hz"], "throttled_samples": 0, "power_w": None,
+         "temperature_c": None}
+        for row in rows if row["status"] == "ok"
+        for repeat in range(1, repeats + 1) for process in range(1, 4)
+    ]  # fmt: skip
+    bench_runs = tables.check(pd.DataFrame(runs), "bench_runs")
+    chosen = choose_roofs(bench, bench_runs, SMS).roofs
+    roofs = build_roofs(tables.empty("gpus"), tables.empty("metrics"), Measured(chosen))
+    return {"bench_runs": bench_runs, "measured_roofs": chosen, "roofs": roofs,
+            "ridge_points": ridge_points(roofs)}  # fmt: skip
+
+
+@pytest.fixture
+def bench_run(make_bench_run: Callable[..., Run], bench_row: Callable[..., Row]) -> Run:
+    """A run of target roofline, measured once."""
+    rows = all_rows(bench_row)
+    return make_bench_run(rows, **frames(rows))
+
+
+@pytest.fixture
+def repeated_run(make_bench_run: Callable[..., Run], bench_row: Callable[..., Row]) -> Run:
+    """The same three times over: each repeat is 0.4 % slower than the one before."""
+    rows = [row | {"repeats": 3, "processes": 9} for row in all_rows(bench_row)]
+    return make_bench_run(rows, **frames(rows, 3))
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+
+
+def sentences(run: Run) -> str:
+    made = roofline.section(run)
+    assert made is not None
+    return " ".join(finding.sentence for finding in made.findings)
+
+
+def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
+    said = sentences(bench_run)
+    assert "Reading DRAM reaches 4.62 TB/s" in said
+    assert "writing 4.65 TB/s" in said
+    assert "costs DRAM 11.0 % of its bandwidth" in said  # 1 - 4.11 / 4.62
+    assert "one-shot-b256-u4" in said
+    assert "keeps 73.6 % of it" in said  # 3.4 / 4.62
+    assert "up to 48.0 MiB (80.0 % of the 60.0 MiB L2)" in said
+    assert "Steady load costs up to 10.0 %" in said  # 720 / 800
+    assert "100.0 % of its samples ran under a limit (sw power cap)" in said
+    assert "Data cost up to 10.0 %" in said  # 880 / 800
+    assert "L1 33.0 cycles (18.8 ns)" in said
+    assert "Starting a kernel costs 2.40 us, in a CUDA graph 900 ns" in said
+    assert "pageable memory loses up to 80.0 %" in said
+
+
+def test_every_finding_has_evidence(bench_run: Run) -> None:
+    made = roofline.section(bench_run)
+    assert made is not None
+    assert all(finding.evidence.endswith(".") for finding in made.findings)
+    assert all(re.search(r"\d", finding.evidence) for finding in made.findings)
+
+
+def test_a_search_ranks_the_shapes_of_one_roof(bench_run: Run) -> None:
+    roofs = measured_roofs(bench_run)
+    found = {search.roof.name: search for search in searches(bench_run, roofs)}
+    assert found["DRAM read"].kept == pytest.approx(3.4 / 4.62)
+    assert found["DRAM read"].median == pytest.approx(4.56e12)
+
+
+def test_a_roof_that_counters_contradict_is_told_and_not_used(
+    make_bench_run: Callable[..., Run], bench_row: Callable[..., Row]
+) -> None:
+    rows = all_rows(bench_row)
+    made = frames(rows)
+    wrong = made["measured_roofs"]["level_or_pipe"] == "l1"
+    made["measured_roofs"].loc[wrong, "accepted"] = False
+    made["measured_roofs"].loc[wrong, "reason"] = "the L2 moved as many bytes"
+    run = make_bench_run(rows, **made)
+    assert "L1 33.0 cycles" not in sentences(run)
+    assert "the L2 moved as many bytes" in render_report(run).report.read_text()
+
+
+def test_tables_have_a_cell_for_each_column(bench_run: Run) -> None:
+    made = roofline.section(bench_run)
+    assert made is not None
+    titles = [table.title for table in made.tables]
+    assert "Measured roofs: memory" in titles
+    assert "Ridge points (FLOP/B)" in titles
+    for table in made.tables:
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+        assert set(table.left) <= set(table.columns)
+
+
+def test_ridge_points_are_peak_over_bandwidth(bench_run: Run) -> None:
+    made = roofline.section(bench_run)
+    assert made is not None
+    table = next(t for t in made.tables if t.title.startswith("Ridge"))
+    bf16 = next(row for row in table.rows if row[0] == "Tensor bf16")
+    assert bf16[1] == f"{800e12 / 4.65e12:.0f}"  # writing is the faster of the two
+
+
+def test_figures_are_those_of_the_data(bench_run: Run) -> None:
+    made = roofline.section(bench_run)
+    assert made is not None
+    figures = {figure.name: figure for figure in made.figures}
+    sweep = figures["l2-size"]
+    assert isinstance(sweep, LineFigure)
+    assert sweep.marks == ((L2, "L2 capacity"),)
+    assert sweep.series[0].y == pytest.approx((8.4, 8.5, 8.45, 8.4, 5.3, 4.6))
+    power = figures["burst-steady-zeros"]
+    assert isinstance(power, BarFigure)
+    assert [bar.value for bar in power.bars] == pytest.approx([800, 720, 880])
+    assert isinstance(figures["roofline-measured"], RooflineFigure)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_report_stands_on_the_findings_and_fits_its_schema(bench_run: Run) -> None:
+    paths = render_report(bench_run)
+    text = paths.report.read_text()
+    assert text.index("Reading DRAM reaches") < text.index("\n## ") < text.index("![")
+    assert "| 2 | unsupported | torch has no fp8 product here |" in text
+    assert "ran once" in text
+    assert not re.search(r"\bnan\b", text)
+    assert paths.summary is not None
+    assert paths.metrics is not None
+    assert "4.62 TB/s" in paths.summary.read_text()
+    data = json.loads(paths.metrics.read_text())
+    jsonschema.validate(data, schema())
+    assert data["kind"] == "bench"
+    numbers = data["sections"][0]["numbers"]
+    assert math.isclose(numbers["DRAM read"]["value"], 4.62e12)
+    assert len(data["bench"]) == len(bench_run.bench)
+
+
+def test_the_headline_is_that_of_the_findings(bench_run: Run) -> None:
+    assert "4.62 TB/s" in headline(bench_run)[0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_repeats_are_told_for_each_roof(repeated_run: Run) -> None:
+    text = render_report(repeated_run).report.read_text()
+    roof = find(measured_roofs(repeated_run), "dram", "read")
+    assert roof is not None
+    assert roof.repeatability == pytest.approx(0.008, rel=0.02)
+    assert "roofs repeat within 0.8 %" in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_without_cases_says_why(make_bench_run: Callable[..., Run]) -> None:
+    text = render_report(make_bench_run([])).report.read_text()
+    assert "no case was measured" in text
