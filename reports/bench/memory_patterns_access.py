@@ -11,6 +11,8 @@ from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure, Pan
 from reports.cells import Row, number
 from reports.formats import NA, byte_rate, count, share, significant
 
+SECTOR = 32.0
+"""Bytes."""
 
 HALF = 0.51
 """Of the bandwidth, noise included, from which on half is said to be lost."""
@@ -97,8 +99,8 @@ def _tera(rate: float) -> str:
     return significant(rate / 1e12) if math.isfinite(rate) else NA
 
 
-def _series(label: str, mine: Sequence[Access], *, moved: bool = False) -> Series:
-    x = tuple(one.size for one in mine)
+def _series(label: str, mine: Sequence[Access], *, unit: float, moved: bool = False) -> Series:
+    x = tuple(unit * one.size for one in mine)
     if moved:
         return Series(label, x, tuple(one.moved for one in mine), group=label)
     return Series(
@@ -112,15 +114,28 @@ def _series(label: str, mine: Sequence[Access], *, moved: bool = False) -> Serie
 
 
 def _figure(
-    found: Sequence[Access], kinds: dict[str, str], *, name: str, title: str, x_label: str
+    found: Sequence[Access],
+    kinds: dict[str, str],
+    *,
+    name: str,
+    title: str,
+    x_label: str,
+    unit: float = 1.0,
 ) -> LineFigure:
-    """Return useful bandwidth, and where counters are there DRAM bytes for each useful byte."""
+    """Return useful bandwidth, and where counters are there DRAM bytes for each useful byte.
+
+    Sizes times `unit` are bytes.
+    """
     by_kind = {words: [one for one in found if one.kind == kind] for kind, words in kinds.items()}
     drawn = {words: mine for words, mine in by_kind.items() if mine}
-    panels = [Panel("useful, TB/s", tuple(_series(words, mine) for words, mine in drawn.items()))]
+    panels = [
+        Panel(
+            "useful, TB/s", tuple(_series(words, mine, unit=unit) for words, mine in drawn.items())
+        )
+    ]
     counted = any(math.isfinite(one.moved) for one in found)
     if counted:
-        moved = tuple(_series(words, mine, moved=True) for words, mine in drawn.items())
+        moved = tuple(_series(words, mine, unit=unit, moved=True) for words, mine in drawn.items())
         panels.append(
             Panel("DRAM bytes a useful byte", moved, y_log=True, levels=((1.0, "all useful"),))
         )
@@ -131,6 +146,7 @@ def _figure(
         + (" and the bytes that DRAM moved for each useful byte." if counted else "."),
         x_label=x_label,
         x_log=True,
+        x_bytes=True,
         panels=tuple(panels),
     )
 
@@ -166,7 +182,8 @@ def stride_view(rows: Sequence[Row]) -> AccessView | None:
         {"read": "read", "write": "write"},
         name="memory_patterns_stride",
         title="Useful bandwidth at a stride",
-        x_label="stride, sectors of 32 B",
+        x_label="from one used sector of 32 B to the next",
+        unit=SECTOR,
     )
     return AccessView(_stride_finding(found), (table,), (figure,), _numbers(found))
 
@@ -235,7 +252,7 @@ def gather_view(rows: Sequence[Row]) -> AccessView | None:
         {"random": "random places", "ordered": "in order (control)"},
         name="memory_patterns_gather",
         title="Useful bandwidth of gathers",
-        x_label="item, bytes",
+        x_label="size of an item",
     )
     return AccessView(_gather_finding(found), (table,), (figure,), _numbers(found))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reports.bench.memory_patterns_points import Point, binary_size, extremes, pure
 from reports.bench.models import BenchFinding, Json
 from reports.bench.turnaround_fit import Estimate, MixFit, by_name
-from reports.formats import byte_rate, seconds, share
+from reports.formats import NA, byte_rate, seconds, share, significant
 
 SAME = 2.0
 """Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""
@@ -48,12 +48,16 @@ def turnaround_finding(models: Sequence[MixFit]) -> tuple[BenchFinding, ...]:
     if best is None or linear is None or linear.turnaround is None:
         return ()
     evidence = (
-        f"fit of {len(best.predicted)} cases; residual {share(best.error)}, mixes predicted from "
-        f"all others to {share(best.left_out_error)}; best of {len(models)} models by AICc"
+        f"fit of {len(best.predicted)} cases; residual {_per_cent(best.error)}, mixes predicted "
+        f"from all others to {_per_cent(best.left_out_error)}; best of {len(models)} models by AICc"
     )
     limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
     return (BenchFinding(f"{_cost(best)} {_instead(best, linear, models)}".strip(), evidence,
                          limits),)  # fmt: skip
+
+
+def _per_cent(error: float) -> str:
+    return NA if not math.isfinite(error) else f"{significant(100 * error, 2)} %"
 
 
 def _interval(estimate: Estimate) -> str:
@@ -99,8 +103,8 @@ def _instead(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> str:
         said.append(
             f"One price for every switch that the program asks for would be "
             f"{seconds(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), but "
-            f"explains the times worse: residual {share(linear.error)} against "
-            f"{share(best.error)}."
+            f"explains the times worse: residual {_per_cent(linear.error)} against "
+            f"{_per_cent(best.error)}."
         )
     near = [one for one in models[1:] if one.aicc - best.aicc < SAME]
     if near:

@@ -19,7 +19,7 @@ from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure, Pan
 from reports.bench.turnaround_fit import Estimate, MixFit, fit_all
 from reports.bench.turnaround_solve import Mixes
 from reports.cells import Row
-from reports.formats import NA, share, significant
+from reports.formats import NA, significant
 
 Z = 1.96
 """Half-width of a 95 % interval in standard errors."""
@@ -117,17 +117,29 @@ def estimate_text(estimate: Estimate | None, scale: float = 1.0, unit: str = "")
     return f"{value}{f' {unit}' if unit else ''} ({low} to {high})"
 
 
+def _turnaround_text(estimate: Estimate | None) -> str:
+    """Return a time a switch in the unit that suits it: it spans microseconds to picoseconds."""
+    if estimate is None:
+        return ""
+    scale, unit = (1e6, "us") if abs(estimate.value) >= 1e-8 else (1e12, "ps")
+    return estimate_text(estimate, scale, unit)
+
+
+def _per_cent(error: float) -> str:
+    return NA if not math.isfinite(error) else f"{significant(100 * error, 2)} %"
+
+
 def model_table(models: Sequence[MixFit]) -> BenchTable:
     """Return the models side by side, the best first."""
     rows = tuple(
         (
             NAMES[one.model],
             FORMULAS[one.model],
-            estimate_text(one.turnaround, 1e6),
+            _turnaround_text(one.turnaround),
             estimate_text(one.mix_cost, 1e15),
             estimate_text(one.batch, 2.0**-20),
-            share(one.error),
-            share(one.left_out_error),
+            _per_cent(one.error),
+            _per_cent(one.left_out_error),
             significant(one.aicc - models[0].aicc),
         )
         for one in models
@@ -137,7 +149,7 @@ def model_table(models: Sequence[MixFit]) -> BenchTable:
         columns=(
             "penalty",
             "time of a call",
-            "t, us a switch",
+            "t, a switch",
             "c, us a GB",
             "batch, MiB",
             "residual",

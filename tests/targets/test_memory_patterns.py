@@ -1,9 +1,11 @@
 """Plan of the memory patterns by hand-worked numbers, CPU twins, and the maps of the kernels."""
 
+import json
 import re
 from argparse import Namespace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +17,7 @@ from targets.memory_patterns_kernels import TILE_BYTES, size_text  # noqa: E402
 SIZE, TABLE = 6144 << 20, 8192 << 20
 GPU = Namespace(device="cuda", size_mib=6144, table_mib=8192)
 CPU = Namespace(device="cpu", size_mib=6144, table_mib=8192)
+SCHEMA = Path(memory_patterns.__file__).parents[1] / "parsers/bench.schema.json"
 SOURCE = Path(memory_patterns.__file__).with_suffix(".cu").read_text(encoding="utf-8")
 
 
@@ -118,6 +121,21 @@ def test_each_case_runs_on_a_cpu(case: Case) -> None:
     assert len(calls) == 2
     for call in calls:
         call()
+
+
+def test_the_records_follow_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "records.jsonl"
+    options = ["--device", "cpu", "--out", str(out), "--case-time", "0.01", "--min-samples", "2"]
+    only = r"^(mix/1-1/whole|stride/write/4|gather/random/8)"
+    assert memory_patterns.main([*options, "--only", only]) == 0
+    assert "GB/s" in capsys.readouterr().err
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for record in records:
+        jsonschema.validate(record, schema)
+    measured = [record for record in records if record["record"] == "case"]
+    assert [record["status"] for record in measured] == ["ok"] * 3
+    assert {record["params"]["pattern"] for record in measured} == {"mix", "stride", "gather"}
 
 
 def test_random_places_are_within_the_table_and_the_same_again() -> None:
