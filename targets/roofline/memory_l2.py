@@ -35,6 +35,7 @@ BLOCK_WAVES = 4
 """Blocks there are for each that fits at a time, so that faster SMs do more of them."""
 LOADS = {"cg": "ld.global.cg", "na": "ld.global.nc.L1::no_allocate"}
 MAX_THREADS_PER_SM = 2048
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,14 @@ def points(args: Namespace) -> list[Sweep]:
     return found
 
 
-def _spread(slices: int, among: int) -> int:
-    """Return a step that spreads `among` beginnings over the slices and meets all of them."""
-    step = max(1, slices // max(1, among))
-    while gcd(step, slices) != 1 and step < slices:
+def _spread(slices: int) -> int:
+    """Return the step by which one block begins after another.
+
+    Multiples of the golden ratio fill an interval evenly, however many there are; a step that has
+    no divisor in common with the number of slices meets all of them.
+    """
+    step = max(1, round(slices * GOLDEN))
+    while gcd(step, slices) != 1:
         step += 1
     return step
 
@@ -135,15 +140,15 @@ def _launch(point: Sweep, iterations: int, setup: Setup, copy: int) -> Call:
         LOAD=quoted(LOADS[point.load]),
     )
     private = point.pattern == "private"
-    resident = MAX_THREADS_PER_SM // point.threads
+    step = _spread(slices)
     arguments: list[Any] = [
         out,
         data,
         sms,
         slices * point.threads * point.unroll if private else 0,
         slices,
-        0 if private else _spread(slices, sms),
-        _spread(slices, resident if private else resident * sms),
+        0 if private else step,
+        step if private else step * sms % slices,
         iterations,
     ]
     return stream.bind(blocks, point.threads, arguments)
