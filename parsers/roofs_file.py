@@ -97,10 +97,13 @@ def matches(file: RoofsFile, gpu: Mapping[str, Any]) -> Match:
         return Match(Fit.NO, f"measured with {words}")
     compared = [key for key in GPU_KEYS if key not in ("chip", "sm_count")]
     unknown = [key for key in compared if theirs[key] is None or ours[key] is None]
+    why = []
+    if theirs["uuid"] and ours["uuid"] and theirs["uuid"] != ours["uuid"]:
+        why.append(f"measured on another {theirs['name']} ({theirs['uuid']})")
     if unknown:
-        return Match(Fit.SAME_KIND, f"{', '.join(map(_words, unknown))} cannot be compared")
-    if theirs["uuid"] != ours["uuid"]:
-        return Match(Fit.SAME_KIND, f"measured on another {theirs['name']} ({theirs['uuid']})")
+        why.append(f"{', '.join(map(_words, unknown))} cannot be compared")
+    if why:
+        return Match(Fit.SAME_KIND, "; ".join(why))
     return Match(Fit.EXACT)
 
 

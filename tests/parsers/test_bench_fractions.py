@@ -57,8 +57,8 @@ def test_a_case_is_set_against_the_roof_that_limits_it(
     found, _ = fraction(**row)
     assert found["roof_used"] == roof
     assert found["roof_fraction"] == pytest.approx(expected)
-    key = tuple(roof.split()) if " " in roof else (roof, "fp32" if roof == "fp32" else "")
-    assert found["roof_value"] == {(k[0], k[1]): v for k, v in CEILINGS.items()}[key]
+    level, _, dtype = roof.partition(" ")
+    assert found["roof_value"] == CEILINGS[level, dtype or ("fp32" if level == "fp32" else "")]
     assert found["roof_source"] == "this run"
 
 

@@ -1,7 +1,6 @@
 """Roofs from the capture and from the vendor's documents, each with its source."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -146,7 +145,7 @@ def test_every_roof_says_how_it_came_about(roofs: pd.DataFrame) -> None:
     assert roofs["detail"].str.len().gt(10).all()
 
 
-def measured(**changes: Any) -> Measured:
+def measured(own: bool = True, caveat: str = "") -> Measured:
     rows = [
         ("dram", "", "read", 4.62e12, 4.62e12 / 1.98e9 / 132, False),
         ("dram", "", "write", 4.65e12, 4.65e12 / 1.98e9 / 132, True),
@@ -161,7 +160,7 @@ def measured(**changes: Any) -> Measured:
     frame = check(
         frame.assign(processes=3, candidates=9).reindex(columns=columns), "measured_roofs"
     )
-    return Measured(**({"roofs": frame, "when": "2026-11-21", "run_id": "roofline-1"} | changes))
+    return Measured(frame, "2026-11-21", "roofline-1", own, caveat)
 
 
 def at(clock_hz: float) -> pd.DataFrame:
