@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from reports.cells import Row, known, number, records, text
-from reports.formats import NA, byte_rate, flop_rate, quantity, seconds, significant
+from reports.formats import NA, byte_rate, flop_rate, significant
 from reports.load import Run
 
 LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "shared": "Shared memory", "host": "Host"}
@@ -66,7 +66,10 @@ def shape_text(params: dict[str, Any]) -> str:
     if params.get("shape"):
         return str(params["shape"])
     shown = {key: v for key, v in params.items() if v not in ("", None) and key not in _NO_SHAPE}
-    return ", ".join(f"{_words(key)} {_plain(key, value)}" for key, value in shown.items())
+    words = []
+    if shown.keys() >= {"m", "n", "k"}:
+        words.append(" x ".join(str(shown.pop(key)) for key in ("m", "n", "k")))
+    return ", ".join([*words, *(f"{_words(key)} {_plain(key, v)}" for key, v in shown.items())])
 
 
 _NO_SHAPE = ("passes", "iterations")
@@ -94,21 +97,37 @@ def binary_size(value: float) -> str:
     return f"{significant(value)} B"
 
 
-def value_text(value: Any, unit: str) -> str:
-    """Return a value in the way of its unit; seconds and cycles too."""
-    if unit == "s":
-        return seconds(value)
-    return quantity(value, unit)
+DIGITS = 4
+"""Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def interval_text(low: Any, high: Any, unit: str) -> str:
-    """Return "4.61 to 4.63 TB/s"; "n/a" where an end is unknown."""
+def value_text(value: Any, unit: str, digits: int = DIGITS) -> str:
+    """Return a value with its unit and as many digits as a roof deserves: "4.622 TB/s"."""
+    if known(value) is None:
+        return NA
+    step, name = _scale(abs(number(value)), unit)
+    return f"{significant(number(value) / step, digits)} {name}".rstrip()
+
+
+def interval_text(low: Any, high: Any, unit: str, digits: int = DIGITS) -> str:
+    """Return "4.615 to 4.627 TB/s"; "n/a" where an end is unknown."""
     if known(low) is None or known(high) is None:
         return NA
-    first, last = value_text(low, unit), value_text(high, unit)
-    # The unit stands once where both ends have the same.
-    start, _, prefix = first.partition(" ")
-    return f"{start} to {last}" if last.endswith(f" {prefix}") else f"{first} to {last}"
+    step, name = _scale(max(abs(number(low)), abs(number(high))), unit)
+    ends = [significant(number(end) / step, digits) for end in (low, high)]
+    return f"{' to '.join(ends)} {name}".rstrip()
+
+
+def _scale(size: float, unit: str) -> tuple[float, str]:
+    """Return what to divide by, and the unit with its prefix."""
+    if unit == "s":
+        return next((s for s in _TIME if size >= s[0] * 0.99995), _TIME[-1])
+    if unit in ("B/s", "FLOP/s", "B", "FLOP", "Hz"):
+        step, prefix = next((s for s in _SI if size >= s[0] * 0.99995), _SI[-1])
+        return step, f"{prefix}{unit}"
+    return 1.0, unit
 
 
 def rate_text(row: Row) -> str:

@@ -198,6 +198,7 @@ def _rejected(run: Run) -> list[str]:
     roofs = run.measured_roofs
     if roofs.empty:
         return []
+    roofs = roofs[roofs["unit"] != "cycles"]  # latencies stand in seconds too
     lost = roofs[roofs["accepted"].eq(False).fillna(False)]
     open_ones = roofs[roofs["accepted"].isna() & (roofs["level_or_pipe"] != "host")]
     said = [
@@ -207,7 +208,8 @@ def _rejected(run: Run) -> list[str]:
     ]
     if len(open_ones):
         said.append(
-            f"{counted(len(open_ones), 'roof')} of {len(roofs)} could not be confirmed by counters."
+            f"Counters could not tell whether {counted(len(open_ones), 'probe')} of {len(roofs)} "
+            "loaded what it should; each says so in its row."
         )
     return said
 

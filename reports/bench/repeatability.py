@@ -104,7 +104,7 @@ def _finding(found: list[Repeated], what: str, repeats: int) -> BenchFinding:
     half = share(float(np.median([one.spread for one in found])))
     sentence = (
         f"All {len(found)} {what}s repeat within {share(worst.spread)} over {repeats} repeats; the "
-        f"worst is {worst.name}, half of them repeat within {half}."
+        f"worst is {worst.name}; half of them repeat within {half}."
     )
     if len(found) == 1:
         sentence = (

@@ -61,13 +61,13 @@ def _how(roof: MeasuredRoof) -> str:
         parts.append(f"at {clock(roof.clock_hz)}")
     words = ", ".join(parts) + ")"
     if roof.shape:
-        words += f", best of {roof.candidates}: {roof.shape}"
+        words += f", best of {roof.candidates}: {roof.shape}" if roof.candidates > 1 else ""
     return words
 
 
 def _seen(roof: MeasuredRoof) -> str:
     if roof.accepted:
-        return f" Counters confirm it: {roof.reason}."
+        return f" Counters confirm it: {roof.reason.removeprefix('confirmed: ')}."
     return " Not confirmed by counters." if roof.accepted is None else ""
 
 
@@ -86,7 +86,7 @@ def _dram(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         f"{_how(best)}.{_seen(best)}",
         "counters that show more than 5 % other DRAM bytes than the probe asked for, or a faster "
         "kernel.",
-        f"It reads its memory at {best.value_text}{part}.",
+        f"This GPU reads its memory at {best.value_text}{part}.",
     )
 
 
@@ -96,16 +96,20 @@ def _tensor(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         return
     fastest = max(bursts, key=lambda r: r.value)
     usual = find(roofs, "tensor", "burst", "bf16") or fastest
-    parts = [f"{r.dtype} {r.value_text}" for r in sorted(bursts, key=lambda r: -r.value)]
-    of = f" ({share(usual.of_datasheet)} of the datasheet)" if _is(usual.of_datasheet) else ""
-    rate = f", {clock_text(usual)} a clock and SM" if _is(usual.per_clock_sm) else ""
+    parts = [f"{r.dtype} {r.value_text}{_of_sheet(r)}"
+             for r in sorted(bursts, key=lambda r: -r.value)]  # fmt: skip
+    of = _of_sheet(usual)
     yield BenchFinding(
-        f"Large matrix products reach, in bursts on random data: {', '.join(parts)}; {usual.dtype} "
-        f"is {usual.value_text}{of}{rate}.",
+        f"Large matrix products reach, in bursts on random data: {', '.join(parts)}.",
         f"{usual.dtype}: {_how(usual)}.{_seen(usual)}",
         "a library or shape that is faster on the same data at the same clock.",
         f"It multiplies matrices at {usual.value_text} in {usual.dtype}{of}.",
     )
+
+
+def _of_sheet(roof: MeasuredRoof) -> str:
+    known_part = _is(roof.of_datasheet)
+    return f" ({share(roof.of_datasheet)} of the datasheet)" if known_part else ""
 
 
 def _is(value: float) -> bool:

@@ -99,7 +99,7 @@ def _latencies(roofs: Sequence[MeasuredRoof]) -> BenchTable | None:
 
 
 def _cycles(row: Row) -> str:
-    return significant(number(row["latency_cycles"]))
+    return significant(number(row["latency_cycles"]), 4)
 
 
 def _host(roofs: Sequence[MeasuredRoof]) -> BenchTable | None:
@@ -199,6 +199,7 @@ def _confirmation(roofs: Sequence[MeasuredRoof]) -> BenchTable | None:
 
 def _seen(roofs: Sequence[MeasuredRoof]) -> Iterator[tuple[str, ...]]:
     for roof in roofs:
-        if roof.reason and roof.unit != "cycles":
+        if roof.reason and roof.unit != "cycles" and roof.key != "host":
             case = text(roof.case["case_id"]) if roof.case else ""
-            yield roof.name, case or "–", roof.confirmation, roof.reason
+            reason = roof.reason.removeprefix("confirmed: ").removeprefix("not confirmed: ")
+            yield roof.name, case or "–", roof.confirmation, reason

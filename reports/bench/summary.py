@@ -29,8 +29,8 @@ def bench_summary(view: BenchView) -> BenchSummary:
     """Return the summary of a report; sentences are the plain ones of its findings."""
     plain = [f.plain for section in view.sections for f in section.findings if f.plain]
     rows = [Fact(*row) for section in view.sections for row in section.plain]
-    first = plain[0] if plain else next(iter(view.answer), "")
-    learned = tuple(plain[1 : LEARNED + 1]) if plain else view.answer[1 : LEARNED + 1]
+    first = " ".join(plain[:2]) if plain else next(iter(view.answer), "")
+    learned = tuple(plain[2 : LEARNED + 2]) if plain else view.answer[1 : LEARNED + 1]
     words = " ".join([first, *learned, *(row.label for row in rows)])
     facts = (*view.conditions, *view.environment)
     return BenchSummary(

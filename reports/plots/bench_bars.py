@@ -11,9 +11,10 @@ from reports.bench.models import Bar, BarFigure
 from reports.plots.bench_axes import stacked
 from reports.plots.rows import Head, Rows
 from reports.plots.sheet import Ink, Key
-from reports.plots.style import GREY, INK, LINE, QUIET, SERIES, style, text_width
+from reports.plots.style import GREY, INK, LINE, QUIET, SERIES, fit, style, text_width
 
 THICK = 0.62
+WORDS = 300.0  # widest text behind a bar, in pixels
 
 
 def plot_bars(figure: BarFigure) -> Figure:
@@ -23,13 +24,14 @@ def plot_bars(figure: BarFigure) -> Figure:
         colours = {group: _colour(place) for place, group in enumerate(groups)}
         keys = [Key(group, colours[group]) for group in groups if group] if len(groups) > 1 else []
         top = _top(figure)
-        texts = max((text_width(bar.text) for bar in figure.bars), default=0.0)
+        words = [fit(bar.text, WORDS) for bar in figure.bars]
+        texts = max((text_width(word) for word in words), default=0.0)
         head = Head(figure.title, figure.subtitle, tuple(keys), figure.value_label)
         names = [("", bar.label) for bar in figure.bars]
         rows = Rows(head, names, right=texts + 18, gap=_gap(figure))
         axes = rows.axes(top, "")
-        for row, bar in enumerate(figure.bars):
-            _bar(rows, axes, row, bar, colours[bar.group], top)
+        for row, (bar, word) in enumerate(zip(figure.bars, words, strict=True)):
+            _bar(rows, axes, row, bar._replace(text=word), colours[bar.group], top)
         _levels(rows, axes, figure, top)
         return rows.sheet.figure
 

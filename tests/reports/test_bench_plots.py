@@ -1,0 +1,152 @@
+"""Figures of measured cases: text that stays inside and apart, axes that hold the data."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from reports.bench.models import Bar, BarFigure, LineFigure, Panel, Series
+from reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
+from reports.plots.bench_bars import plot_bars
+from reports.plots.bench_lines import plot_lines
+from reports.plots.style import WIDTH, render_svg
+
+X = tuple(2.0**power for power in range(13, 30))
+MIB = 2.0**20
+
+
+def line(label: str, factor: float, **look: object) -> Series:
+    y = tuple(factor * (9 if x < 48 * MIB else 5) for x in X)
+    return Series(label, X, y, tuple(v * 0.98 for v in y), tuple(v * 1.02 for v in y), **look)  # type: ignore[arg-type]
+
+
+SWEEP = LineFigure(
+    "sweep", "Bandwidth of the L2 by footprint", "alt", "Footprint", "Bandwidth (TB/s)",
+    tuple(line(f"variant {n}", 1 - n / 100) for n in range(8)), x_log=True, x_bytes=True,
+    marks=((60 * MIB, "L2 capacity"), (50 * MIB, "half a partition"), (70 * MIB, "more")),
+    levels=((4.8, "datasheet 4.80 TB/s"),), subtitle="One point a footprint. " * 9,
+)  # fmt: skip
+STAIRS = LineFigure(
+    "stairs", "Latency", "alt", "M",
+    panels=(
+        Panel("us", (Series("measured", (1.0, 64.0, 65.0), (3.0, 3.0, 5.0), style="steps"),)),
+        Panel("TFLOP/s", (Series("measured", (1.0, 64.0, 65.0), (1.0, 60.0, 40.0)),
+                          Series("fit", (1.0, 64.0), (2.0, 58.0), style="points")), "Rate"),
+    ),
+)  # fmt: skip
+BARS = BarFigure(
+    "bars", "Roofs", "alt", "TFLOP/s",
+    (Bar("bf16", 800.0, 790.0, 810.0, "burst", "800 TFLOP/s"),
+     Bar("a long name " * 9, 700.0, None, None, "steady", "700 TFLOP/s, " + "words " * 40),
+     Bar("unknown", math.nan, None, None, "steady", "n/a")),
+    levels=((989.0, "datasheet"), (980.0, "counters")),
+)  # fmt: skip
+SHORT = Series("ends early", X[:2], (1.0, 1.0))
+FIGURES = {
+    "sweep": lambda: plot_lines(SWEEP),
+    "legend": lambda: plot_lines(replace(SWEEP, series=(*SWEEP.series, SHORT))),
+    "stairs": lambda: plot_lines(STAIRS),
+    "one point": lambda: plot_lines(replace(SWEEP, series=(Series("p", (1.0,), (1.0,)),))),
+    "nothing": lambda: plot_lines(replace(SWEEP, series=(), marks=(), levels=())),
+    "bars": lambda: plot_bars(BARS),
+    "one bar": lambda: plot_bars(BarFigure("b", "t", "a", "v", (Bar("x", 0.0),))),
+}  # fmt: skip
+
+
+def texts(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]]:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
+    found = []
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if text.get_text() and text.get_visible():
+            box = text.get_window_extent(renderer)
+            found.append((text, (box.x0, box.y0, box.x1, box.y1)))
+    return found
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_all_text_lies_inside(name: str) -> None:
+    figure = FIGURES[name]()
+    height = figure.get_figheight() * figure.dpi
+    for text, (left, bottom, right, top) in texts(figure):
+        assert left >= -1, text.get_text()
+        assert bottom >= -1, text.get_text()
+        assert right <= WIDTH + 1, text.get_text()
+        assert top <= height + 1, text.get_text()
+
+
+@pytest.mark.parametrize("name", ["sweep", "legend", "stairs", "bars"])
+def test_no_text_covers_another(name: str) -> None:
+    found = texts(FIGURES[name]())
+    for (a, one), (b, other) in itertools.combinations(found, 2):
+        apart = one[2] <= other[0] + 1 or other[2] <= one[0] + 1
+        apart = apart or one[3] <= other[1] + 3 or other[3] <= one[1] + 3
+        assert apart, (a.get_text(), b.get_text())
+
+
+def test_lines_that_end_together_are_named_there() -> None:
+    named = [text.get_text() for text, _ in texts(plot_lines(SWEEP)) if text.get_gid() == "name"]
+    assert sorted(named) == [f"variant {n}" for n in range(8)]
+
+
+def test_the_same_figure_gives_the_same_bytes() -> None:
+    assert render_svg(plot_lines(SWEEP)) == render_svg(plot_lines(SWEEP))
+
+
+def test_points_that_a_logarithmic_axis_cannot_show_are_left_out() -> None:
+    odd = Series("odd", (0.0, 1e6, 1e7), (1.0, math.nan, 2.0))
+    plot_lines(replace(SWEEP, series=(odd,), y_log=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(48 * MIB, "48 MiB"), (1024.0, "1 KiB"), (512.0, "512 B"), (2.0**30, "1 GiB")],
+)
+def test_bytes_have_binary_prefixes(value: float, text: str) -> None:
+    assert byte_text(value) == text
+
+
+def test_ticks_are_short() -> None:
+    assert [number_text(v) for v in (0.0, 0.5, 1200.0, 2.5)] == ["0", "0.5", "1,200", "2.5"]
+
+
+FINITE = st.floats(1e-6, 1e12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FINITE, min_size=1, max_size=20), st.booleans(), st.booleans())
+def test_an_axis_holds_its_values_and_few_ticks(
+    values: list[float], log: bool, in_bytes: bool
+) -> None:
+    axis = scale(values, log=log, in_bytes=in_bytes, zero=not log)
+    assert axis.low < axis.high
+    assert all(0 <= axis.place(value) <= 1 for value in values)
+    assert len(axis.ticks) <= 10
+    assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0, 400), min_size=1, max_size=12))
+def test_names_keep_apart_and_inside(wanted: list[float]) -> None:
+    places = spread(wanted, 0, 400, 15)
+    assert all(-1e-6 <= place <= 400 + 1e-6 for place in places)
+    ordered = sorted(places)
+    assert all(b - a >= 15 - 1e-6 for a, b in itertools.pairwise(ordered))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 800), st.floats(5, 300)), min_size=1, max_size=8))
+def test_texts_in_a_strip_do_not_touch(marks: list[tuple[float, float]]) -> None:
+    widths = [width for _, width in marks]
+    places = stacked([centre for centre, _ in marks], widths, 0, 800)
+    boxes = [(c - w / 2, c + w / 2, row) for (c, row), w in zip(places, widths, strict=True)]
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[2] != other[2] or one[1] <= other[0] or other[1] <= one[0]
