@@ -43,6 +43,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=list(FAMILIES),
         help="what to measure (all)",
     )
+    memory.add_arguments(parser)
 
 
 def main(argv: list[str] | None = None) -> int:
