@@ -12,11 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-NONE = dict.fromkeys(
-    ("name uuid sm_count l2_bytes memory_bytes compute_capability max_sm_clock_hz "
-     "max_memory_clock_hz sm_clock_hz memory_clock_hz power_limit_w temperature_c "
-     "pcie_generation pcie_width").split()
-)  # fmt: skip
+FACTS = (
+    "name uuid sm_count l2_bytes memory_bytes compute_capability max_sm_clock_hz",
+    "max_memory_clock_hz sm_clock_hz memory_clock_hz power_limit_w temperature_c",
+    "pcie_generation pcie_width",
+)
+NONE = dict.fromkeys(" ".join(FACTS).split(" "))
 H200 = NONE | {
     "name": "NVIDIA H200",
     "uuid": "GPU-0",
