@@ -52,7 +52,8 @@ VARIABLES = {
     "PATH": "where nsys, ncu and the target are found",
     "NO_COLOR": "any value: no colours",
     "TMPDIR": "folder for what prof unpacks for a moment; nsys and ncu use it too",
-    "XDG_CACHE_HOME": "folder of prof's shim for the nsys inside Nsight Compute; ~/.cache else",
+    "XDG_CACHE_HOME": "folder of prof's cache: measured roofs, and the shim for the nsys inside "
+    "Nsight Compute; ~/.cache else",
     "PROF_NSYS_LIBS": "folders, joined by `:`, with libraries that nsys's importer lacks (libdw)",
     "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
@@ -124,6 +125,10 @@ the name of a bundled recipe.
   YAML; any key may be set, and `target.args` takes any argument of the program.
 - **Sweep:** `sweep: {target.args.batch: [1, 8]}`. Every combination is a run in `variants/`, and
   one report compares them.
+- **Measure:** `bench: {processes: 3}` runs a benchmark target un-profiled in fresh processes, then
+  once under ncu, which counts each case; there is no trace and no selection. The target takes
+  `--out FILE --process N --repeat N --count`, and writes a line a case
+  ([records](bench-records.md)). `prof run roofline --repeat 3` says how well the roofs repeat.
 - **Look before:** `prof recipe check FILE`, `prof recipe show NAME --resolved`, and
   `prof run NAME --dry-run` for the exact commands.
 - **Write your own:** `prof recipe show top-kernels > mine.yaml`.

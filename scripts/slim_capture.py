@@ -3,10 +3,13 @@
     python scripts/slim_capture.py RUN_DIR DEST --drop trace.nsys-rep --replace /opt/prof/=
         --forbid my-host --forbid /home/me
 
-Copies the manifest and the steps; tables and report are made again by a replay. In an .ncu-rep the
-modules (cubins), sources, environment, command lines, host names and folders go; in a trace.sqlite
-every table that the reader does not need, and every string that no kept row uses. Whatever the
-readers make of a file must be the same before and after, or nothing is written.
+Copies the manifest, the measured roofs and the steps; tables and report are made again by a replay.
+In an .ncu-rep the modules (cubins), sources, environment, command lines, host names and folders go;
+in a trace.sqlite every table that the reader does not need, and every string that no kept row uses.
+Whatever the readers make of a file must be the same before and after, or nothing is written.
+
+Of a benchmark, whose kernels are many, `--drop counters.ncu-rep` leaves counters.csv, which has the
+same rounded to two decimals of the base units.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import ncu_report
 import pandas as pd
 
 from parsers.ncu.blocks import MAGIC, blocks, fields
 from parsers.ncu.nvtx import path_of_state
 from parsers.nsys import open_trace
+from parsers.roofs_file import ROOFS_FILE
 from parsers.run_dir import MANIFEST, STEPS, decompress
 
 # An edit of a protobuf field: drop it (None), change its bytes, or edit the message inside.
@@ -121,6 +124,8 @@ def _varint(value: int) -> bytes:
 
 def facts_of_report(path: Path) -> list[Any]:
     """Return everything that ncu_report tells of every result: names, metrics, instances, NVTX."""
+    import ncu_report
+
     facts: list[Any] = []
     for result_range in ncu_report.load_report(str(path)):
         for action in result_range:
@@ -199,7 +204,10 @@ def _text(frame: pd.DataFrame) -> str:
 def slim_run(run: Path, target: Path, options: argparse.Namespace) -> None:
     """Write the slim copy of `run` to the empty folder `target`."""
     replace = dict(pair.split("=", 1) for pair in options.replace)
-    wanted = [run / MANIFEST, *sorted((run / STEPS).rglob("*"))]
+    # What earlier tries of a step left (1-bench.failed-1) is not part of the run.
+    wanted = [run / MANIFEST, run / ROOFS_FILE, *sorted((run / STEPS).glob("[0-9]-[a-z]*/**/*"))]
+    wanted = [path for path in wanted if "." not in path.relative_to(run).parent.name]
+    _check_counters(wanted, options.drop)
     for source in wanted:
         plain_name = source.name.removesuffix(".xz")
         if not source.is_file() or plain_name in options.drop:
@@ -211,6 +219,14 @@ def slim_run(run: Path, target: Path, options: argparse.Namespace) -> None:
         else:
             shutil.copyfile(source, place)
         _slim_file(place, replace)
+
+
+def _check_counters(wanted: list[Path], drop: list[str]) -> None:
+    """Refuse to drop the last file that holds the counters of a run."""
+    names = {path.name.removesuffix(".xz") for path in wanted}
+    counters = {"counters.ncu-rep", "counters.csv"} & names
+    if counters and counters <= set(drop):
+        raise Refused(f"{' and '.join(sorted(counters))}: without it the run has no counters")
 
 
 def _slim_file(path: Path, replace: Mapping[str, str]) -> None:
@@ -240,9 +256,10 @@ def check_forbidden(folder: Path, texts: list[str]) -> None:
 
 
 def pack(folder: Path) -> None:
-    """Pack every large artifact with xz; the manifest stays readable."""
+    """Pack every large artifact with xz; the manifest and the roofs stay readable."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != MANIFEST and path.stat().st_size >= PACK_FROM_BYTES:
+        plain = not path.is_file() or path.name in (MANIFEST, ROOFS_FILE)
+        if not plain and path.stat().st_size >= PACK_FROM_BYTES:
             packed = path.with_name(f"{path.name}.xz")
             packed.write_bytes(lzma.compress(path.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
             path.unlink()
