@@ -128,9 +128,11 @@ SHAPES: dict[str, list[Shape | Bulk]] = {
         Shape(512, 4, evict=2),
         Shape(256, 4, blocks_per_sm=8),
         Bulk(16 * KIB, 1),
+        Bulk(64 * KIB, 1),
         Bulk(8 * KIB, 6, 4),
         Bulk(16 * KIB, 6, 2),
         Bulk(32 * KIB, 6, 1),
+        Bulk(64 * KIB, 3, 1),
     ],
     "scale": [
         *_one_shots((256, 1), (256, 4), (256, 8), (512, 2), (512, 4), (1024, 4)),

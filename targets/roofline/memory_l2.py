@@ -74,7 +74,7 @@ class Sweep:
         """Return slices that an SM works on, bytes of a buffer and blocks, for so many SMs."""
         buffers = 2 if self.kind == "copy" else 1
         parts = sms if self.pattern == "private" else 1
-        slices = max(1, self.size // buffers // parts // self.slice_bytes)
+        slices = max(1, round(self.size / (buffers * parts * self.slice_bytes)))
         blocks = sms * (MAX_THREADS_PER_SM // self.threads) * BLOCK_WAVES
         return slices, slices * parts * self.slice_bytes, blocks
 
