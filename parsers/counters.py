@@ -118,7 +118,8 @@ def _stalls(wide: pd.DataFrame) -> tuple[pd.DataFrame, list[Hole]]:
     long = table.rename_axis("kernel_id").reset_index().melt("kernel_id", var_name="reason")
     long = long.rename(columns={"value": "ratio"}).dropna(subset="ratio")
     long["share"] = ratio(long["ratio"], long.groupby("kernel_id")["ratio"].transform("sum"))
-    missing = [row for row in wide.index if row not in set(long["kernel_id"])]
+    known = set(long["kernel_id"])
+    missing = [row for row in wide.index if row not in known]
     holes += [Hole(row, "ratio", NO_STALLS) for row in missing]
     order = {kernel_id: i for i, kernel_id in enumerate(wide.index)}
     long = long.sort_values("ratio", ascending=False, kind="stable")
