@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from reports.bench.llm_kernels_points import BACKENDS, Point
 from reports.bench.models import BenchTable
-from reports.formats import NA, count, speedup
+from reports.formats import NA, count, significant, speedup
 
+LINEAR = "linear layers"
 CLOSE = 0.05
 """A ratio within 5 % of 1 needs no reason."""
 PADDED = "the tile is larger than the rows of tokens, and its empty rows are computed too"
@@ -34,8 +35,12 @@ def agreements(found: list[Point]) -> list[Agreement]:
         if point.counted is not None:
             # Variants that share the counted kernels count once.
             case = str(point.counted["case_id"])
-            groups.setdefault((point.operation, _what(point)), {})[case] = point
+            groups.setdefault((_operation(point), _what(point)), {})[case] = point
     return [_agreement(key, list(points.values())) for key, points in groups.items()]
+
+
+def _operation(point: Point) -> str:
+    return LINEAR if point.param("family") == "linear" else point.operation
 
 
 def _what(point: Point) -> str:
@@ -123,6 +128,12 @@ def agreement_table(found: list[Point]) -> BenchTable | None:
         "input read once, each output written once.",
         left=("operation", "of", "why they differ"),
     )
+
+
+def range_words(ratios: tuple[float, float]) -> str:
+    """Return "1.00 to 1.13 times", or "1.00 times" where both ends look alike."""
+    low, high = (significant(value) for value in ratios)
+    return f"{low} times" if low == high else f"{low} to {high} times"
 
 
 def range_text(ratios: tuple[float, float]) -> str:

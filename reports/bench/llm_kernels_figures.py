@@ -17,7 +17,7 @@ from reports.bench.llm_kernels_points import (
 from reports.bench.llm_kernels_tables import by_shape
 from reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
 from reports.cells import number
-from reports.formats import byte_rate, count, flop_rate, quantity, seconds, share, speedup
+from reports.formats import byte_rate, count, quantity, seconds, share, speedup
 
 TERA, GIGA = 1e12, 1e9
 TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
@@ -30,7 +30,8 @@ def figures(found: list[Point], reference: str) -> tuple[BenchFigure, ...]:
         roof_figure(found, reference),
         prefill_figure(found, reference),
         decode_figure(found, reference),
-        variants_figure(found),
+        launches_figure(found),
+        fusion_figure(found),
     )
     return tuple(figure for figure in made if figure is not None)
 
@@ -96,11 +97,7 @@ def roof_figure(found: list[Point], reference: str) -> BarFigure | None:
     bars = []
     for label, point in _representatives(found, reference):
         if not math.isnan(point.fraction):
-            rate = byte_rate(point.byte_rate)
-            if point.roof.startswith("Tensor"):
-                rate = flop_rate(point.flop_rate)
-            words = f"{share(point.fraction)}, {rate}, {seconds(point.seconds)}"
-            value = 100 * point.fraction
+            value, words = 100 * point.fraction, share(point.fraction)
             bars.append(Bar(label, value, group=f"bound by {point.roof}", text=words))
     if not bars:
         return None
@@ -226,27 +223,64 @@ def _by_backend(points: list[Point], rate: Callable[[Point], float]) -> tuple[Se
     return tuple(made)
 
 
-def variants_figure(found: list[Point]) -> BarFigure | None:
-    """Return how many times as fast as eager each variant is, where all were measured."""
+def launches_figure(found: list[Point]) -> BarFigure | None:
+    """Return how many times as fast as eager each variant is at the smallest compiled size."""
     bars = []
-    for made in by_shape(found):
-        eager = made.get("eager")
-        if eager is None or "compiled" not in made:
-            continue
+    for made in _compiled_sizes(found, largest=False):
+        eager = made["eager"]
         for variant, words in list(VARIANTS.items())[1:]:
             if variant in made:
                 gain = eager.seconds / made[variant].seconds
-                label = f"{eager.operation}, {_of_tokens(eager.param('tokens'))}"
                 text = f"{speedup(gain)}, {seconds(made[variant].seconds)}"
-                bars.append(Bar(label, gain, group=words, text=text))
+                bars.append(Bar(_label(eager), gain, group=words, text=text))
     if not bars:
         return None
     return BarFigure(
-        name="llm-variants",
-        title="Eager against a CUDA graph and torch.compile",
-        subtitle="how many times as fast as the eager function",
-        alt="Speed-up over eager by operation and variant",
+        name="llm-launches",
+        title="Small inputs: what a CUDA graph and torch.compile gain",
+        subtitle="how many times as fast as the eager function, which the host launches",
+        alt="Speed-up over eager by operation and variant, few tokens",
         value_label="times as fast as eager",
         bars=tuple(bars),
         levels=((1.0, "eager"),),
     )
+
+
+def fusion_figure(found: list[Point]) -> BarFigure | None:
+    """Return the bytes a second of the eager and the compiled function at the largest size."""
+    bars = []
+    for made in _compiled_sizes(found, largest=True):
+        for variant in ("graph", "compiled-graph"):
+            if variant in made:
+                point = made[variant]
+                words = "compiled" if variant.startswith("compiled") else "eager"
+                text = f"{byte_rate(point.byte_rate)}, {seconds(point.seconds)}"
+                bars.append(Bar(_label(point), point.byte_rate / GIGA, group=words, text=text))
+    if not bars:
+        return None
+    return BarFigure(
+        name="llm-fusion",
+        title="Large inputs: one fused kernel against several",
+        subtitle="compulsory bytes over time, both in CUDA graphs",
+        alt="Compulsory bytes a second of eager and compiled functions by operation, many tokens",
+        value_label="GB/s of compulsory bytes",
+        bars=tuple(bars),
+    )
+
+
+def _label(point: Point) -> str:
+    return f"{point.operation}, {_of_tokens(point.param('tokens'))}"
+
+
+def _compiled_sizes(found: list[Point], largest: bool) -> list[dict[str, Point]]:
+    """Return the variants of each operation at its smallest or largest compiled size."""
+    chosen: dict[str, dict[str, Point]] = {}
+    for made in by_shape(found):
+        compiled = made.get("compiled") or made.get("compiled-graph")
+        if compiled is None or "eager" not in made:
+            continue
+        held = chosen.get(compiled.operation)
+        tokens = compiled.param("tokens")
+        if held is None or (tokens > held["eager"].param("tokens")) == largest:
+            chosen[compiled.operation] = made
+    return list(chosen.values())

@@ -240,5 +240,6 @@ def pointwise(found: list[Point]) -> list[Point]:
 
 def title(model: str) -> str:
     """Return a model's name as its authors write it: "Llama-3.1-8B"."""
-    words = [part[:1].upper() + part[1:] for part in model.split("-")]
+    parts = model.split("-")
+    words = [w if w[:1] == "v" and w[1:2].isdigit() else w[:1].upper() + w[1:] for w in parts]
     return "-".join(w[:-1] + "B" if w[:1].isdigit() and w.endswith("b") else w for w in words)

@@ -65,13 +65,13 @@ def compiled(function: Callable[..., Any], arguments: Sequence[Any]) -> Callable
     if _compiler_fault:
         raise Unsupported(_compiler_fault[0])
     try:
-        import torch._inductor.config as inductor
-
-        # A pool of compile workers takes longer to start than these few kernels to compile.
-        inductor.compile_threads = 1
-        made: Callable[..., Any] = torch.compile(function, dynamic=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what its own modules deprecate is no fault of ours
+            import torch._inductor.config as inductor
+
+            # A pool of compile workers takes longer to start than these few kernels to compile.
+            inductor.compile_threads = 1
+            made: Callable[..., Any] = torch.compile(function, dynamic=False)
             made(*arguments)
     except torch.OutOfMemoryError:
         raise
