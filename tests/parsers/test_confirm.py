@@ -67,6 +67,13 @@ def test_a_chase_must_reach_its_level_at_every_access() -> None:
     assert "1.000 sectors an access" in found.reason
 
 
+def test_a_chase_in_shared_memory_is_alone_by_sectors() -> None:
+    key = RoofKey("shared", "", "latency")
+    counts = {"shared_memory_bytes": 4_100.0, "l1_bytes": 500.0, "l2_bytes": 500.0}
+    assert confirm(row(**CHASE, **counts, dram_bytes=600.0), key).accepted is True
+    assert confirm(row(**CHASE, **counts, dram_bytes=700.0), key).accepted is False
+
+
 def test_several_counted_calls_are_of_one_call_each() -> None:
     counts = {"counted_calls": 3, "counted_launches": 3, "dram_bytes": 3 * WORK}
     assert confirm(row(**counts), DRAM).accepted is True
