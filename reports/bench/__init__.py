@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels")
 """Targets with a module of their own, named alike, in the order of a report."""
 
 EXPLAINED = {
-    "roofline": ("Roofs of this GPU", "no case is a candidate for a roof"),
+    "roofline": ("Roofs of this GPU", "no roof was measured"),
     "memory_patterns": ("Memory as programs see it", "no case has an access pattern and a time"),
     "gemm_staircase": ("Shapes of matrix products", "no product of the sweep has a time"),
     "llm_kernels": ("The operations of a transformer", "no operation has a time"),
@@ -33,12 +32,15 @@ EXPLAINED = {
 
 def sections(run: Run) -> Iterator[Section]:
     """Yield the sections that the cases of `run` allow, in the order of the report."""
-    for name in (*SECTIONS, "generic", "repeatability"):
-        if find_spec(f"reports.bench.{name}") is None:
-            continue
+    told = set()
+    for name in SECTIONS:
         made = _module(name)(run)
         if made is not None:
+            told.add(name)
             yield made
+    rest = import_module("reports.bench.generic").section(run, told)
+    repeats = import_module("reports.bench.repeatability").section(run)
+    yield from (made for made in (rest, repeats) if made is not None)
 
 
 def _module(name: str) -> Callable[[Run], Section | None]:

@@ -69,18 +69,19 @@ def shape_text(params: dict[str, Any]) -> str:
     words = []
     if shown.keys() >= {"m", "n", "k"}:
         words.append(" x ".join(str(shown.pop(key)) for key in ("m", "n", "k")))
-    return ", ".join([*words, *(f"{_words(key)} {_plain(key, v)}" for key, v in shown.items())])
+    words += [f"{_words(key)} {_plain(key, value)}".strip() for key, value in shown.items()]
+    return ", ".join(words)
 
 
-_NO_SHAPE = ("passes", "iterations")
+_NO_SHAPE = ("passes", "iterations", "buffer", "stride_words", "past_l1", "memory", "samples_are")
 
 
 def _words(key: str) -> str:
-    return key.removesuffix("_bytes").replace("_", " ")
+    return key.removesuffix("_bytes").removesuffix("bytes").replace("_", " ").replace(" sm", " SM")
 
 
 def _plain(key: str, value: Any) -> str:
-    if key.endswith("_bytes") and not isinstance(value, str):
+    if "bytes" in key.split("_") and not isinstance(value, str):
         return binary_size(value)
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -171,6 +171,8 @@ def overview(run: Run) -> tuple[Fact, ...]:
 def doubts(run: Run) -> tuple[str, ...]:
     """Return sentences about what a reader must know before he uses a number."""
     found = []
+    if any(head.get("device") == "cpu" for head in raw_records(run).conditions):
+        found.append("The cases ran on a CPU: their times say nothing about a GPU.")
     for name in ("bench", "counters"):
         step = run.manifest.step(name)
         if step is not None and (step.error or step.state.value not in ("done", "pending")):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
-from reports.bench import SECTIONS
 from reports.bench.cases import cases, measured, params_of, shape_text
 from reports.bench.models import BenchFinding, BenchTable, Section
 from reports.cells import Row, known, number, text
 from reports.formats import byte_rate, count, flop_rate, listed, seconds, share
 from reports.load import Run
 
+FOLD_FROM = 60
+"""Cases from which a table is shown only when a reader opens it."""
 
-def section(run: Run) -> Section | None:
-    """Return a table for each target without a section; None where there is none."""
-    targets = [text(t) for t in run.bench["target"].dropna().unique() if t not in SECTIONS]
+
+def section(run: Run, told: Collection[str] = ()) -> Section | None:
+    """Return a table for each target but those that are `told` already; None where all are."""
+    targets = [text(t) for t in run.bench["target"].dropna().unique() if t not in told]
     tables, findings, numbers = [], [], {}
     for target in targets:
         rows = measured(cases(run, target))
@@ -53,6 +56,7 @@ def table(target: str, rows: list[Row]) -> BenchTable:
         tuple(_row(row) for row in rows),
         "Of the measured roof: of what the roofs allow at the bytes and FLOPs of the case.",
         ("Case", "Roof", "Mode, data"),
+        folded=len(rows) > FOLD_FROM,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from reports.bench.cases import measured, shape_text
+from reports.bench.cases import measured, params_of, shape_text
 from reports.bench.models import (
     Bar,
     BarFigure,
@@ -38,6 +39,7 @@ def figures(
         _duration(rows, roofs),
         l2_sweep(rows, roofs, l2_bytes),
         _latency(rows, l2_bytes),
+        _strides(rows),
         _host(rows),
         _search(found),
     )
@@ -156,10 +158,19 @@ def zeros_twin(case: Row, rows: Iterable[Row]) -> Row | None:
             row
             for row in rows
             if row["data"] == "zeros"
-            and (text(row["name"]), text(row["mode"])) == (text(case["name"]), text(case["mode"]))
+            and all(text(row[key]) == text(case[key]) for key in _ALIKE)
+            and row["params"] == _params(case)
         ),
         None,
     )
+
+
+_ALIKE = ("operation", "mode", "duration", "dtype")
+
+
+def _params(case: Row) -> dict[str, Any]:
+    """Return the parameters of a case whether they were parsed or not."""
+    return case["params"] if isinstance(case["params"], dict) else params_of(case)
 
 
 def _rate_bar(roof: MeasuredRoof, group: str, row: Row) -> Bar:
@@ -250,6 +261,30 @@ def _latency(rows: list[Row], l2_bytes: float) -> LineFigure | None:
 
 def _points(name: str, points: list[tuple[float, float]]) -> Series:
     return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
+
+
+def _strides(rows: list[Row]) -> LineFigure | None:
+    """Bytes a clock and SM against the stride of neighbouring threads, L1 and shared memory."""
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        stride, rate = number(row["params"].get("stride_words")), number(row["bytes_per_clock_sm"])
+        if "strided" in text(row["operation"]) and stride > 0 and rate > 0:
+            name = text(row["operation"]).removesuffix(" read, strided")
+            lines[name[:1].upper() + name[1:]].append((stride, rate))
+    series = [_points(name, sorted(points)) for name, points in lines.items() if len(points) > 1]
+    if not series:
+        return None
+    return LineFigure(
+        "strides",
+        "What a stride costs inside of an SM",
+        "Lines: bytes a clock and SM of L1 and shared memory, falling as the stride grows",
+        "Stride of neighbouring threads (words of 4 B)",
+        "Useful bytes a clock and SM",
+        tuple(series),
+        x_log=True,
+        subtitle="Neighbouring threads read words that lie this far apart: banks of shared memory "
+        "conflict, and the L1 fetches sectors of which little is used.",
+    )
 
 
 def _host(rows: list[Row]) -> LineFigure | None:

@@ -44,7 +44,7 @@ def findings(
         *_steady(roofs),
         *_data(rows, roofs),
         *_latency(rows, roofs),
-        *_launches(roofs),
+        *_launches(rows, roofs),
         *_host(roofs),
     )
     return tuple(made)
@@ -290,6 +290,7 @@ def _data(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
             gaps.append((ratio(zeros["flop_per_s"], row["flop_per_s"]) - 1, row, zeros))
     if not gaps:
         return
+    # A product has one size with a twin, a chain of multiply-adds one launch shape.
     gap, row, zeros = max(gaps, key=lambda item: item[0])
     name = f"{text(row['operation'])}{_of_size(row)}"
     tensor = f"{flop_rate(row['flop_per_s'])} on random data and {flop_rate(zeros['flop_per_s'])}"
@@ -334,11 +335,13 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
     )
 
 
-def _launches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+def _launches(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     host, graph = find(roofs, "host", "launch"), find(roofs, "host", "launch-graph")
     if host is None:
         return
-    words = f", in a CUDA graph {seconds(graph.value)}" if graph else ""
+    torch = next((r for r in rows if text(r["name"]).endswith("launch/torch")), None)
+    words = f", by an operation of PyTorch {seconds(torch['median_s'])}" if torch else ""
+    words += f", in a CUDA graph {seconds(graph.value)}" if graph else ""
     yield BenchFinding(
         f"Starting a kernel costs {seconds(host.value)}{words}: kernels shorter than that leave "
         "the GPU waiting for the host.",

@@ -98,8 +98,9 @@ def _roof(
     row: Row, by_case: dict[str, Row], others: dict[tuple[str, str, str], Ceiling]
 ) -> MeasuredRoof:
     key, dtype, kind = text(row["level_or_pipe"]), text(row["dtype"]), text(row["kind"])
+    names = (dtype, "", key)  # pipes of one type stand with its name or without
     shares = {
-        source: _share(row, others.get((source, key, dtype)) or others.get((source, key, "")))
+        source: _share(row, next(filter(None, (others.get((source, key, d)) for d in names)), None))
         for source in ("counters", "datasheet")
     }
     accepted = known(row["accepted"])

@@ -38,7 +38,8 @@ class BenchView:
 
     `answer` are the sentences of the first findings of each section. `overview` is one line of
     numbers. `left_out` are sections that the cases do not allow, with the reason. `roofs` are all
-    roofs of the run, of every source. `doubts` are what a reader must know before using a number.
+    roofs of the run, of every source. `counted`: some case has counters. `doubts` are what a reader
+    must know before using a number.
     """
 
     title: str
@@ -58,6 +59,7 @@ class BenchView:
     conditions: tuple[Fact, ...]
     environment: tuple[Fact, ...]
     method: Method
+    counted: bool
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     gaps: tuple[str, ...]
@@ -86,6 +88,7 @@ def bench_view(run: Run) -> BenchView:
         conditions=conditions(run),
         environment=environment(run),
         method=method(run, ()),
+        counted=bool((run.bench["counted_launches"].fillna(0) > 0).any()),
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         gaps=_gaps(run),
