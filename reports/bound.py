@@ -101,7 +101,8 @@ def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
     roof = roofs.memory.get(level)
     throughput, pct = number(row[f"{level}_throughput"]), number(row[f"{level}_pct"])
     if roof is not None and (roof.source == "measured" or math.isnan(pct)):
-        return _plausible(throughput / roof.value, pct / 100)
+        limit = roof.at_clock(number(row["sm_clock_hz"]))
+        return _plausible(throughput / limit, pct / 100)
     return pct / 100
 
 

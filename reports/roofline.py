@@ -35,14 +35,14 @@ class Ceiling:
     def at_clock(self, clock_hz: float) -> float:
         """Return the value at another clock of the same domain.
 
-        A peak of counters or datasheet is per cycle, so it scales with the clock of the kernel; a
-        measured value, DRAM and L2 (clocks of their own) and unknown clocks stay as they are.
+        What a pipe or L1 does is per cycle, so its roof scales with the clock of the kernel, also a
+        measured one; DRAM and L2 (clocks of their own) and unknown clocks stay as they are.
         """
         known = clock_hz > 0 and self.clock_hz > 0
         return self.value * clock_hz / self.clock_hz if self._scales() and known else self.value
 
     def _scales(self) -> bool:
-        return self.source != "measured" and self.key not in ("dram", "l2")
+        return self.key not in ("dram", "l2")
 
 
 @dataclass(frozen=True)

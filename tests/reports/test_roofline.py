@@ -68,16 +68,16 @@ def test_an_unknown_value_is_no_roof() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "scaled"),
+    "row",
     [
-        (("tensor", "bf16", 900e12, "counters"), True),
-        (("fp32", "fp32", 60e12, "datasheet"), True),
-        (("tensor", "bf16", 900e12, "measured"), False),
+        ("tensor", "bf16", 900e12, "counters"),
+        ("fp32", "fp32", 60e12, "datasheet"),
+        ("tensor", "bf16", 900e12, "measured"),
     ],
 )
-def test_peaks_a_cycle_follow_the_clock_of_the_kernel(row: Any, scaled: bool) -> None:
+def test_peaks_a_cycle_follow_the_clock_of_the_kernel(row: Any) -> None:
     roof = next(iter(ceilings(roofs(row)).compute.values()))
-    assert roof.at_clock(0.75e9) == pytest.approx(row[2] / 2 if scaled else row[2])
+    assert roof.at_clock(0.75e9) == pytest.approx(row[2] / 2)
     assert roof.at_clock(math.nan) == row[2]
 
 
