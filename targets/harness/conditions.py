@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib import metadata
 from typing import Any
 
 from targets.harness.device import is_cuda
@@ -73,9 +74,9 @@ def software(nvml: Nvml | None) -> dict[str, str | None]:
     """Return the versions of what takes part, None where it is not there."""
     import torch
 
-    try:
-        import triton
-    except ImportError:
+    try:  # importing it only for its version would take a second
+        triton: str | None = metadata.version("triton")
+    except metadata.PackageNotFoundError:
         triton = None
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return {
@@ -83,6 +84,6 @@ def software(nvml: Nvml | None) -> dict[str, str | None]:
         "cuda": torch.version.cuda,
         "cudnn": None if cudnn is None else str(cudnn),
         "torch": str(torch.__version__),
-        "triton": None if triton is None else str(triton.__version__),
+        "triton": triton,
         "python": platform.python_version(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -119,7 +120,8 @@ class Watch:
     thermal_s: float | None = None
     temperature_c: float | None = None
     _edges: list[tuple[float, float]] = field(default_factory=list)
-    _last_poll: float = -1.0
+    _last_poll: float = -math.inf
+    _held_down: bool = False
     _before: tuple[float | None, float | None] = (None, None)
 
     def __enter__(self) -> Watch:
@@ -142,9 +144,9 @@ class Watch:
         return nvml.violation_s(POLICY_POWER), nvml.violation_s(POLICY_THERMAL)
 
     def poll(self, every_s: float = 0.005) -> bool:
-        """Look at NVML unless it was looked at just now; True where the clocks are held down."""
+        """Return whether the clocks are held down; NVML is not asked again before `every_s`."""
         if self.nvml is None or time.perf_counter() - self._last_poll < every_s:
-            return False
+            return self._held_down
         self._last_poll = time.perf_counter()
         bits = self.nvml.reasons()
         if bits is not None:
@@ -153,7 +155,8 @@ class Watch:
         energy = self.nvml.energy_j()
         if energy is not None and (not self._edges or energy > self._edges[-1][1]):
             self._edges.append((time.perf_counter(), energy))
-        return bool((bits or 0) & THROTTLES)
+        self._held_down = bool((bits or 0) & THROTTLES)
+        return self._held_down
 
     def forget_energy(self) -> None:
         """Start the energy anew: what was drawn until now was not the case's steady load."""

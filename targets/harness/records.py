@@ -15,7 +15,7 @@ from targets.harness.statistics import percentile, summarize
 SCHEMA = 1
 DIGITS = 6
 BUSY = 0.8
-"""Least share of the sampling that the case's own work takes for its power to be its energy."""
+"""Least share of the sampling that the case's own work takes: else the power is that of pauses."""
 IN_SECONDS = ("median", "mean", "std", "min", "max", "p5", "p95", "iqr", "ci_low", "ci_high")
 
 
@@ -78,13 +78,12 @@ def timed(
 ) -> dict[str, Any]:
     """Return what a record says of a case that was timed."""
     time = _time(measured)
-    power = watch.power_w
-    known = power is not None and measured.busy >= BUSY
+    power = watch.power_w if measured.busy >= BUSY else None
     return outcome("ok", reason) | {
         "time": time,
         "clock": _clock([sample.hz for sample in measured.samples]),
         "throttle": _throttle(measured, watch),
-        "energy_j": rounded(power * time["median_s"]) if power is not None and known else None,
+        "energy_j": None if power is None else rounded(power * time["median_s"]),
         "power_w": rounded(power),
         "temperature_c": watch.temperature_c,
         "memory": memory,

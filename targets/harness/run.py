@@ -138,7 +138,17 @@ def _chosen(cases: Cases, args: Namespace) -> Iterator[tuple[Case, str, str]]:
 def _run(
     target: str, chosen: Iterator[tuple[Case, str, str]], args: Namespace, stream: TextIO
 ) -> int:
-    session = Session(args)
+    with contextlib.closing(Session(args)) as session:
+        return _records(session, target, chosen, args, stream)
+
+
+def _records(
+    session: Session,
+    target: str,
+    chosen: Iterator[tuple[Case, str, str]],
+    args: Namespace,
+    stream: TextIO,
+) -> int:
     for note in session.notes:
         print(f"note: {note}", file=sys.stderr)
     records = Records(stream, target, args.process, args.repeat)

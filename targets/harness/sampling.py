@@ -48,7 +48,7 @@ class Measurement:
     """Samples of a case in the order they were taken, and how they were.
 
     Attributes:
-        busy: share of the sampling's wall time that the samples took.
+        wall_s: seconds from the first to the last sample, pauses included.
         note: what a reader should know of how it was measured, or "".
     """
 
@@ -57,8 +57,14 @@ class Measurement:
     calls_per_sample: int = 1
     captured: bool = False
     copies: int = 1
-    busy: float = 0.0
+    wall_s: float = 0.0
     note: str = ""
+
+    @property
+    def busy(self) -> float:
+        """Share of the wall time that the samples took; about 1 under steady load."""
+        worked = sum(sample.seconds for sample in self.samples) * self.calls_per_sample
+        return worked / self.wall_s if self.wall_s > 0 else 0.0
 
 
 def measure(
@@ -83,14 +89,15 @@ def measure(
     batches = make_batches(case, calls, timer)
     gated = case.launch == "graph"
     one = warm_up(batches, timer, gated)
+    if batches.captured and one < SAMPLE_S / 2:
+        # The host was too slow for the estimate, which took its launches for the call.
+        batches = graphs(calls, one / batches.calls, least_seconds(case))
+        one = warm_up(batches, timer, gated)
     # A CPU has nothing to show in bursts; its cases only run the code.
     duration = "" if isinstance(timer, CpuTimer) else case.duration
     sampler = {"": _plain, "burst": _bursts, "steady": _steady}[duration]
     with inside or nullcontext():
-        begin = time.perf_counter()
         done = sampler(batches, timer, limits, watch, gated, one)
-        wall = time.perf_counter() - begin
-    done.busy = sum(s.seconds for s in done.samples) * batches.calls / wall if wall > 0 else 0.0
     done.calls_per_sample, done.captured = batches.calls, batches.captured
     done.copies, done.note = len(calls), batches.note
     return done
@@ -109,7 +116,7 @@ def first_round(calls: Sequence[Call], timer: Timer) -> None:
 def make_batches(case: Case, calls: Sequence[Call], timer: Timer) -> Batches:
     """Return what one sample of a case times."""
     seconds, launch = timer.estimate(calls)
-    least = max(SAMPLE_S, STEADY_S / STEADY_SAMPLES) if case.duration == "steady" else SAMPLE_S
+    least = least_seconds(case)
     if isinstance(timer, CpuTimer):
         return loop(calls, seconds, least)
     if case.launch == "eager":
@@ -117,6 +124,11 @@ def make_batches(case: Case, calls: Sequence[Call], timer: Timer) -> Batches:
     if seconds < CAPTURE_BELOW_S or launch > HOST_BOUND * seconds:
         return graphs(calls, seconds, least)
     return loop(calls, seconds, least if case.duration == "steady" else seconds)
+
+
+def least_seconds(case: Case) -> float:
+    """Return how long a sample of a case lasts at least; longer where there would be too many."""
+    return max(SAMPLE_S, STEADY_S / STEADY_SAMPLES) if case.duration == "steady" else SAMPLE_S
 
 
 def warm_up(batches: Batches, timer: Timer, gated: bool) -> float:
@@ -150,7 +162,8 @@ def _plain(
         for sample in timer.collect(timer.enqueue(batches, _group(one), gated), watch):
             done.samples.append(sample)
             rule.add(sample.seconds)
-        done.stop = rule.reason(time.perf_counter() - begin)
+        done.wall_s = time.perf_counter() - begin
+        done.stop = rule.reason(done.wall_s)
     return done
 
 
@@ -171,6 +184,7 @@ def _bursts(
             batches.next()
         group = _group(one, MAX_SAMPLES // BURST_WINDOWS, BURST_S)
         done.samples += timer.collect(timer.enqueue(batches, group, gated), watch)
+    done.wall_s = time.perf_counter() - begin
     return done
 
 
@@ -178,7 +192,7 @@ def _steady(
     batches: Batches, timer: Timer, limits: Limits, watch: Watch, gated: bool, one: float
 ) -> Measurement:
     """Load the device for 2 s without a gap, then sample: one group is always queued ahead."""
-    done = Measurement(stop="samples")
+    done = Measurement()
     begin = time.perf_counter()
     sampled_from: float | None = None
     pending = timer.enqueue(batches, _group(one), gated)
@@ -193,10 +207,9 @@ def _steady(
                 watch.forget_energy()
             continue
         done.samples += group
-        if elapsed - sampled_from >= STEADY_S and len(done.samples) >= limits.min_samples:
-            timer.collect(pending, watch)
-            return done
-        if elapsed > STEADY_LEAD_S + 5 * STEADY_S:
-            done.stop = "time limit"
+        done.wall_s = elapsed - sampled_from
+        enough = done.wall_s >= STEADY_S and len(done.samples) >= limits.min_samples
+        if enough or done.wall_s >= 5 * STEADY_S:
+            done.stop = "samples" if enough else "time limit"
             timer.collect(pending, watch)
             return done

@@ -41,9 +41,15 @@ class Session:
         self.timer: Timer = CpuTimer()
         if self.cuda:
             self._start_cuda()
+        else:
+            torch.set_num_threads(1)  # sizes are tiny there; threads would only wait for each other
         # Nothing that exists now is garbage later; collecting after each case is quick then.
         gc.collect()
         gc.freeze()
+
+    def close(self) -> None:
+        """Let the interpreter end as it would without the session."""
+        gc.unfreeze()
 
     def _start_cuda(self) -> None:
         # Graphs cannot be captured on the default stream; all work is on one other stream.
@@ -115,7 +121,7 @@ class Session:
             finally:
                 gc.enable()
         notes = [measured.note]
-        if mode == "cold":
+        if mode == "cold" and case.samples is None:
             notes.append(shortfall(case.footprint_bytes, setup.l2_bytes, measured.copies))
         return timed(measured, watch, self._memory(), "; ".join(note for note in notes if note))
 
