@@ -157,6 +157,8 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
     if gpus.empty:
         gpus = gpus_of(capture)
     joined = join(capture, kernels, _selection(run, gaps), own)
+    if len(joined.metrics) > ROWS_AS_CSV:
+        gaps.add("metrics", f"{len(joined.metrics):,} values are in metrics.parquet only")
     built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
     return {
         "kernels": kernels,

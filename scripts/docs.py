@@ -197,8 +197,8 @@ def render_tables() -> str:
     parts = [
         MADE,
         "# Tables\n",
-        "Every run has these in `tables/` as Parquet and CSV (`launches` as Parquet alone where it "
-        "is large). Units\nstand in the column's name or in a `unit` column. What is unknown is "
+        "Every run has these in `tables/` as Parquet and CSV (a table of over 200,000 rows as "
+        "Parquet alone). Units\nstand in the column's name or in a `unit` column. What is unknown is "
         "empty, never 0; `gaps` says why.\n",
     ]
     for name, columns in tables().items():
