@@ -5,12 +5,20 @@ import json
 import os
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
+from parsers import tables
+from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from reports.load import Run, load_run
+
 ROOT = Path(__file__).resolve().parent.parent
+BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +70,83 @@ def bench_schema() -> Draft202012Validator:
     schema = json.loads((ROOT / "parsers" / "bench.schema.json").read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
+
+
+def bench_row(name: str, **columns: Any) -> dict[str, Any]:
+    """One row of table `bench`: a measured case of 3 processes x 10 samples; columns override."""
+    row: dict[str, Any] = {c.name: None for c in tables.tables()["bench"]}
+    row |= {"name": name, "target": "roofline", "operation": name, "mode": "cold", "data": "normal",
+            "dtype": "", "level": "", "launch": "graph", "duration": "", "params": {}, "reason": "",
+            "status": "ok", "roof": "", "n": 30, "processes": 3, "repeats": 1, "outliers": 0,
+            "relative_std": 0.002, "process_spread": 0.003, "captured": True, "copies": 4,
+            "clock_hz": BENCH_CLOCK, "throttled_samples": 0, "throttle_reasons": "",
+            "kernel_names": "", "roof_used": "", "roof_unit": "", "roof_source": ""}  # fmt: skip
+    row |= columns
+    row["case_id"] = row["case_id"] or f"{name}|{row['mode']}|{row['data']}"
+    row["params"] = json.dumps(row["params"], sort_keys=True)
+    if row["median_s"] and row["status"] == "ok":
+        _fill_times(row)
+    return row
+
+
+def _fill_times(row: dict[str, Any]) -> None:
+    median = row["median_s"]
+    factors = {"mean_s": 1, "std_s": 0.002, "min_s": 0.99, "max_s": 1.02, "p5_s": 0.992,
+               "p95_s": 1.01, "iqr_s": 0.003, "ci_low_s": 0.999, "ci_high_s": 1.001}  # fmt: skip
+    row |= {key: median * factor for key, factor in factors.items()}
+    for amount, rate in (("flops", "flop"), ("bytes", "bytes")):
+        if row[amount] is not None:
+            row[f"{rate}_per_s"] = row[amount] / median
+            row[f"{rate}_per_clock_sm"] = row[amount] / median / row["clock_hz"] / BENCH_SMS
+    if row["accesses"]:
+        row["latency_s"] = median / row["accesses"]
+        row["latency_cycles"] = row["latency_s"] * row["clock_hz"]
+
+
+def build_bench_run(
+    folder: Path, rows: list[dict[str, Any]], *, target: str = "roofline", **frames: pd.DataFrame
+) -> Path:
+    """Write a benchmark run whose table `bench` has `rows`; `frames` are its other tables."""
+    run = RunDir(folder)
+    repeats = max([row["repeats"] or 1 for row in rows], default=1)
+    recipe = {"name": target, "question": "What can this GPU do?", "notes": [],
+              "target": {"file": f"targets/{target}/run.py"},
+              "bench": {"processes": 3, "repeat": repeats},
+              "counters": {"sets": ["roofline"], "clock_control": "none"}}  # fmt: skip
+    manifest = Manifest(f"{target}-20261121-080000", "2026-11-21T08:00:00Z", recipe)
+    manifest.steps = [
+        StepRecord("bench", "a1", StepState.DONE, "steps/1-bench", ["python", "run.py"],
+                   seconds=200.0, exit_code=0),
+        StepRecord("counters", "c3", StepState.DONE, "steps/2-counters", ["ncu", "python"],
+                   seconds=93.0, exit_code=0),
+    ]  # fmt: skip
+    for step in manifest.steps:
+        (folder / step.directory).mkdir(parents=True, exist_ok=True)
+    write_manifest(run, manifest)
+    gpu = {"name": "NVIDIA H200", "chip": "GH100", "sm_count": BENCH_SMS, "l2_bytes": 62_914_560.0}
+    given = {"gpus": _frame("gpus", [gpu]), "bench": _frame("bench", rows)} | frames
+    for table, frame in given.items():
+        tables.write(frame, table, run.tables)
+    return folder
+
+
+def _frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[c.name for c in tables.tables()[table]])
+
+
+@pytest.fixture
+def make_bench_run(tmp_path: Path) -> Callable[..., Run]:
+    """Builder of benchmark runs: `make_bench_run([bench_row(...)], target="roofline")`."""
+    made: list[Path] = []
+
+    def make(rows: list[dict[str, Any]], **options: Any) -> Run:
+        made.append(tmp_path / f"bench{len(made)}")
+        return load_run(build_bench_run(made[-1], rows, **options))
+
+    return make
+
+
+@pytest.fixture(name="bench_row")
+def bench_row_fixture() -> Callable[..., dict[str, Any]]:
+    """Maker of one row of table `bench`."""
+    return bench_row

@@ -1,0 +1,91 @@
+"""Roofs of every source side by side, in the numbers and in the report."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
+from reports import render
+from reports.figure_models import Roof
+from reports.load import Run, load_run
+from reports.render import render_report
+from reports.roof_comparison import compare_roofs, roofs_measured_by
+
+BF16 = (
+    Roof("tensor", "bf16", "Tensor bf16", 800e12, "FLOP/s", "measured", 1.5e9, ""),
+    Roof("tensor", "bf16", "Tensor bf16", 1081e12, "FLOP/s", "counters", 2.0e9, ""),
+    Roof("tensor", "bf16", "Tensor bf16", 1070e12, "FLOP/s", "datasheet", 1.98e9, ""),
+)
+DRAM = (
+    Roof("dram", "", "DRAM", 4.6e12, "B/s", "measured", 1.5e9, ""),
+    Roof("dram", "", "DRAM", 4.8e12, "B/s", "counters", 3.2e9, ""),
+)
+
+
+def test_a_pipe_is_compared_at_the_clock_of_its_measurement() -> None:
+    (row,) = compare_roofs(BF16)
+    assert row.of_counters == pytest.approx(800 / (1081 * 1.5 / 2.0))
+    assert row.of_datasheet == pytest.approx(800 / 1070)
+
+
+def test_dram_has_a_clock_of_its_own() -> None:
+    (row,) = compare_roofs(DRAM)
+    assert row.of_counters == pytest.approx(4.6 / 4.8)
+    assert row.of_datasheet is None
+    assert row.datasheet is None
+
+
+def test_types_of_the_tensor_cores_are_rows_of_their_own() -> None:
+    fp8 = Roof("tensor", "fp8", "Tensor fp8", 1.4e15, "FLOP/s", "measured", 1.5e9, "")
+    assert [row.label for row in compare_roofs((*DRAM, *BF16, fp8))] == [
+        "DRAM",
+        "Tensor bf16",
+        "Tensor fp8",
+    ]
+
+
+@pytest.fixture
+def measured_run(make_run: Callable[..., Path]) -> Run:
+    """An ordinary run with roofs that another run measured."""
+    run = load_run(make_run())
+    rows = [{"level_or_pipe": r.key, "dtype": r.dtype, "value": r.value, "unit": r.unit,
+             "source": "measured", "clock_hz": r.clock_hz, "detail": "read: best of 18 tried"}
+            for r in (DRAM[0], BF16[0])]  # fmt: skip
+    roofs = pd.concat([pd.DataFrame(rows), run.roofs.astype(object)])
+    tables.write(roofs, "roofs", run.directory.tables)
+    gpu = {"name": "NVIDIA H200", "driver": "580.65"}
+    file = RoofsFile("2026-11-20T08:00:00Z", "roofline-1", gpu, tables.empty("measured_roofs"))
+    write_roofs(run.path / ROOFS_FILE, file)
+    return load_run(run.path)
+
+
+def test_who_measured_the_roofs_is_said(measured_run: Run, run: Run) -> None:
+    assert roofs_measured_by(measured_run) == (
+        "The measured roofs were measured by the run roofline-1 at 2026-11-20T08:00:00Z on NVIDIA "
+        "H200, driver 580.65."
+    )
+    assert roofs_measured_by(run) == ""
+
+
+def test_the_report_shows_them_and_measures_kernels_against_them(
+    measured_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    text = render_report(measured_run).report.read_text()
+    assert "| DRAM | 4.60 TB/s | 1.50 GHz | 4.81 TB/s |" in text
+    assert "by the run roofline-1" in text
+    assert "Kernels are compared with the measured roof where there is one" in text
+
+
+def test_a_report_without_measured_roofs_says_how_to_have_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    text = render_report(run).report.read_text()
+    assert "prof run recipes/roofline.yaml measures" in text
+    assert "| Roof | Measured" not in text
