@@ -88,9 +88,13 @@ def slices(copies: int, seconds: float, least_s: float = SAMPLE_S) -> list[range
 
 def graphs(calls: Sequence[Call], seconds: float, least_s: float = SAMPLE_S) -> Batches:
     """Return the calls captured in CUDA graphs; as host loops, with a note, where that fails."""
+    import torch
+
+    # One after another they can all use the same memory for what the calls allocate.
+    pool = torch.cuda.graph_pool_handle()
     try:
         made = [
-            Batch(capture([calls[i % len(calls)] for i in part]).replay, len(part))
+            Batch(capture([calls[i % len(calls)] for i in part], pool).replay, len(part))
             for part in slices(len(calls), seconds, least_s)
         ]
     except Exception as error:  # whatever a library raises that may not be captured
@@ -102,8 +106,12 @@ def graphs(calls: Sequence[Call], seconds: float, least_s: float = SAMPLE_S) -> 
     return Batches(made, captured=True)
 
 
-def capture(calls: Sequence[Call]) -> Any:
+def capture(calls: Sequence[Call], pool: Any = None) -> Any:
     """Return a torch.cuda.CUDAGraph of the calls, captured on the current stream.
+
+    Args:
+        calls: warmed up: what is loaded, compiled or timed at the first call cannot be captured.
+        pool: memory pool to share with graphs that never run at the same time; None for its own.
 
     torch.cuda.graph would collect garbage and empty the allocator's cache each time, which costs
     more than the measurement. The current stream must not be the default one.
@@ -111,7 +119,7 @@ def capture(calls: Sequence[Call]) -> Any:
     import torch
 
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin()
+    graph.capture_begin(pool=pool)
     try:
         for call in calls:
             call()

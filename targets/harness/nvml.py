@@ -42,10 +42,7 @@ class Nvml:
         self._nvml = pynvml
         pynvml.nvmlInit()
         name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        try:
-            self._gpu = pynvml.nvmlDeviceGetHandleByUUID(name)
-        except pynvml.NVMLError:
-            self._gpu = pynvml.nvmlDeviceGetHandleByUUID(name.encode())
+        self._gpu = pynvml.nvmlDeviceGetHandleByUUID(name.encode())
         self.uuid = name
 
     def ask(self, call: str, *arguments: Any) -> Any:
@@ -55,7 +52,7 @@ class Nvml:
             return None
         try:
             return function(self._gpu, *arguments)
-        except (self._nvml.NVMLError, OSError, ValueError):
+        except (self._nvml.NVMLError, OSError, TypeError, ValueError):
             return None
 
     def driver(self) -> str | None:

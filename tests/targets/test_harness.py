@@ -12,6 +12,7 @@ import pytest
 from targets.harness import Case, Roof, Setup, Unsupported, Work, run_target
 from targets.harness.api import Call
 from targets.harness.failures import classify
+from targets.harness.session import Session
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 
@@ -241,3 +242,15 @@ def test_a_roof_is_written_with_its_case(run: Run) -> None:
     (record,) = run(case(roof=Roof("tensor", "burst", "bf16"), duration="burst"))
     assert record["roof"] == {"level_or_pipe": "tensor", "kind": "burst", "dtype": "bf16"}
     assert record["duration"] == "burst"
+
+
+def test_a_lost_context_fails_the_rest_and_the_process(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Session, "_lost", lambda self: "an illegal memory access")
+    broken = case("b", raises(RuntimeError("CUDA error")))
+    records = run(case("a"), broken, case("c"), case("d"), code=1)
+    assert [r["status"] for r in records] == ["ok", "failed", "failed", "failed"]
+    assert "illegal memory access" in records[1]["reason"]
+    assert all("the CUDA context is lost" in r["reason"] for r in records[2:])
+    assert "error: the CUDA context was lost" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
             return (end.at - self.at) * 1e3
 
     class Graph:
-        def capture_begin(self) -> None:
+        def capture_begin(self, pool: Any) -> None:
             gpu.recording = []
 
         def capture_end(self) -> None:
@@ -69,6 +69,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     monkeypatch.setattr(torch.cuda, "_sleep", sleep)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     return gpu
