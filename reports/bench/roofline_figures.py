@@ -78,8 +78,8 @@ def _roofline(roofs: list[MeasuredRoof]) -> RooflineFigure | None:
 def _line(roof: MeasuredRoof) -> Roof:
     dtype = roof.dtype if roof.key == "tensor" else ""
     clock = known(roof.clock_hz)
-    return Roof(roof.key, dtype, roof_label(roof.key, dtype), roof.value, roof.unit, "measured",
-                clock, roof.reason)  # fmt: skip
+    label = roof_label(roof.key, dtype)
+    return Roof(roof.key, dtype, label, roof.value, roof.unit, "", clock, roof.reason)
 
 
 def _memory(roofs: list[MeasuredRoof]) -> BarFigure | None:

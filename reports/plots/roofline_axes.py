@@ -62,16 +62,20 @@ class RoofLine:
             mine = [roof for roof in self.roofs if roof.source == source]
             names = tuple(dict.fromkeys(roof.label for roof in mine))
             head = "" if names == said else f"{_joined(names)} "
-            parts.append(f"{head}{shown(mine[0].value)} ({_origin(mine[0])})")
+            origin = _origin(mine[0])
+            parts.append(f"{head}{shown(mine[0].value)}{f' ({origin})' if origin else ''}")
             said = names
         return ", ".join(parts)
 
 
 def _origin(roof: Roof) -> str:
-    """Say the source, and the clock of a pipe: a kernel at a lower clock cannot reach the roof."""
+    """Say the source, and the clock of a pipe: a kernel at a lower clock cannot reach the roof.
+
+    The source is empty where all roofs of a plot have the same.
+    """
     if roof.unit == "B/s" or roof.clock_hz is None:
         return roof.source
-    return f"{roof.source}, at {clock(roof.clock_hz)}"
+    return ", ".join(part for part in (roof.source, f"at {clock(roof.clock_hz)}") if part)
 
 
 def _joined(labels: tuple[str, ...]) -> str:
