@@ -20,7 +20,7 @@ COMMANDS = {
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "recipe": "List, show and check recipes.",
     "report": "Render the report of a run again; needs no GPU.",
-    "roofs": "Show the measured roofs: what this GPU can really do.",
+    "roofs": "Show the measured roofs: what a GPU can really do.",
     "run": "Profile a program: nsys, top kernels, ncu, tables, report.",
     "top-kernels": "Rank the kernels of a trace and write a selection file.",
 }

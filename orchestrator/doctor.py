@@ -151,7 +151,9 @@ def _roofs(gpus: Gpus) -> list[Check]:
         why = f"; {found.match.why}" if found.match.why else ""
         number = len(found.roofs.roofs)
         return [Check("roofs", "ok", f"{number} measured {found.roofs.measured}{why}")]
-    why = f"those there are were {others[0].match.why}" if others else "not measured on this GPU"
+    why = "not measured on this GPU"
+    if others:
+        why = f"those of {others[0].roofs.measured} do not hold now: {others[0].match.why}"
     remedy = f"{roofs_cache.MEASURE}; until then reports use counters and data sheets"
     return [Check("roofs", "warning", why, remedy)]
 

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 @click.group("roofs", invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Show the measured roofs: what a GPU can really do, when and how that was measured.
+    """Show the measured roofs: what a GPU can really do.
 
-    `prof run roofline` measures them. They are kept by GPU, driver, clocks and power limit, and the
-    reports of later runs on such a GPU use them. Without a subcommand: `prof roofs show`.
+    Each says when and how it was measured: by `prof run roofline`. They are kept by GPU, driver,
+    clocks and power limit, and the reports of later runs on such a GPU use them. Without a
+    subcommand: `prof roofs show`.
 
     \b
     Examples:

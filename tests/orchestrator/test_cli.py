@@ -73,12 +73,13 @@ def test_an_installed_package_has_its_recipes_and_targets(root: Path, tmp_path: 
     for name in ("orchestrator", "parsers", "targets"):
         shutil.copytree(root / name, site / name)
     shutil.copytree(root / "recipes", site / "orchestrator" / "recipes")
-    argv = [sys.executable, "-m", "orchestrator", "recipe", "check", "recipes/top-kernels.yaml"]
+    names = ("recipes/top-kernels.yaml", "roofline")
+    argv = [sys.executable, "-m", "orchestrator", "recipe", "check", *names]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(
         argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "recipes/top-kernels.yaml: ok, 1 run\n"
+    assert done.stdout == "".join(f"{name}: ok, 1 run\n" for name in names)
 
 
 class Boom:

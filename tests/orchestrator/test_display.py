@@ -56,6 +56,31 @@ def test_on_a_terminal_a_spinner_shows_what_the_step_waits_for() -> None:
     assert "trace: done in 0.0 s" in out.getvalue()
 
 
+def test_without_a_terminal_each_part_of_a_step_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, out = display(live=False)
+    clock = [0.0]
+    monkeypatch.setattr("orchestrator.display.time.monotonic", lambda: clock[0])
+    shown.started("bench", "python run.py")
+    for part, detail in [("1 of 2", ""), ("1 of 2", "[a] 3 us"), ("2 of 2", "b: 4 us")]:
+        shown.doing("bench", part, detail)
+    clock[0] = 61.0
+    shown.waits("bench", 61.0)
+    assert out.getvalue().splitlines()[1:] == [
+        "bench: 1 of 2",
+        "bench: 2 of 2",
+        "bench: still waiting after 1 min 01 s: b: 4 us",
+    ]
+
+
+def test_on_a_terminal_the_spinner_shows_the_part_and_its_last_line() -> None:
+    shown, out = display(live=True)
+    shown.started("bench", "python run.py")
+    shown.doing("bench", "process 1 of 2", "[dram] read: 3 us")
+    shown.finished("bench", StepState.DONE, "")
+    shown.close()
+    assert "process 1 of 2: [dram] read: 3 us" in out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(4.21, "4.2 s"), (192, "3 min 12 s"), (3720, "1 h 02 min")]
 )

@@ -24,7 +24,10 @@ def machine(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_machine_that_can_profile_lacks_nothing(machine: Any) -> None:
     checks = machine()
+    roofs = checks.pop("roofs")
     assert {check.state for check in checks.values()} == {"ok"}
+    assert (roofs.state, roofs.detail) == ("warning", "not measured on this GPU")
+    assert roofs.remedy.startswith("prof run roofline")
     assert checks["GPU 0"].detail == "NVIDIA H200 (140 GiB)"
     assert checks["driver"].detail == "580.95, CUDA up to 13.0"
     assert checks["nsys"].detail.startswith("2025.3.1.0, ")

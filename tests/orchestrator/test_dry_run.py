@@ -1,6 +1,7 @@
 """A dry run shows the very commands that the run starts."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,3 +61,23 @@ def test_what_is_not_known_yet_is_marked(recipe: str, capsys: pytest.CaptureFixt
     assert "regex:<the selected kernels>" in capsys.readouterr().out
     assert "regex:<the selected kernels>" in text
     assert "<the metrics of roofline: which ones, the selected kernels will tell>" in text
+
+
+def test_the_commands_of_a_benchmark_are_those_of_the_run(
+    lab: Any, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("orchestrator.dry_run.read_gpus", lambda: H200)
+    path = lab.folder / "mine.yaml"
+    path.write_text(
+        f"target: {{file: {root}/tests/fakes/bench_target.py}}\n"
+        "bench: {processes: 2, count_args: {launches: 2}}\n"
+        "counters: {sets: [roofline], tensor_dtypes: [bf16]}\n"
+    )
+    arguments = ["run", str(path), "--out", str(lab.out), "--repeat", "3"]
+    assert cli.main([*arguments, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "6 processes, one after another: --process 1..2 of each --repeat 1..3" in text
+    measuring, counting = map(normal, shown(text))
+    assert cli.main(arguments) == 0
+    assert [counting] == [normal(argv) for argv in lab.calls()]
+    assert measuring == normal(lab.manifest.step("bench").argv)

@@ -3,7 +3,8 @@
 import pytest
 
 from orchestrator.plan import Capabilities, Step, plan
-from orchestrator.recipe import load_recipe
+from orchestrator.recipe import load_recipe, recipe_from_dict
+from orchestrator.recipe_files import Layer, merge, parse_override
 from parsers.errors import RecipeError
 
 
@@ -101,3 +102,50 @@ def test_no_value_of_the_environment_stands_in_the_inputs() -> None:
 def test_a_recipe_that_does_nothing_is_refused() -> None:
     with pytest.raises(RecipeError, match="nothing to do"):
         steps("trace.enabled=false", "counters.enabled=false")
+
+
+def bench_steps(override: str = "", capabilities: Capabilities | None = None) -> dict[str, Step]:
+    """The steps of a benchmark recipe."""
+    layer = parse_override(override).data if override else {}
+    plain = {"name": "b", "target": {"file": "gemm.py", "args": {"m": 32}}, "bench": {}}
+    recipe = recipe_from_dict(merge([Layer("b", plain), Layer("o", layer)]), "b")
+    return {step.name: step for step in plan(recipe, capabilities or Capabilities())}
+
+
+def test_a_benchmark_is_measured_then_counted_then_reported() -> None:
+    planned = bench_steps()
+    assert list(planned) == ["bench", "counters", "report"]
+    assert [step.tool for step in planned.values()] == ["target", "ncu", "prof"]
+    assert [step.directory for step in planned.values()] == [
+        "steps/1-bench",
+        "steps/2-counters",
+        "",
+    ]
+    assert planned["bench"].timeout_s == 1200
+    assert planned["report"].needs == ("bench", "counters")
+    assert list(bench_steps("counters.enabled=false")) == ["bench", "report"]
+
+
+@pytest.mark.parametrize(
+    ("override", "stale"),
+    [
+        ("target.args.m=64", {"bench", "counters", "report"}),
+        ("bench.processes=5", {"bench", "report"}),
+        ("bench.repeat=3", {"bench", "report"}),
+        ("bench.count_args.launches=2", {"counters", "report"}),
+        ("counters.sets=[roofline]", {"counters", "report"}),
+        ("bench.timeout=2h", set()),
+    ],
+)
+def test_a_change_of_a_benchmark_makes_stale_what_depends_on_it(
+    override: str, stale: set[str]
+) -> None:
+    before, after = bench_steps(), bench_steps(override)
+    assert {name for name in before if before[name].id != after[name].id} == stale
+
+
+def test_a_changed_module_of_the_target_makes_a_benchmark_stale() -> None:
+    old = bench_steps(capabilities=Capabilities(target_digest="a"))
+    new = bench_steps(capabilities=Capabilities(target_digest="b"))
+    assert old["bench"].id != new["bench"].id
+    assert old["counters"].id != new["counters"].id

@@ -10,7 +10,13 @@ import pytest
 import yaml
 
 from orchestrator.metric_choice import TENSOR_DTYPES
-from orchestrator.program import find_target, render_args, resolve_program
+from orchestrator.program import (
+    BUNDLED_TARGETS,
+    counting_program,
+    find_target,
+    render_args,
+    resolve_program,
+)
 from orchestrator.recipe import expand, load_recipe, recipe_from_dict, recipe_schema
 from orchestrator.recipe_errors import all_keys
 from orchestrator.recipe_files import bundled
@@ -98,6 +104,15 @@ def test_all_wrong_keys_are_named_at_once(write: Write) -> None:
         ("trace: {enabled: false}\ncounters: {enabled: false}", "nothing to do"),
         ("sweep: {target.args.batch: []}", "sweep.target.args.batch: the list is empty"),
         ("sweep: {select.topk: [1]}", "unknown key select.topk"),
+        ("bench: {processes: 0}", "bench.processes: 0 does not fit"),
+        ("bench: {repeats: 2}", "unknown key bench.repeats"),
+        ("bench: {}\ntrace: {timeout: 5m}", "is not traced: leave `trace` out beside `bench`"),
+        ("bench: {}\ntrace: {enabled: true}", "is not traced: leave `trace` out beside `bench`"),
+        ("bench: {}\nselect: {top_k: 5}", "counts every case: leave `select` out"),
+        ("bench: {}\nstages: [a]", "cases and no stages"),
+        ("bench: {}\ncapture: all", "leave `capture` out beside `bench`"),
+        ("bench: {}\nsweep: {target.args.m: [1]}", "leave `sweep` out beside `bench`"),
+        ("bench: {count_args: {out: x}}", "the argument out is set by prof"),
         ("sweep: {select.top_k: [1, 1]}", "two variants are called top_k=1"),
         ("1: 2", "does not fit"),
     ],
@@ -288,6 +303,40 @@ def test_a_resolved_recipe_survives_the_manifest_and_keeps_no_secret(write: Writ
     again = recipe_from_dict(json.loads(text), "manifest.json")
     assert again.capture == recipe.capture
     assert list(again.target.env) == ["TOKEN"]
+
+
+def test_a_benchmark_has_no_trace_and_counts_between_the_marks(write: Write) -> None:
+    recipe = load_recipe(write(APP + "bench: {timeout: 5m}\n"), ["bench.processes=1"])
+    assert recipe.bench is not None
+    assert (recipe.bench.processes, recipe.bench.repeat, recipe.bench.timeout) == (1, 1, 300)
+    assert not recipe.trace.enabled
+    assert recipe.capture == "profiler-api"
+    again = recipe_from_dict(json.loads(json.dumps(recipe.to_dict())), "manifest.json")
+    assert again.to_dict() == recipe.to_dict()
+
+
+def test_a_benchmark_builds_on_another_and_another_target_starts_without_arguments(
+    write: Write,
+) -> None:
+    write("target: {file: gemm.py, args: {m: 1}}\nbench: {count_args: {only-if: a}}\n", "base.yaml")
+    same = load_recipe(write("extends: base.yaml\nbench: {repeat: 3}\n"))
+    assert same.bench is not None
+    assert (same.bench.repeat, same.bench.count_args) == (3, {"only_if": "a"})
+    other = load_recipe(write("extends: base.yaml\ntarget: {file: llm_block.py}\n"))
+    assert other.bench is not None
+    assert (other.target.args, other.bench.count_args) == ({}, {})
+
+
+def test_the_counting_run_overrides_and_extends_the_arguments(write: Write) -> None:
+    text = "target: {file: gemm.py, args: {m: 1, seed: 2}}\n"
+    recipe = load_recipe(write(text + "bench: {count_args: {m: 8, seed: null, launches: 2}}\n"))
+    argv = counting_program(recipe, Path("out")).argv[2:]
+    assert argv == ("--m", "8", "--launches", "2", "--count", "--out", "out")
+
+
+@pytest.mark.parametrize("name", ["roofline/run.py", "llm_kernels/run.py", "gemm.py"])
+def test_bundled_targets_are_found_also_in_folders_of_their_own(name: str, tmp_path: Path) -> None:
+    assert find_target(name, (tmp_path,)) == BUNDLED_TARGETS / name
 
 
 def test_arguments_become_options() -> None:

@@ -141,3 +141,42 @@ def test_a_replay_is_resumed_like_any_run(lab: Any, recorded: Any) -> None:
     lab.run(replay=recorded)
     outcome = lab.run(replay=recorded, resume=lab.out)
     assert outcome.exit_code == 0
+
+
+@pytest.fixture
+def benchmark(lab: Any) -> Any:
+    """A recipe of the fake benchmark, whose record has two processes and three repeats."""
+    target = Path(__file__).resolve().parent.parent / "fakes/bench_target.py"
+
+    def make(**changes: Any) -> Any:
+        changes = {"bench": {"processes": 1}, **changes}
+        return lab.recipe(target__file=str(target), **changes)
+
+    lab.run(make(bench={"processes": 2, "repeat": 3}), out=lab.folder / "benchmark")
+    lab.log.unlink()
+    lab.monkeypatch.setattr("orchestrator.prepare.look_around", lambda *args: pytest.fail("looked"))
+    return make
+
+
+def test_a_benchmark_is_replayed_with_all_that_was_measured(lab: Any, benchmark: Any) -> None:
+    assert lab.run(benchmark(), replay=lab.folder / "benchmark").exit_code == 0
+    assert lab.calls() == []
+    assert len(list((lab.out / "steps/1-bench").glob("result-*.jsonl"))) == 6
+    assert (lab.out / "steps/2-counters/result.jsonl").is_file()
+    bench = lab.manifest.recipe["bench"]
+    assert (bench["processes"], bench["repeat"]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"target__args": {"seed": 3}}, r'target\.args is \{"seed": 3\} here'),
+        ({"bench": {"count_args": {"launches": 2}}}, r"bench\.count_args is"),
+        ({"bench": None}, "it is no benchmark here and one there"),
+    ],
+)
+def test_a_record_of_another_benchmark_is_refused(
+    lab: Any, benchmark: Any, changes: Any, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        lab.run(benchmark(**changes), replay=lab.folder / "benchmark")

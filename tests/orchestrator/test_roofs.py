@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator import reporting, roofs_cache, runner
+from orchestrator import doctor, reporting, roofs_cache, runner
 from orchestrator.bench_records import measures_roofs
 from orchestrator.cli import main
 from orchestrator.environment import Gpus
@@ -313,3 +313,19 @@ def test_a_file_without_a_gpu_is_not_kept(measured: Path) -> None:
     file = read_roofs(measured / "roofs.json")
     nameless = RoofsFile(file.measured, file.run_id, {}, file.roofs)
     assert roofs_cache.keep(nameless) == (None, "")
+
+
+def test_the_doctor_knows_the_roofs_of_this_gpu(lab: Any, measured: Path) -> None:
+    def check(driver: str) -> doctor.Check:
+        (found,) = doctor._roofs(Gpus([H200], driver, "13.0"))
+        return found
+
+    assert (check("580.95").state, check("580.95").detail) == (
+        "ok",
+        "3 measured 2026-01-01T00:00:00Z",
+    )
+    assert (check("590.1").state, check("590.1").detail) == (
+        "warning",
+        "those of 2026-01-01T00:00:00Z do not hold now: measured with driver 580.95, not 590.1",
+    )
+    assert doctor._roofs(Gpus()) == []

@@ -225,3 +225,11 @@ def test_the_csv_command_prints_mangled_names_of_a_real_report(
     answer = ask(ncu.csv_argv(str(nsight / "ncu"), report))
     assert answer.exit_code == 0
     assert '"_Z6streammPKdPd"' in answer.stdout
+
+
+def test_without_kernels_all_launches_between_the_marks_are_profiled() -> None:
+    argv = ncu.counters_argv(replace(REQUEST, kernels=(), capture="profiler-api"), FEATURES)
+    assert value(argv, "--profile-from-start") == "off"
+    assert "--nvtx" in argv
+    for option in ("--kernel-name", "--launch-skip", "--launch-count", "--nvtx-include"):
+        assert option not in argv

@@ -43,11 +43,11 @@ def run(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_benchmark_is_replayed_from_its_small_record(
-    run: Path, recipe: Path, slim: ModuleType, tmp_path: Path
+    run: Path, recipe: Path, slim: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run / "steps/1-bench.failed-1").mkdir()
     (run / "steps/1-bench.failed-1/result-1-1.jsonl").write_text("half")
-    slim.PACK_FROM_BYTES = 2000
+    monkeypatch.setattr(slim, "PACK_FROM_BYTES", 2000)
     small = tmp_path / "small"
     assert slim.main([str(run), str(small), "--replace", f"{tmp_path}/=", "--forbid", "/tmp"]) == 0
     names = {path.relative_to(small).as_posix() for path in small.rglob("*") if path.is_file()}

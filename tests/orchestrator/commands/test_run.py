@@ -146,3 +146,12 @@ def test_ctrl_c_says_how_to_go_on(
 def test_options_of_the_command_are_those_of_the_runner() -> None:
     asked = {option.name for option in command.command.params} - {"recipe", "overrides", "dry_run"}
     assert asked == {"out", "replay", "resume", "force", "repeat", "roofs"}
+
+
+def test_repeat_is_for_benchmarks(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", recipe, "--repeat", "3"]) == 2
+    captured = capsys.readouterr().err
+    assert "--repeat is for benchmarks, and the recipe mine has no `bench` section" in captured
+    assert "hint: " in captured
