@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Sources in other languages that lie beside the modules which load them.
-BESIDE = ("*.cu", "*.cuh", "*.json", "*.yaml")
+BESIDE = (".cu", ".cuh", ".json", ".yaml")
 
 
 def digest_of(path: Path) -> str:
@@ -45,8 +45,8 @@ def _used(path: Path, root: Path) -> set[Path]:
         found.add(file)
         waiting += _imported(file, root)
         # The outermost package holds targets that have nothing to do with each other.
-        if file.parent.parent != root:
-            found |= {beside for pattern in BESIDE for beside in file.parent.glob(pattern)}
+        start = f"{file.stem}*" if file.parent.parent == root else "*"
+        found |= {beside for kind in BESIDE for beside in file.parent.glob(f"{start}{kind}")}
     return found
 
 

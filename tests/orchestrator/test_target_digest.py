@@ -57,6 +57,17 @@ def test_a_change_of_what_the_target_uses_changes_it(
     assert (digest_of(target) != before) is matters
 
 
+def test_sources_of_a_target_in_the_outermost_package_are_told_by_their_names(
+    target: Path,
+) -> None:
+    single = target.parent.parent / "other.py"
+    before = digest_of(single)
+    (single.parent / "another.cu").write_text("")
+    assert digest_of(single) == before
+    (single.parent / "other_copy.cu").write_text("")
+    assert digest_of(single) != before
+
+
 def test_a_lone_script_is_its_bytes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import model\n")
