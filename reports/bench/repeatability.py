@@ -23,7 +23,8 @@ class Repeated:
     """One roof or case: its value in each repeat and how far these lie apart.
 
     `spread` is largest minus smallest over their median; `processes` the same over the medians of
-    single processes. `clocks` are the SM clocks of the repeats in Hz.
+    single processes. `clocks` are the SM clocks of the repeats in Hz. `host`: it is about the host,
+    whose other work disturbs it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Repeated:
     spread: float
     processes: float
     clocks: tuple[float, ...]
+    host: bool = False
 
 
 def section(run: Run) -> Section | None:
@@ -68,7 +70,8 @@ def _of_roof(run: Run, roof: MeasuredRoof) -> Repeated:
     middle = number(roof.case["median_s"])
     rate = roof.unit != "s"
     values = tuple(roof.value * (middle / t if rate else t / middle) for t in times)
-    return Repeated(roof.name, values, roof.unit, _spread(values), _processes(rows), _clocks(rows))
+    return Repeated(roof.name, values, roof.unit, _spread(values), _processes(rows), _clocks(rows),
+                    roof.key == "host")  # fmt: skip
 
 
 def _of_cases(run: Run) -> list[Repeated]:
@@ -100,20 +103,22 @@ def _spread(values: tuple[float, ...]) -> float:
 
 def _finding(found: list[Repeated], what: str, repeats: int) -> BenchFinding:
     """Say within what all repeat; `found` is sorted, the worst first."""
-    worst = found[0]
-    half = share(float(np.median([one.spread for one in found])))
+    own = [one for one in found if not one.host] or found
+    worst = own[0]
+    half = share(float(np.median([one.spread for one in own])))
     sentence = (
-        f"All {len(found)} {what}s repeat within {share(worst.spread)} over {repeats} repeats; the "
-        f"worst is {worst.name}; half of them repeat within {half}."
+        f"All {len(own)} {what}s repeat within {share(worst.spread)} over {repeats} repeats, half "
+        f"of them within {half}; the worst is {worst.name}"
     )
-    if len(found) == 1:
-        sentence = (
-            f"The {what} {worst.name} repeats within {share(worst.spread)} over {repeats} repeats."
-        )
+    if len(own) == 1:
+        sentence = f"The {what} {worst.name} repeats within {share(worst.spread)}"
+    if len(own) < len(found):
+        host = max(one.spread for one in found if one.host)
+        sentence += f". Transfers and launches of the host repeat within {share(host)}"
     moved = _clock_words(worst)
     evidence = f"{worst.name} was {_listed(worst)} in turn{moved}."
     return BenchFinding(
-        sentence,
+        f"{sentence}.",
         evidence,
         "a repeat on another day or another GPU of the kind that lies outside of this spread.",
         f"Measured {repeats} times over, the results agree within {share(worst.spread)}.",
