@@ -1,19 +1,20 @@
-"""What the harness asks of CUDA and NVML, against stand-ins that keep a simulated time."""
+"""What the harness does on a GPU, against a stand-in that keeps a simulated time."""
 
-import ctypes
+import json
 import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from targets.harness import Case, CFloat, CInt32, Unsupported, Work
-from targets.harness import cuda as own
+from targets.harness import Case, Setup, Work, run_target
 from targets.harness.batches import capture, graphs
-from targets.harness.nvml import Watch, make_nvml
+from targets.harness.nvml import Watch
 from targets.harness.sampling import Limits, measure
-from targets.harness.stamps import SOURCE, clocks
+from targets.harness.session import Session
 from targets.harness.timers import CudaTimer
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
@@ -177,176 +178,71 @@ def test_a_failed_capture_raises_what_the_call_raised(gpu: Gpu) -> None:
     assert gpu.recording is None
 
 
-def test_clocks_are_cycles_over_the_timers_seconds() -> None:
-    # Three of four slots written; SMs at 1.98, 1.98 and 1.5 GHz for 1 ms.
-    before = [[100, 5_000_000], [200, 5_000_010], [300, 5_000_020], [0, 0]]
-    gained = [(1_980_000, 1_000_000), (1_980_000, 1_000_000), (1_500_000, 1_000_000), (0, 0)]
-    after = [[c + dc, t + dt] for (c, t), (dc, dt) in zip(before, gained, strict=True)]
-    short = [[c + 3960, t + 2000] if t else [0, 0] for c, t in before]
-    unwritten = [[0, 0]] * 4
-    written = torch.tensor([before, after, before, short, before, unwritten], dtype=torch.int64)
-    assert clocks(written, step_s=32e-9) == [pytest.approx(1.98e9), None, None]
-    # 2 us is too short for a step of 32 ns, long enough for one of 1 ns.
-    assert clocks(written, step_s=1e-9)[1] == pytest.approx(1.98e9)
-
-
-class Driver:
-    """What cuda.bindings.driver would do with a launch: read the arguments at their addresses."""
-
-    CUfunction_attribute = SimpleNamespace(
-        CU_FUNC_ATTRIBUTE_NUM_REGS="registers",
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared",
-    )
-
-    def __init__(self) -> None:
-        self.launched: list[tuple[Any, ...]] = []
-        self.code = 0
-
-    def cuModuleGetFunction(self, module: str, name: bytes) -> tuple[int, str]:  # noqa: N802
-        return (0, f"{module}.{name.decode()}") if name == b"f" else (500, "")
-
-    def cuLaunchKernel(self, *given: Any) -> tuple[int]:  # noqa: N802
-        function, *shape, packed, extra = given
-        kinds: tuple[Any, ...] = (
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_int32,
-            ctypes.c_float,
-            ctypes.c_double,
-        )
-        addresses = (ctypes.c_void_p * len(kinds)).from_address(packed)
-        values = [kind.from_address(at).value for kind, at in zip(kinds, addresses, strict=True)]
-        assert extra == 0
-        self.launched.append((function, *shape, *values))
-        return (self.code,)
-
-    def cuFuncGetAttribute(self, name: str, function: str) -> tuple[int, int]:  # noqa: N802
-        return 0, {"registers": 40}[name]
-
-    def cuFuncSetAttribute(self, function: str, name: str, value: int) -> tuple[int]:  # noqa: N802
-        return (0 if value <= 232448 else 1,)
-
-
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    monkeypatch.setattr(own, "current_stream", lambda: 77)
-    return Driver()
+def session_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A device that torch describes, without NVML and NVRTC; gives what profilers are told."""
+    told: list[str] = []
+    facts = SimpleNamespace(
+        name="Simulated",
+        uuid="b1a9cb0c-ab29-6789-d416-d3395fe13f02",
+        multi_processor_count=132,
+        L2_cache_size=60 << 20,
+        total_memory=141 << 30,
+        major=9,
+        minor=0,
+    )
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "current_device": 0,
+        "Stream": object(),
+        "set_stream": None,
+        "get_device_properties": facts,
+        "mem_get_info": (140 << 30, 141 << 30),
+        "reset_peak_memory_stats": None,
+        "max_memory_allocated": 1 << 20,
+        "max_memory_reserved": 2 << 20,
+        "empty_cache": None,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: told.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: told.append("stop"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", told.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: told.append("pop"))
+    monkeypatch.setattr(Session, "_flush", lambda self, l2: told.append("flush"))
+    return told
 
 
-def kernel(driver: Driver, name: str = "f") -> own.Kernel:
-    module: Any = SimpleNamespace(driver=driver, handle="m")
-    return own.Kernel(module, name)
+def simulated(gpu: Gpu, tmp_path: Path, *options: str, **fields: Any) -> list[dict[str, Any]]:
+    def prepare(setup: Setup) -> list[Callable[[], None]]:
+        return [partial(gpu.work, 1e-5)] * setup.copies
+
+    case = Case("a", "a", prepare, Work(flops=1e6), **fields)
+    out = tmp_path / "records.jsonl"
+    assert run_target("t", lambda args: [case], [*options, "--out", str(out)], description="") == 0
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
-def test_arguments_reach_the_kernel_as_its_types(driver: Driver) -> None:
-    data = torch.zeros(4)
-    arguments = [data, -(1 << 40), CInt32(-3), CFloat(0.5), 2.25]
-    kernel(driver)(132, (32, 4, 1), arguments, shared=1024)
-    expected = ("m.f", 132, 1, 1, 32, 4, 1, 1024, 77, data.data_ptr(), -(1 << 40), -3, 0.5, 2.25)
-    assert driver.launched == [expected]
+def test_a_run_on_a_gpu_records_the_gpu_and_brackets_its_samples(
+    gpu: Gpu, session_gpu: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conditions, record = simulated(gpu, tmp_path, footprint_bytes=30 << 20)
+    assert conditions["gpu"]["uuid"] == "GPU-b1a9cb0c-ab29-6789-d416-d3395fe13f02"
+    assert conditions["gpu"]["compute_capability"] == "9.0"
+    assert conditions["gpu"]["power_limit_w"] is None
+    assert record["time"]["captured"]
+    assert record["time"]["copies"] == 7  # (7 - 1) x 30 MiB are 3 x 60 MiB
+    assert record["time"]["median_s"] == pytest.approx(1e-5)
+    assert record["memory"] == {"allocated_peak_bytes": 1 << 20, "reserved_peak_bytes": 2 << 20}
+    assert record["clock"] is record["throttle"] is None
+    assert session_gpu == ["start", "case:a|cold|normal", "pop", "stop"]
+    assert "note: the SM clock is not measured: " in capsys.readouterr().err
 
 
-def test_a_bound_launch_keeps_its_arguments_alive(driver: Driver) -> None:
-    call = kernel(driver).bind(1, 1, [torch.zeros(1), 1, CInt32(2), CFloat(3), 4.0])
-    held = [torch.zeros(1) for _ in range(100)]
-    call()
-    call()
-    assert driver.launched[0][-4:] == (1, 2, 3.0, 4.0)
-    assert driver.launched[0] == driver.launched[1]
-    assert driver.launched[0][9] not in {tensor.data_ptr() for tensor in held}
-
-
-def test_errors_of_the_driver_name_the_call(driver: Driver) -> None:
-    with pytest.raises(own.CudaError, match="cuModuleGetFunction: 500"):
-        kernel(driver, "missing")
-    found = kernel(driver)
-    found.allow_shared(232448)
-    with pytest.raises(own.CudaError, match="cuFuncSetAttribute"):
-        found.allow_shared(232449)
-    assert found.registers == 40
-    driver.code = 719
-    with pytest.raises(own.CudaError, match="cuLaunchKernel: 719"):
-        found(1, 1, [torch.zeros(1), 1, CInt32(2), CFloat(3), 4.0])
-
-
-def test_an_argument_of_no_c_type_is_refused(driver: Driver) -> None:
-    with pytest.raises(TypeError, match="str"):
-        kernel(driver)(1, 1, ["text"])
-
-
-def test_own_kernels_need_a_gpu() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(Unsupported, match="CUDA device"):
-        own.CudaModule(SOURCE)
-
-
-def test_the_stamps_compile_without_headers() -> None:
-    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    try:
-        cubin = own.compile_cubin(SOURCE, ("--gpu-architecture=sm_90a",))
-    except Unsupported as error:
-        pytest.skip(str(error))
-    assert cubin.startswith(b"\x7fELF")
-    with pytest.raises(own.CudaError, match="error"):
-        own.compile_cubin("this is not CUDA C", ("--gpu-architecture=sm_90a",))
-
-
-class Nvml:
-    """A GPU that caps its power and draws 500 W of simulated time."""
-
-    nvml = None
-    uuid = "GPU-1"
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.bits = 0x1
-
-    def reasons(self) -> int:
-        return self.bits
-
-    def violation_s(self, policy: int) -> float | None:
-        return self.now if policy == 0 else None
-
-    def energy_j(self) -> float:
-        return 500 * (self.now // 0.02 * 0.02)  # the counter moves every 20 ms
-
-    def temperature_c(self) -> float:
-        return 41.0
-
-
-def test_throttling_and_power_come_from_what_nvml_saw(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu: Any = Nvml()
-    monkeypatch.setattr(time, "perf_counter", lambda: gpu.now)
-    with Watch(gpu) as watch:
-        assert not watch.poll()
-        for _ in range(50):
-            gpu.now += 0.01
-            gpu.bits = 0x4 if gpu.now > 0.2 else 0
-            watch.poll()
-        assert watch.poll()  # not asked again so soon, but still held down
-    assert watch.reasons == ["sw_power_cap"]
-    assert watch.power_s == pytest.approx(0.5)
-    assert watch.thermal_s is None
-    assert watch.power_w == pytest.approx(500, rel=0.05)
-    assert watch.temperature_c == 41.0
-
-
-def test_a_short_case_has_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu: Any = Nvml()
-    monkeypatch.setattr(time, "perf_counter", lambda: gpu.now)
-    with Watch(gpu) as watch:
-        for _ in range(8):
-            gpu.now += 0.01
-            watch.poll()
-    assert watch.power_w is None
-
-
-def test_without_nvml_nothing_is_claimed() -> None:
-    nvml, reason = make_nvml(None)
-    assert nvml is None
-    assert "UUID" in reason
-    with Watch(None) as watch:
-        assert not watch.poll()
-    assert watch.power_s is watch.power_w is watch.temperature_c is None
-    assert not watch.known
+def test_a_profiler_sees_a_counted_case_once_and_cold(
+    gpu: Gpu, session_gpu: list[str], tmp_path: Path
+) -> None:
+    _, record = simulated(gpu, tmp_path, "--count", footprint_bytes=30 << 20)
+    assert record["status"] == "counted"
+    assert session_gpu == ["flush", "start", "case:a|cold|normal", "pop", "stop"]
+    assert gpu.now == pytest.approx(2e-5)
