@@ -95,7 +95,8 @@ def number_text(value: float) -> str:
     if value == 0:
         return "0"
     text = significant(value, 3)
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+    digits, e, power = text.partition("e")
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}{e}{power}"
 
 
 def dress(axes: Axes, x: Scale, y: Scale, *, x_labels: bool = True) -> None:

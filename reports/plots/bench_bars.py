@@ -27,7 +27,12 @@ def plot_bars(figure: BarFigure) -> Figure:
         words = [fit(bar.text, WORDS) for bar in figure.bars]
         texts = max((text_width(word) for word in words), default=0.0)
         head = Head(figure.title, figure.subtitle, tuple(keys), figure.value_label)
-        names = [("", bar.label) for bar in figure.bars]
+        # A label that goes on is said once, beside the first of its bars.
+        befores = ["", *(bar.label for bar in figure.bars)]
+        names = [
+            ("", "" if bar.label == before else bar.label)
+            for bar, before in zip(figure.bars, befores, strict=False)
+        ]
         rows = Rows(head, names, right=texts + 18, gap=_gap(figure))
         axes = rows.axes(top, "")
         for row, (bar, word) in enumerate(zip(figure.bars, words, strict=True)):

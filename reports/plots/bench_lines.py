@@ -47,12 +47,15 @@ class _Lines:
         xs = [x for panel in self.panels for series in panel.series for x in series.x]
         xs += [x for x, _ in figure.marks if xs]
         self.x = scale(xs, log=figure.x_log, in_bytes=figure.x_bytes)
+        height = HEIGHT if len(self.panels) == 1 else PANEL_HEIGHT
+        self.ys = [_y_scale(panel, height) for panel in self.panels]
+        widest = max(text_width(y.text(tick)) for y in self.ys for tick in y.ticks)
+        self.left = max(LEFT, MARGIN + 20 + widest + 10)
         self.named = self._names_fit()
         self.names = self._names_width() if self.named else 0.0
         keys = [] if self.named else self._keys()
         self.right = WIDTH - MARGIN - self.names
         self.strip = LINE * self._mark_rows() + (4 if figure.marks else 0)
-        height = HEIGHT if len(self.panels) == 1 else PANEL_HEIGHT
         gaps = (BETWEEN - 8) * (len(self.panels) - 1)
         titles = LINE * sum(1 for panel in self.panels if panel.title)
         body = height * len(self.panels) + gaps + titles + self.strip
@@ -66,14 +69,13 @@ class _Lines:
         top = self.sheet.top - self.strip
         for place, panel in enumerate(self.panels):
             if panel.title:
-                self.sheet.text(LEFT, top - 8, panel.title, Ink(bold=True))
+                self.sheet.text(self.left, top - 8, panel.title, Ink(bold=True))
                 top -= LINE
-            last = place == len(self.panels) - 1
-            box = Box((LEFT + self.right) / 2, top - self.height / 2,
-                      self.right - LEFT, self.height)  # fmt: skip
-            _PanelDrawing(self, panel, box, last).draw()
+            box = Box((self.left + self.right) / 2, top - self.height / 2,
+                      self.right - self.left, self.height)  # fmt: skip
+            _PanelDrawing(self, place, box).draw()
             top -= self.height + BETWEEN - 8
-        middle = (LEFT + self.right) / 2
+        middle = (self.left + self.right) / 2
         self.sheet.text(middle, MARGIN + 12, self.figure.x_label, Ink(ha="center"))
         self._write_marks()
         return self.sheet.figure
@@ -106,8 +108,9 @@ class _Lines:
 
     def _mark_places(self) -> list[tuple[float, int]]:
         wide = [text_width(text) for _, text in self.figure.marks]
-        centres = [LEFT + self.x.place(x) * (self.right - LEFT) for x, _ in self.figure.marks]
-        return stacked(centres, wide, LEFT, self.right)
+        width = self.right - self.left
+        centres = [self.left + self.x.place(x) * width for x, _ in self.figure.marks]
+        return stacked(centres, wide, self.left, self.right)
 
     def _write_marks(self) -> None:
         for (_, text), (centre, row) in zip(self.figure.marks, self._mark_places(), strict=True):
@@ -119,13 +122,10 @@ class _Lines:
 class _PanelDrawing:
     """One panel on its rectangle of the sheet."""
 
-    def __init__(self, lines: _Lines, panel: Panel, box: Box, last: bool) -> None:
-        self.lines, self.panel, self.box = lines, panel, box
-        ys = [y for series in panel.series for y in _heights(series)]
-        ys += [y for y, _ in panel.levels]
-        most = 7 if box.height > PANEL_HEIGHT else 4
-        self.y = scale(ys, log=panel.y_log, zero=panel.y_zero, most=most)
-        self.last = last
+    def __init__(self, lines: _Lines, place: int, box: Box) -> None:
+        self.lines, self.panel, self.box = lines, lines.panels[place], box
+        self.y = lines.ys[place]
+        self.last = place == len(lines.panels) - 1
         self.placer = Placer(box.grown(-3))
 
     def draw(self) -> None:
@@ -196,6 +196,12 @@ class _PanelDrawing:
             self.lines.sheet.line([x + 4, start - 3], [y, place], color=look.colour,
                                   linewidth=0.8, zorder=5)  # fmt: skip
             self.lines.sheet.text(start, place, series.label, Ink(role="name"))
+
+
+def _y_scale(panel: Panel, height: float) -> Scale:
+    ys = [y for series in panel.series for y in _heights(series)]
+    ys += [y for y, _ in panel.levels]
+    return scale(ys, log=panel.y_log, zero=panel.y_zero, most=7 if height > PANEL_HEIGHT else 4)
 
 
 def _panels(figure: LineFigure) -> Sequence[Panel]:
