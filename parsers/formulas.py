@@ -20,6 +20,9 @@ WAVEFRONT_BYTES = 128.0
 # An idle Tensor pipe is this busy with constants at most: 0.017 % in a STREAM kernel (A100, ncu
 # 2023.3). Elementwise kernels of torch reach 5 % (H200), so that more needs the operation counters.
 IDLE_TENSOR_PCT = 0.1
+# Constants keep the Tensor pipe busy for up to 5 % (elementwise kernels of torch); chains of FP16
+# multiply-adds for 67 to 95 % (H200, ncu 2025.3.1).
+CONSTANTS_TENSOR_PCT = 20.0
 # Traffic below this share of a level's is not what a kernel is about: a ratio of it says nothing.
 NEGLIGIBLE = 0.01
 
@@ -137,16 +140,24 @@ def packed_flops(hadd: pd.Series, hmul: pd.Series, hfma: pd.Series) -> pd.Series
 
 
 def packed_flops_without_constants(
-    hadd: pd.Series, hmul: pd.Series, hfma: pd.Series, tensor_instructions: pd.Series
+    hadd: pd.Series,
+    hmul: pd.Series,
+    hfma: pd.Series,
+    tensor_instructions: pd.Series,
+    active_pct: pd.Series | None = None,
 ) -> pd.Series:
     """FLOPs of 16-bit arithmetic on GH100, without the constants that HFMA2.MMA loads.
 
     There the compiler uses HFMA2.MMA, which runs on the Tensor pipe, to load constants, and HFMA2,
     which does not, to calculate: in all elementwise kernels of a decoder block hfma was exactly
     32 x the warp instructions of the Tensor pipe, and 2.70e9 real HFMA2 added none to it
-    (H200, ncu 2025.3.1, CUDA 13.0). Kernels with matrix work keep their hfma.
+    (H200, ncu 2025.3.1, CUDA 13.0). Kernels with matrix work keep their hfma, and so do those that
+    keep the Tensor pipe busy: half of the HFMA2 of a chain of multiply-adds are HFMA2.MMA.
     """
-    constants = (32.0 * tensor_instructions).where(_constants(tensor_instructions, hfma), 0.0)
+    loads = _constants(tensor_instructions, hfma)
+    if active_pct is not None:
+        loads &= ~(active_pct > CONSTANTS_TENSOR_PCT)
+    constants = (32.0 * tensor_instructions).where(loads, 0.0)
     return packed_flops(hadd, hmul, (hfma - constants).clip(lower=0.0))
 
 

@@ -33,7 +33,7 @@ from reports.bench_tables import (
     with_fractions,
 )
 from reports.bound import assign_bounds, bound_gaps
-from reports.gaps import Gaps
+from reports.gaps import Gaps, joined, summed
 from reports.ncu_only import gpus_of, kernels_of
 
 ROWS_AS_CSV = 200_000
@@ -83,7 +83,8 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, gaps)
-    frames["gaps"] = gaps.frame(*(frames.pop(name) for name in ("counter_gaps", "bound_gaps")))
+    of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
+    frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
     for table in tables.tables():
         if table != "launches":
             frame = frames.get(table, tables.empty(table))

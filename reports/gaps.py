@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from parsers import tables
@@ -19,6 +21,30 @@ class Gaps:
 
     def frame(self, *others: pd.DataFrame) -> pd.DataFrame:
         """Return the rows as table `gaps`, with those of `others` behind them."""
-        mine = pd.DataFrame(self._rows, columns=[c.name for c in tables.tables()["gaps"]])
-        found = [tables.check(frame, "gaps") for frame in (mine, *others) if len(frame)]
-        return pd.concat(found, ignore_index=True) if found else tables.empty("gaps")
+        return joined([pd.DataFrame(self._rows, columns=_columns()), *others])
+
+
+def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return several tables `gaps` as one."""
+    found = [tables.check(frame, "gaps") for frame in frames if len(frame)]
+    return pd.concat(found, ignore_index=True) if found else tables.empty("gaps")
+
+
+def summed(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return table `gaps` with one row a column and reason, however many kernels share it.
+
+    A benchmark has hundreds of kernels, and its report is about cases.
+    """
+    rows = []
+    of_kernels = gaps["kernel_id"].ne("")
+    keys = ["table", "column", "reason"]
+    for key, group in gaps[of_kernels].groupby(keys, sort=False, dropna=False):
+        table, column, reason = map(str, key)
+        many = len(group) > 1
+        row = "" if many else str(group["kernel_id"].iloc[0])
+        rows.append((table, row, column, f"{reason} ({len(group)} kernels)" if many else reason))
+    return joined([gaps[~of_kernels], pd.DataFrame(rows, columns=_columns())])
+
+
+def _columns() -> list[str]:
+    return [column.name for column in tables.tables()["gaps"]]

@@ -31,6 +31,15 @@ def test_constants_that_the_tensor_pipe_loads_are_no_fp16_work_on_hopper() -> No
     assert flops.tolist() == [0.0, 4 * 2_703_360_000.0, 0.0]
 
 
+def test_a_busy_tensor_pipe_does_fp16_work_on_hopper() -> None:
+    # H200, ncu 2025.3.1: a chain of HFMA2 with 34,603,008,000 of them, half on the Tensor pipe.
+    hfma, tensor = series(34_603_008_000, 12_583_040), series(540_672_000, 393_220)
+    zero = series(0, 0)
+    busy = series(95.1, 4.9)
+    flops = formulas.packed_flops_without_constants(zero, zero, hfma, tensor, busy)
+    assert flops.tolist() == [4 * 34_603_008_000.0, 0.0]
+
+
 def test_no_counted_tensor_operation_means_none_only_where_the_pipe_was_idle() -> None:
     operations = series(0, 0, 0, 5)
     instructions = series(0, 100, 100, 100)

@@ -21,7 +21,8 @@ def bench(*rows: dict[str, Any]) -> pd.DataFrame:
     for place, row in enumerate(rows):
         time = row.get("median_s", 1.0)
         row = defaults | {"ci_low_s": 0.99 * time, "ci_high_s": 1.01 * time} | row
-        full.append({"case_id": f"case-{place}|cold|normal"} | row)
+        of_its_own = {"case_id": f"case-{place}|cold|normal", "params": str(place)}
+        full.append(of_its_own | row)
     return check(pd.DataFrame(full, columns=names), "bench")
 
 
@@ -96,6 +97,18 @@ def test_burst_and_steady_are_two_rows_and_the_larger_one_is_the_ceiling() -> No
     assert found["is_ceiling"].tolist() == [True, False, True]
     assert found["dtype"].tolist() == ["bf16", "bf16", "fp8"]
     assert set(found["unit"]) == {"FLOP/s"}
+
+
+def test_a_steady_case_is_confirmed_by_the_counters_of_its_burst() -> None:
+    gemm = {"operation": "BF16 matrix product", "params": '{"m": 1}', "flops": 1e12}
+    burst = gemm | {"roof": "tensor bf16 burst", **CONFIRMED, "counted_flops": 1e12}
+    steady = gemm | {"roof": "tensor bf16 steady", "median_s": 1.2}
+    other = steady | {"roof": "tensor fp8 steady", "params": '{"m": 2}'}
+    rows = chosen(burst, steady, other).roofs
+    assert rows["kind"].tolist() == ["burst", "steady", "steady"]
+    assert rows["accepted"].tolist()[:2] == [True, True]
+    assert "counted as case-0|cold|normal" in rows["reason"].iloc[1]
+    assert rows["accepted"].isna().tolist() == [False, False, True]
 
 
 def test_the_shortest_latency_is_the_roof_in_seconds_and_in_cycles() -> None:
