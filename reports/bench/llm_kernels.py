@@ -22,7 +22,8 @@ METHOD = (
     "The share of the roof is the time that min(peak, intensity x bandwidth) of the measured roofs "
     "allows for these FLOPs and bytes, over the time taken.",
     "eager: the host launches each call, so short calls show the launch. graph: calls are captured "
-    "in a CUDA graph. compiled: made by torch.compile for one size (dynamic=False).",
+    "in a CUDA graph. compiled: made by torch.compile for one size (dynamic=False). No tensor "
+    "needs a gradient.",
     "Outputs come from torch's caching allocator, as in a program, so that a small output may be "
     "in L2 when it is written.",
     "Ratios of counted to stated work are of the same function under ncu, without a graph.",
@@ -73,12 +74,14 @@ def findings(found: list[Point], reference: str) -> tuple[BenchFinding, ...]:
         products.prefill_backends(found, reference),
         rest.launch_bound(found),
         rest.fusion(found),
+        rest.compiled_small(found),
         products.decode_backends(found, reference),
         products.saturation(found, reference),
         products.precision(found),
         products.grouped_heads(found, reference),
         products.models(found),
         rest.streaming(found),
+        rest.inversion(found),
         rest.zeros(found),
         rest.layouts(found),
         rest.formulas(found),

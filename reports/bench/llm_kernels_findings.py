@@ -6,6 +6,7 @@ import math
 
 from reports.bench.llm_kernels_points import (
     BACKENDS,
+    LayerPoint,
     Point,
     layers,
     one,
@@ -15,7 +16,8 @@ from reports.bench.llm_kernels_points import (
 )
 from reports.bench.models import BenchFinding
 from reports.cells import count as whole
-from reports.formats import byte_rate, count, flop_rate, listed, seconds, share, significant
+from reports.cells import known, names, number
+from reports.formats import byte_rate, clock, count, flop_rate, listed, seconds, share, significant
 
 FEW = 16
 NEAR = 0.9
@@ -89,7 +91,22 @@ def saturation(found: list[Point], reference: str) -> BenchFinding | None:
     return BenchFinding(
         sentence,
         f"Swept at {sizes} tokens; {samples(*(p for layer in swept for p in layer.parts))}.",
-        "Between the swept sizes tiles and waves make steps: see the recipe gemm-staircase.",
+        f"{_held_down(best)}Between the swept sizes tiles and waves make steps: see the recipe "
+        "gemm-staircase.",
+    )
+
+
+def _held_down(layer: LayerPoint) -> str:
+    """Return what held the clock down while the layers were measured; empty where nothing did."""
+    held = [p for p in layer.parts if number(p.row["throttled_samples"]) > 0]
+    reasons = sorted({reason for p in held for reason in names(p.row["throttle_reasons"])})
+    clocks = [value for p in held if (value := known(p.row["clock_hz"])) is not None]
+    if not reasons or not clocks:
+        return ""
+    span = " to ".join(dict.fromkeys(clock(value) for value in (min(clocks), max(clocks))))
+    return (
+        f"{count(len(held))} of the {count(len(layer.parts))} largest products ran under "
+        f"{listed(reasons)}, at {span}. "
     )
 
 
@@ -102,7 +119,7 @@ def models(found: list[Point]) -> BenchFinding | None:
         return None
     low, high = ends[0], ends[-1]
     sentence = (
-        f"The narrow layers of {title(low.model)} reach {flop_rate(low.flop_rate)} at "
+        f"The layers of {title(low.model)} reach {flop_rate(low.flop_rate)} at "
         f"{tokens_text(most)}{of_roof(low.fraction, low.roofs)}, those of {title(high.model)} "
         f"{flop_rate(high.flop_rate)}{of_roof(high.fraction, high.roofs)}."
     )

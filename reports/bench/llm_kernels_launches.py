@@ -13,6 +13,8 @@ from reports.formats import byte_rate, count, flop_rate, listed, seconds, share
 
 MANY = 1024
 """Tokens that fill tiles, which have at most 256 rows."""
+UNEXPLAINED = 1.3
+"""A gain this many times larger than that in DRAM bytes has another reason, too."""
 CLEAR = 1.1
 """A gain under 10 % is not worth a sentence of its own."""
 
@@ -59,23 +61,89 @@ def fusion(found: list[Point]) -> BenchFinding | None:
     if not ranked or ranked[0][0] < CLEAR:
         return None
     words = [f"{made['graph'].operation} {fold(gain)}" for gain, made in ranked if gain >= CLEAR]
-    gain, made = ranked[0]
-    eager, fused = made["graph"].bytes_ratio, made["compiled-graph"].bytes_ratio
-    moved = ""
-    if eager > 0 and fused > 0:
-        moved = (
-            f" {made['graph'].operation} moves {fold(eager)} its compulsory DRAM bytes eagerly "
-            f"and {fold(fused)} fused."
-        )
-    best = made["compiled-graph"]
+    best = ranked[0][1]["compiled-graph"]
     sentence = (
         f"torch.compile makes large inputs faster where it fuses kernels: {listed(words)} "
-        f"({tokens_text(best.param('tokens'))}, both in graphs).{moved}"
+        "(largest sizes, both in CUDA graphs)."
     )
     slower = [m["graph"].operation for g, m in ranked if g < 1 / CLEAR]
     limits = f"It is slower for {listed(slower)}." if slower else ""
-    both = (made["graph"], best)
-    return BenchFinding(sentence, f"Compiled for each size alone; {samples(*both)}.", limits)
+    both = (ranked[0][1]["graph"], best)
+    evidence = f"Compiled for each size alone; {samples(*both)}.{_moved(ranked)}"
+    return BenchFinding(sentence, evidence, limits)
+
+
+def _moved(ranked: list[tuple[float, dict[str, Point]]]) -> str:
+    """Return how far fewer bytes explain the gains of the first two operations."""
+    words = []
+    for gain, made in ranked[:2]:
+        eager, fused = made["graph"].bytes_ratio, made["compiled-graph"].bytes_ratio
+        if gain < CLEAR or not (eager > 0 and fused > 0):
+            continue
+        part = (
+            f" {_capital(made['graph'].operation)} moves {fold(eager)} its compulsory DRAM bytes "
+            f"eagerly and {fold(fused)} fused"
+        )
+        if gain > UNEXPLAINED * eager / fused:
+            part += ", which explains its gain in part only"
+            part += f" (eager: {made['graph'].kernels})" if made["graph"].kernels else ""
+        words.append(f"{part}.")
+    return "".join(words)
+
+
+def compiled_small(found: list[Point]) -> BenchFinding | None:
+    """Say what calling a compiled function costs the host, and what a graph makes of it."""
+    wanted = {"eager", "graph", "compiled", "compiled-graph"}
+    all_made = [made for made in by_shape(found) if wanted <= made.keys()]
+    tokens = min((made["eager"].param("tokens") for made in all_made), default=0)
+    small = [made for made in all_made if made["eager"].param("tokens") == tokens]
+    slower = [m for m in small if times(m["compiled"], m["eager"]).value > CLEAR]
+    if len(slower) * 2 < len(small) or not slower:
+        return None
+    worst = max(slower, key=lambda m: times(m["compiled"], m["eager"]).value)
+    gain = statistics.median(times(m["eager"], m["compiled-graph"]).value for m in small)
+    sentence = (
+        f"At {tokens_text(tokens)} torch.compile alone makes {count(len(slower))} of "
+        f"{count(len(small))} operations slower than eager ({worst['eager'].operation} "
+        f"{seconds(worst['compiled'].seconds)} instead of {seconds(worst['eager'].seconds)}), "
+        "because the host checks guards before each call. In a CUDA graph the compiled functions "
+        f"are {fold(gain)} as fast as eager ones in the median."
+    )
+    points = [m[variant] for m in small for variant in sorted(wanted)]
+    limits = "Guards are checked once a compiled region: a whole model pays them once a step."
+    return BenchFinding(sentence, f"Each function compiled alone; {samples(*points)}.", limits)
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def inversion(found: list[Point]) -> BenchFinding | None:
+    """Say where fewer tokens take longer than more: another kernel is chosen."""
+    swept: dict[tuple[str, str, str], list[Point]] = {}
+    for p in select(found, variant="graph"):
+        if p.param("tokens"):
+            key = (p.operation, str(p.param("model")), str(p.row["dtype"]))
+            swept.setdefault(key, []).append(p)
+    pairs = [
+        (few, many)
+        for same in swept.values()
+        for few in same
+        for many in same
+        if few.param("tokens") < many.param("tokens") and times(few, many).low > CLEAR
+    ]
+    if not pairs:
+        return None
+    few, many = max(pairs, key=lambda pair: times(*pair).value)
+    names = [f"{p.kernels} for {count(p.param('tokens'))}" for p in (few, many) if p.kernels]
+    sentence = (
+        f"{_capital(few.operation)} takes {fold(times(few, many).value)} as "
+        f"long for {tokens_text(few.param('tokens'))} ({seconds(few.seconds)}) as for "
+        f"{count(many.param('tokens'))} ({seconds(many.seconds)}): the library chooses its kernel "
+        "by the size, and pays for it here."
+    )
+    evidence = f"In a CUDA graph; {samples(few, many)}."
+    return BenchFinding(sentence, f"{evidence} Kernels: {listed(names)}." if names else evidence)
 
 
 def streaming(found: list[Point]) -> BenchFinding | None:
@@ -98,7 +166,14 @@ def streaming(found: list[Point]) -> BenchFinding | None:
         f"stays farthest from it ({byte_rate(low.byte_rate)}{of_roof(low.fraction, low.roof)}, "
         f"{seconds(low.seconds)} at {tokens_text(low.param('tokens'))})."
     )
-    return BenchFinding(sentence, f"Fastest variant of each; {samples(high, low)}.", "")
+    kernels = len(low.kernels.split(" + ")) if low.kernels else 0
+    limits = ""
+    if kernels > 1 and low.bytes_ratio > CLEAR:
+        limits = (
+            f"{_capital(low.operation)} is {count(kernels)} kernels that move "
+            f"{fold(low.bytes_ratio)} its compulsory bytes."
+        )
+    return BenchFinding(sentence, f"Fastest variant of each; {samples(high, low)}.", limits)
 
 
 def zeros(found: list[Point]) -> BenchFinding | None:
@@ -164,10 +239,24 @@ def formulas(found: list[Point]) -> BenchFinding | None:
         many = f", {range_words((min(large), max(large)))} from {tokens_text(MANY)} on"
     sentence = (
         f"The counted FLOPs of linear layers are {range_words((low, high))} 2mnk{many}: the rest "
-        "are rows of tiles that no token fills."
+        f"are rows of tiles that no token fills.{_reread(found)}"
     )
     return BenchFinding(
         sentence,
         f"{count(cases)} cases counted by ncu; all operations stand in the table of formulas.",
         "",
+    )
+
+
+def _reread(found: list[Point]) -> str:
+    """Return how many times their compulsory bytes few and many tokens make DRAM move."""
+    counted = [p for p in select(found, family="linear") if p.bytes_ratio > 0]
+    few = [p.bytes_ratio for p in counted if p.param("tokens") < MANY]
+    more = [p.bytes_ratio for p in counted if p.param("tokens") >= MANY]
+    if not few or not more or max(more) < CLEAR:
+        return ""
+    return (
+        f" DRAM moves {range_words((min(few), max(few)))} the compulsory bytes below "
+        f"{tokens_text(MANY)} and {range_words((min(more), max(more)))} from there on, where tiles "
+        "read inputs again."
     )

@@ -129,11 +129,40 @@ def test_findings_name_what_a_user_gains(made_section: Section) -> None:
     assert "FlashAttention takes 2.00 times as long" in words
     assert "the math back end takes 60.0 times as long" in words
     assert "a CUDA graph makes them 3.00 times as fast" in words
-    assert "LayerNorm + GELU 2.00 times (8,192 tokens" in words
-    assert "moves 2.00 times its compulsory DRAM bytes eagerly and 1.00 times fused" in words
+    assert "LayerNorm + GELU 2.00 times (largest sizes" in words
+    evidence = "\n".join(finding.evidence for finding in made_section.findings)
+    assert "moves 2.00 times its compulsory DRAM bytes eagerly and 1.00 times fused." in evidence
     assert "2.00 times as fast as bf16 at 8,192 tokens" in words
     assert "a decode step's attention 3.50 times as fast" in words
     assert "8.00 times 2mnk" in words
+
+
+def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeRun) -> None:
+    rows = [
+        made.norm(16, "eager", 10e-6),
+        made.norm(16, "graph", 9e-6),
+        made.norm(16, "compiled", 40e-6),
+        made.norm(16, "compiled-graph", 2e-6),
+        made.norm(128, "eager", 10e-6),
+        made.norm(128, "graph", 3e-6),
+    ]
+    found = section(make_bench_run(rows, target="llm_kernels"))
+    assert found is not None
+    words = said(found)
+    assert "torch.compile alone makes 1 of 1 operations slower than eager" in words
+    assert "40.0 us instead of 10.0 us" in words
+    assert "the compiled functions are 5.00 times as fast as eager ones" in words
+    assert "LayerNorm + GELU takes 3.00 times as long for 16 tokens (9.00 us) as for 128" in words
+
+
+def test_a_power_cap_is_said(made: Cases, make_bench_run: MakeRun) -> None:
+    capped = {"throttled_samples": 3, "throttle_reasons": "sw_power_cap", "clock_hz": 1.5e9}
+    rows = [made.linear(name, 1, seconds) for name, seconds in LAYERS.items()]
+    rows += [made.linear(name, 8192, 100 * seconds, **capped) for name, seconds in LAYERS.items()]
+    found = section(make_bench_run(rows, target="llm_kernels"))
+    assert found is not None
+    limits = " ".join(finding.limits for finding in found.findings)
+    assert "4 of the 4 largest products ran under sw_power_cap, at 1.50 GHz." in limits
 
 
 def test_tables_have_a_text_for_each_column(made_section: Section) -> None:
