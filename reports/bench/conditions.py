@@ -12,6 +12,7 @@ import pandas as pd
 from parsers.bench import bench_files
 from parsers.bench_records import BenchRecords, join_records, read_records
 from parsers.errors import ProfError
+from reports.bench.cases import roof_name
 from reports.cells import known, number, records, text
 from reports.formats import clock, counted, data_size, listed, percent, share, significant
 from reports.load import Run
@@ -203,11 +204,15 @@ def _rejected(run: Run) -> list[str]:
     roofs = roofs[roofs["unit"] != "cycles"]  # latencies stand in seconds too
     lost = roofs[roofs["accepted"].eq(False).fillna(False)]
     open_ones = roofs[roofs["accepted"].isna() & (roofs["level_or_pipe"] != "host")]
-    said = [
-        f"Counters contradict the probe {text(r['case_id'])}: {text(r['reason'])}. "
-        "Its roof is not used."
-        for r in records(lost)
-    ]
+    said = []
+    if len(lost):
+        names = [
+            f"{roof_name(text(r['level_or_pipe']), text(r['dtype']), text(r['kind']))} "
+            f"({text(r['reason']).removeprefix('contradicted: ')})"
+            for r in records(lost)
+        ]
+        are = "these roofs, which are" if len(lost) > 1 else "one roof, which is"
+        said.append(f"Counters contradict {are} not used: {'; '.join(names)}.")
     if len(open_ones):
         said.append(
             f"Counters could not tell whether {counted(len(open_ones), 'probe')} of {len(roofs)} "

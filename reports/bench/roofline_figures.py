@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from reports.bench.cases import measured, params_of, shape_text
+from reports.bench.cases import measured, params_of, ratio, shape_text
 from reports.bench.models import (
     Bar,
     BarFigure,
     BenchFigure,
-    LineFigure,
     RooflineFigure,
-    Series,
+)
+from reports.bench.roofline_sweeps import (
+    TERA,
+    host_sweep,
+    l2_sweep,
+    latency_sweep,
+    stride_sweep,
 )
 from reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search
-from reports.cells import Row, known, number, text
+from reports.cells import Row, known, text
 from reports.figure_models import Ridge, Roof, RooflinePanel
 from reports.figure_views import roof_label
-from reports.formats import flop_rate, share
+from reports.formats import clock, share, significant
 from reports.roofline import LEVELS, ridge
-
-TERA, GIGA = 1e12, 1e9
-PATTERNS = {"private": "a part an SM", "shared": "all SMs alike"}
-SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
 
 
 def figures(
@@ -36,20 +35,15 @@ def figures(
     made = (
         _roofline(roofs),
         _memory(roofs),
-        _duration(rows, roofs),
+        _duration(roofs),
+        _data(rows),
         l2_sweep(rows, roofs, l2_bytes),
-        _latency(rows, l2_bytes),
-        _strides(rows),
-        _host(rows),
+        latency_sweep(rows, l2_bytes),
+        stride_sweep(rows),
+        host_sweep(rows),
         _search(found),
     )
     return tuple(figure for figure in made if figure is not None)
-
-
-def size_of(row: Row) -> float:
-    """Return the bytes that a case of a sweep works on; NaN where its parameters do not say."""
-    params = row["params"]
-    return next((number(params[key]) for key in SIZES if key in params), math.nan)
 
 
 def _roofline(roofs: list[MeasuredRoof]) -> RooflineFigure | None:
@@ -77,9 +71,9 @@ def _roofline(roofs: list[MeasuredRoof]) -> RooflineFigure | None:
 
 def _line(roof: MeasuredRoof) -> Roof:
     dtype = roof.dtype if roof.key == "tensor" else ""
-    clock = known(roof.clock_hz)
     label = roof_label(roof.key, dtype)
-    return Roof(roof.key, dtype, label, roof.value, roof.unit, "", clock, roof.reason)
+    hertz = known(roof.clock_hz)
+    return Roof(roof.key, dtype, label, roof.value, roof.unit, "", hertz, roof.reason)
 
 
 def _memory(roofs: list[MeasuredRoof]) -> BarFigure | None:
@@ -105,48 +99,78 @@ def _of(roof: MeasuredRoof) -> str:
 
 
 def _bar(roof: MeasuredRoof, words: str) -> Bar:
-    low, high = known(roof.low), known(roof.high)
-    return Bar(
-        roof.name,
-        roof.value / TERA,
-        None if low is None else low / TERA,
-        None if high is None else high / TERA,
-        roof_label(roof.key, ""),
-        words,
-    )
+    ends = _scaled(roof.low), _scaled(roof.high)
+    return Bar(roof.name, roof.value / TERA, *ends, roof_label(roof.key, ""), words)
 
 
-def _duration(rows: list[Row], roofs: list[MeasuredRoof]) -> BarFigure | None:
-    """Bars of burst, steady and burst on zeros for each pipe and type that has two of them."""
+def _duration(roofs: list[MeasuredRoof]) -> BarFigure | None:
+    """Bars of burst and steady for each pipe and type that has both, the fastest first."""
     bars: list[Bar] = []
-    for roof in (r for r in roofs if r.kind in ("burst", "fma")):
-        mine = [("burst, random data", roof.case), *_steady(roof, roofs), *_zeros(roof, rows)]
-        shown = [(group, row) for group, row in mine if row]
-        if len(shown) > 1:
-            bars += [_rate_bar(roof, group, row) for group, row in shown]
+    for roof in sorted(roofs, key=lambda r: -r.value):
+        steady = [
+            r for r in roofs if r.kind == "steady" and (r.key, r.dtype) == (roof.key, roof.dtype)
+        ]
+        if roof.kind in ("burst", "fma") and roof.case and steady and steady[0].case:
+            bars += [_rate_bar(roof, "burst", roof), _rate_bar(roof, "steady", steady[0])]
     if not bars:
         return None
     return BarFigure(
-        "burst-steady-zeros",
-        "What power costs: bursts against steady load, random data against zeros",
-        "Bars: FLOP/s of each pipe in bursts, under steady load, and in bursts on zeros",
+        "burst-steady",
+        "What lasting load costs: bursts against steady load",
+        "Bars: FLOP/s of each pipe in bursts and under steady load",
         "Throughput (TFLOP/s)",
         tuple(bars),
-        subtitle="Bursts: windows under 50 ms after a pause. Steady: after 2 s of load. Zeros flip "
-        "no bits, so they take less power and leave a higher clock.",
+        subtitle="Bursts: windows under 50 ms after a pause. Steady: after 2 s of load. Behind "
+        "each bar the clock that the power limit left.",
     )
 
 
-def _steady(roof: MeasuredRoof, roofs: list[MeasuredRoof]) -> Iterator[tuple[str, Row]]:
-    for other in roofs:
-        if other.kind == "steady" and (other.key, other.dtype) == (roof.key, roof.dtype):
-            yield "steady, random data", other.case
+def _rate_bar(roof: MeasuredRoof, group: str, shown: MeasuredRoof) -> Bar:
+    words = f"{shown.value_text} at {clock(shown.clock_hz)}"
+    label = roof_label(roof.key, roof.dtype if roof.key == "tensor" else "")
+    return Bar(label, shown.value / TERA, _scaled(shown.low), _scaled(shown.high), group, words)
 
 
-def _zeros(roof: MeasuredRoof, rows: Iterable[Row]) -> Iterator[tuple[str, Row]]:
-    twin = zeros_twin(roof.case, rows)
-    if twin is not None:
-        yield "burst, zeros", twin
+def _scaled(value: float) -> float | None:
+    return None if known(value) is None else value / TERA
+
+
+def data_pairs(rows: Iterable[Row]) -> list[tuple[Row, Row]]:
+    """Return the cases on random data that have a twin on zeros, with the twin."""
+    rows = list(rows)
+    pairs = [(row, zeros_twin(row, rows)) for row in rows if row["data"] == "normal"]
+    return [(row, twin) for row, twin in pairs if twin is not None]
+
+
+def pace(pair: tuple[Row, Row]) -> float:
+    """Return the time on random data over that on zeros: how many times as fast zeros are."""
+    return ratio(pair[0]["median_s"], pair[1]["median_s"])
+
+
+def _data(rows: list[Row]) -> BarFigure | None:
+    """Bars of the pace on zeros, 100 % being that on random data."""
+    pairs = sorted(data_pairs(rows), key=lambda pair: -pace(pair))
+    if not pairs:
+        return None
+    return BarFigure(
+        "zeros",
+        "What data cost: zeros against random data",
+        "Bars: throughput on zeros in per cent of that on random data",
+        "Throughput on zeros (% of that on random data)",
+        tuple(_data_bar(pair) for pair in pairs),
+        levels=((100.0, "random data"),),
+        subtitle="Zeros flip no bits: they draw less power and leave a higher clock.",
+    )
+
+
+def _data_bar(pair: tuple[Row, Row]) -> Bar:
+    row, zeros = pair
+    clocks = [clock(r["clock_hz"]) for r in (zeros, row)]
+    same = clocks[0] == clocks[1]
+    at = f"both at {clocks[0]}" if same else f"{clocks[0]} against {clocks[1]}"
+    size = f" {shape_text(row['params'])}" if "m" in row["params"] else ""
+    name = f"{text(row['operation'])}{size}"
+    return Bar(name, 100 * pace(pair), text=f"{significant(100 * pace(pair))} %, {at}")
 
 
 def zeros_twin(case: Row, rows: Iterable[Row]) -> Row | None:
@@ -173,145 +197,8 @@ def _params(case: Row) -> dict[str, Any]:
     return case["params"] if isinstance(case["params"], dict) else params_of(case)
 
 
-def _rate_bar(roof: MeasuredRoof, group: str, row: Row) -> Bar:
-    flops = number(row["flops"])
-    rate = number(row["flop_per_s"])
-    ends = [known(flops / number(row[key])) for key in ("ci_high_s", "ci_low_s")]
-    low, high = (None if end is None else end / TERA for end in ends)
-    label = roof_label(roof.key, roof.dtype if roof.key == "tensor" else "")
-    return Bar(label, rate / TERA, low, high, group, flop_rate(rate))
-
-
-def l2_sweep(rows: list[Row], roofs: list[MeasuredRoof], l2_bytes: float) -> LineFigure | None:
-    """Bandwidth against the bytes that are read again and again, the best shape at each size."""
-    best = best_by_size([r for r in rows if text(r["level"]) == "l2" and number(r["bytes"]) > 0])
-    lines = [line for line in best.items() if len(line[1]) >= 3]
-    if not lines:
-        return None
-    dram = next((r for r in roofs if r.key == "dram" and r.kind == "read"), None)
-    levels = ((dram.value / TERA, f"DRAM read {dram.value_text}"),) if dram else ()
-    marks = ((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else ()
-    return LineFigure(
-        "l2-size",
-        "L2 bandwidth against the bytes that are used again and again",
-        "Lines: bandwidth by footprint, high while it fits into the L2, then falling to DRAM's",
-        "Footprint",
-        "Bandwidth (TB/s)",
-        tuple(_rates(name, points) for name, points in lines),
-        x_log=True,
-        marks=marks,
-        levels=levels,
-        x_bytes=True,
-        subtitle="The best launch shape at each footprint. The band is the 95 % interval.",
-    )
-
-
-def best_by_size(rows: Iterable[Row]) -> dict[str, list[tuple[float, Row]]]:
-    """Return for each operation the fastest case at each size, smallest size first."""
-    found: dict[str, dict[float, Row]] = defaultdict(dict)
-    for row in rows:
-        size = size_of(row)
-        if not size > 0 or text(row["data"]) != "normal":
-            continue
-        mine = found[_line_name(row)]
-        if size not in mine or number(row["bytes_per_s"]) > number(mine[size]["bytes_per_s"]):
-            mine[size] = row
-    return {name: sorted(points.items()) for name, points in found.items()}
-
-
-def _line_name(row: Row) -> str:
-    """Return the operation, with the pattern of its accesses where the case has one."""
-    pattern = text(row["params"].get("pattern"))
-    parts = (text(row["operation"]), PATTERNS.get(pattern, pattern))
-    return ", ".join(part for part in parts if part)
-
-
-def _rates(name: str, points: list[tuple[float, Row]]) -> Series:
-    rows = [row for _, row in points]
-    low, high = (
-        tuple(number(r["bytes"]) / number(r[key]) / TERA for r in rows)
-        for key in ("ci_high_s", "ci_low_s")
-    )
-    rates = tuple(number(r["bytes_per_s"]) / TERA for r in rows)
-    return Series(name, tuple(size for size, _ in points), rates, low, high)
-
-
-def _latency(rows: list[Row], l2_bytes: float) -> LineFigure | None:
-    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        cycles, size = number(row["latency_cycles"]), size_of(row)
-        if cycles > 0 and size > 0 and "sweep" in text(row["name"]):
-            name = "past the L1" if row["params"].get("past_l1") else "through the L1"
-            lines[name].append((size, cycles))
-    series = [_points(name, sorted(points)) for name, points in lines.items() if len(points) > 1]
-    if not series:
-        return None
-    return LineFigure(
-        "latency",
-        "Latency of a dependent load against the bytes it wanders over",
-        "Line: cycles of one load by footprint, a step at the capacity of each level",
-        "Footprint",
-        "Latency (cycles)",
-        tuple(series),
-        x_log=True,
-        marks=((l2_bytes, "L2 capacity"),) if l2_bytes > 0 else (),
-        x_bytes=True,
-    )
-
-
-def _points(name: str, points: list[tuple[float, float]]) -> Series:
-    return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
-
-
-def _strides(rows: list[Row]) -> LineFigure | None:
-    """Bytes a clock and SM against the stride of neighbouring threads, L1 and shared memory."""
-    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        stride, rate = number(row["params"].get("stride_words")), number(row["bytes_per_clock_sm"])
-        if "strided" in text(row["operation"]) and stride > 0 and rate > 0:
-            name = text(row["operation"]).removesuffix(" read, strided")
-            lines[name[:1].upper() + name[1:]].append((stride, rate))
-    series = [_points(name, sorted(points)) for name, points in lines.items() if len(points) > 1]
-    if not series:
-        return None
-    return LineFigure(
-        "strides",
-        "What a stride costs inside of an SM",
-        "Lines: bytes a clock and SM of L1 and shared memory, falling as the stride grows",
-        "Stride of neighbouring threads (words of 4 B)",
-        "Useful bytes a clock and SM",
-        tuple(series),
-        x_log=True,
-        subtitle="Neighbouring threads read words that lie this far apart: banks of shared memory "
-        "conflict, and the L1 fetches sectors of which little is used.",
-    )
-
-
-def _host(rows: list[Row]) -> LineFigure | None:
-    lines: dict[str, list[tuple[float, Row]]] = defaultdict(list)
-    for row in rows:
-        if text(row["level"]) == "host" and size_of(row) > 0 and number(row["bytes_per_s"]) > 0:
-            lines[text(row["operation"])].append((size_of(row), row))
-    series = [
-        _points(name, sorted((size, number(row["bytes_per_s"]) / GIGA) for size, row in points))
-        for name, points in lines.items()
-        if len(points) > 1
-    ]
-    if not series:
-        return None
-    return LineFigure(
-        "host-transfers",
-        "Transfers between host and device against their size",
-        "Lines: bandwidth of host to device and device to host copies by size",
-        "Bytes of one copy",
-        "Bandwidth (GB/s)",
-        tuple(series),
-        x_log=True,
-        x_bytes=True,
-    )
-
-
 def _search(found: list[Search]) -> BarFigure | None:
+    found = [search for search in found if search.roof.key != "tensor"]
     if not found:
         return None
     return BarFigure(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reports.bench.cases import interval_text, ratio, shape_text, value_text
+from reports.bench.cases import interval_text, rate_text, shape_text, value_text
 from reports.bench.models import BenchFinding
-from reports.bench.roofline_figures import best_by_size, zeros_twin
-from reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search, clock_text, find
+from reports.bench.roofline_figures import data_pairs, pace
+from reports.bench.roofline_sweeps import best_by_size, dram_part
+from reports.bench.roofs import MeasuredRoof, Search, clock_text, find
 from reports.cells import Row, known, number, text
 from reports.figure_views import roof_label
 from reports.formats import (
@@ -17,13 +18,14 @@ from reports.formats import (
     count,
     counted,
     difference,
-    flop_rate,
     listed,
     seconds,
     share,
     significant,
 )
 
+LEAKS = 0.05
+"""Part of the L2's bytes that come from DRAM from which the L2 no longer holds the footprint."""
 HOLDS = 0.9
 """A footprint is served by the L2 while its bandwidth is this part of the best."""
 WORTH_SAYING = 0.01
@@ -42,7 +44,7 @@ def findings(
         *_caches(roofs),
         *_l2_edge(rows, l2_bytes),
         *_steady(roofs),
-        *_data(rows, roofs),
+        *_data(rows),
         *_latency(rows, roofs),
         *_launches(rows, roofs),
         *_host(roofs),
@@ -138,6 +140,7 @@ def _mixing(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
 
 def _launch_shape(found: list[Search]) -> Iterator[BenchFinding]:
     """Say what the launch shape decides: DRAM reads first, then where it decides the most."""
+    found = [search for search in found if search.roof.key != "tensor"]  # sizes, not shapes
     if not found:
         return
     worst = min(found, key=lambda s: s.kept)
@@ -175,7 +178,7 @@ def _pipes(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         return
     parts = [f"{roof_label(r.key, '')} {clock_text(r)}{_of_peak(r)}" for r in mine]
     yield BenchFinding(
-        f"The arithmetic pipes run full: per clock and SM {listed(parts)}.",
+        f"Chains of multiply-adds reach, per clock and SM, {listed(parts)}.",
         "; ".join(f"{roof_label(r.key, '')} {_how(r)}" for r in mine) + ".",
         "counted operations that differ by more than 2 % from those of the formula.",
     )
@@ -185,7 +188,7 @@ def _of_peak(roof: MeasuredRoof) -> str:
     if not _is(roof.of_counters):
         return ""
     peak = roof.per_clock_sm / roof.of_counters
-    return f" of {significant(peak)}"
+    return f" of {significant(peak)} ({share(roof.of_counters)})"
 
 
 def _caches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
@@ -218,15 +221,20 @@ def _l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
     beyond = [(size, rate) for size, rate in rates if size > max(held)]
     if not beyond:
         return
+    leaking = [(size, dram_part(row)) for size, row in line if dram_part(row) > LEAKS]
+    seen = ""
+    if leaking:
+        seen = f" By the counters, DRAM serves {share(leaking[0][1])} of the bytes at "
+        seen += f"{_mib(leaking[0][0])} already."
     of = f" ({share(max(held) / l2_bytes)} of the {_mib(l2_bytes)} L2)" if l2_bytes > 0 else ""
     size, rate = beyond[-1]
     first, after = beyond[0]
     yield BenchFinding(
         f"The L2 serves reads at full speed up to {_mib(max(held))}{of}: {byte_rate(best)} at the "
-        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.",
+        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.{seen}",
         f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; full speed is "
         f"{share(HOLDS)} of the best.",
-        "L2 hit rates that do not fall at this footprint.",
+        "DRAM bytes, by counters, that do not rise at this footprint.",
         f"Data that are used again are served faster up to {_mib(max(held))}; beyond, "
         f"{share(1 - rate / best)} of that speed is lost.",
     )
@@ -282,22 +290,21 @@ def _capped(roof: MeasuredRoof) -> str:
     return f"; {share(marked / n)} of its samples ran under a limit{why}"
 
 
-def _data(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
-    gaps = []
-    for row in (r for r in rows if r["data"] == "normal" and number(r["flop_per_s"]) > 0):
-        zeros = zeros_twin(row, rows)
-        if zeros is not None and text(row["level"]) in ARITHMETIC:
-            gaps.append((ratio(zeros["flop_per_s"], row["flop_per_s"]) - 1, row, zeros))
-    if not gaps:
-        return
+def _data(rows: list[Row]) -> Iterator[BenchFinding]:
     # A product has one size with a twin, a chain of multiply-adds one launch shape.
-    gap, row, zeros = max(gaps, key=lambda item: item[0])
+    pairs = data_pairs(rows)
+    if not pairs:
+        return
+    worst = max(pairs, key=pace)
+    row, zeros = worst
+    gap = pace(worst) - 1
     name = f"{text(row['operation'])}{_of_size(row)}"
-    tensor = f"{flop_rate(row['flop_per_s'])} on random data and {flop_rate(zeros['flop_per_s'])}"
     yield BenchFinding(
-        f"Data cost up to {share(gap)}: the {name} does {tensor} on zeros, because data draw power "
-        f"({clock(row['clock_hz'])} against {clock(zeros['clock_hz'])}).",
-        "; ".join(f"{text(r['operation'])} {difference(g)}" for g, r, _ in gaps) + " on zeros.",
+        f"Data cost up to {share(gap)}: {name} does {rate_text(row)} on random data and "
+        f"{rate_text(zeros)} on zeros, because data draw power ({clock(row['clock_hz'])} against "
+        f"{clock(zeros['clock_hz'])}).",
+        "; ".join(f"{text(pair[0]['operation'])} {difference(pace(pair) - 1)}" for pair in pairs)
+        + " on zeros.",
         "the same clock on both kinds of data and still another rate.",
         f"Benchmarks on zeros flatter it by up to {share(gap)}; these numbers are on random data.",
     )
@@ -322,12 +329,10 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
     spread = next((r for r in rows if text(r["name"]).endswith("by-address")), None)
     more = ""
     if spread is not None and number(spread["p5_s"]) > 0:
-        low, high = (number(spread[key]) * number(spread["clock_hz"]) for key in ("p5_s", "p95_s"))
-        if not math.isnan(low) and high > low:
-            more = (
-                f"; where a line lies in the L2 moves its latency from {significant(low)} to "
-                f"{significant(high)} cycles"
-            )
+        more = (
+            f"; where a line lies in the L2 moves its latency between {seconds(spread['p5_s'])} "
+            f"and {seconds(spread['p95_s'])} (5th and 95th percentile)"
+        )
     yield BenchFinding(
         f"One dependent load takes {listed(parts)}{more}.",
         "; ".join(f"{r.name} {_how(r)}" for r in mine) + ".",

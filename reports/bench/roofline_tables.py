@@ -201,5 +201,5 @@ def _seen(roofs: Sequence[MeasuredRoof]) -> Iterator[tuple[str, ...]]:
     for roof in roofs:
         if roof.reason and roof.unit != "cycles" and roof.key != "host":
             case = text(roof.case["case_id"]) if roof.case else ""
-            reason = roof.reason.removeprefix("confirmed: ").removeprefix("not confirmed: ")
-            yield roof.name, case or "–", roof.confirmation, reason
+            reason = roof.reason.partition("onfirmed: ")[2] or roof.reason
+            yield roof.name, case or "–", roof.confirmation, reason.removeprefix("contradicted: ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from parsers.bench_records import roof_key
+from parsers.confirm import confirm
 from reports.bench.cases import cases, measured, params_of, ratio, roof_name, shape_text, value_text
 from reports.cells import Row, count, known, number, records, text
 from reports.formats import share, significant
@@ -175,7 +177,10 @@ class Search:
 
 
 def searches(run: Run, roofs: list[MeasuredRoof]) -> list[Search]:
-    """Return the search behind each throughput roof with at least three candidates that ran."""
+    """Return the search behind each throughput roof with at least three candidates.
+
+    Candidates that the counters contradict are no candidates.
+    """
     rows = measured(cases(run, "roofline"))
     found = []
     for roof in roofs:
@@ -183,7 +188,9 @@ def searches(run: Run, roofs: list[MeasuredRoof]) -> list[Search]:
         if column is None or not roof.case:
             continue
         name = text(roof.case["roof"])
+        key = roof_key(name)
         same = [r for r in rows if text(r["roof"]) == name and r["data"] == roof.case["data"]]
+        same = [r for r in same if key is None or confirm(r, key).accepted is not False]
         rates = [(number(r[column]), r) for r in same if number(r[column]) > 0]
         rates.sort(key=lambda pair: -pair[0])
         if len(rates) >= 3:

@@ -150,6 +150,27 @@ def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
     assert "pageable memory loses up to 80.0 %" in said
 
 
+def test_a_footprint_whose_bytes_did_not_come_to_the_l2_is_left_out(
+    make_bench_run: Callable[..., Run], bench_row: Callable[..., Row]
+) -> None:
+    rows = all_rows(bench_row)
+    for row in rows:
+        if row["level"] == "l2":
+            size = json.loads(row["params"])["footprint_bytes"] >> 20
+            counted = 0.4 if size == 16 else 1.0
+            row |= {"l2_bytes": 8e9 * counted, "dram_bytes": 8e9 * (0.5 if size > 40 else 0.0),
+                    "counted_calls": 1, "counted_launches": 1}  # fmt: skip
+    run = make_bench_run(rows, **frames(rows))
+    made = roofline.section(run)
+    assert made is not None
+    sweep = next(figure for figure in made.figures if figure.name == "l2-size")
+    assert isinstance(sweep, LineFigure)
+    rates, leaks = sweep.panels
+    assert 16 << 20 not in rates.series[0].x
+    assert leaks.series[0].y == pytest.approx((0, 0, 50, 50, 50))
+    assert "DRAM serves 50.0 % of the bytes at 48.0 MiB already" in sentences(run)
+
+
 def test_every_finding_has_evidence(bench_run: Run) -> None:
     made = roofline.section(bench_run)
     assert made is not None
@@ -203,10 +224,13 @@ def test_figures_are_those_of_the_data(bench_run: Run) -> None:
     sweep = figures["l2-size"]
     assert isinstance(sweep, LineFigure)
     assert sweep.marks == ((L2, "L2 capacity"),)
-    assert sweep.series[0].y == pytest.approx((8.4, 8.5, 8.45, 8.4, 5.3, 4.6))
-    power = figures["burst-steady-zeros"]
+    assert sweep.panels[0].series[0].y == pytest.approx((8.4, 8.5, 8.45, 8.4, 5.3, 4.6))
+    power = figures["burst-steady"]
     assert isinstance(power, BarFigure)
-    assert [bar.value for bar in power.bars] == pytest.approx([800, 720, 880])
+    assert [bar.value for bar in power.bars] == pytest.approx([800, 720])
+    zeros = figures["zeros"]
+    assert isinstance(zeros, BarFigure)
+    assert [bar.value for bar in zeros.bars] == pytest.approx([110])
     assert isinstance(figures["roofline-measured"], RooflineFigure)
 
 
