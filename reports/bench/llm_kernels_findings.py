@@ -71,7 +71,8 @@ def batching(found: list[Point], reference: str) -> BenchFinding | None:
         sentence,
         f"QKV, out, gate/up and down in CUDA graphs, weights not in L2; {samples(*first.parts)}.",
         "Attention grows with the batch, because each sequence has its own KV cache.",
-        "Serving several users at once costs hardly more than serving one.",
+        f"Generating for {count(few.tokens)} users at once takes the model's layers "
+        f"{fold(longer)} as long as for one.",
     )
 
 
@@ -148,6 +149,7 @@ def precision(found: list[Point]) -> BenchFinding | None:
         sentence,
         f"Four products of a decoder layer each; {samples(*first[1].parts, *last[1].parts)}.",
         "Quantizing the activations costs a kernel more, which is not in these times.",
+        f"Numbers of 8 bits instead of 16 make a model's layers {fold(gains[1])} as fast.",
     )
 
 
@@ -195,8 +197,15 @@ def _rivals(made: dict[str, Point], where: str, prefill: bool) -> BenchFinding:
             f"{listed(expanded)} got repeated KV heads, because it needs as many as query heads."
         )
     shape = f"{best.param('heads')} query and {best.param('kv_heads')} KV heads"
+    plain = (
+        f"Of the {count(len(ranked))} ways to compute attention the slowest takes "
+        f"{fold(times(ranked[-1], best).value)} as long as the fastest: choose it on purpose."
+    )
     return BenchFinding(
-        sentence, f"{shape} of {best.param('head_dim')}, bf16; {samples(*ranked)}.", limits
+        sentence,
+        f"{shape} of {best.param('head_dim')}, bf16; {samples(*ranked)}.",
+        limits,
+        plain if prefill else "",
     )
 
 

@@ -44,7 +44,10 @@ def launch_bound(found: list[Point]) -> BenchFinding | None:
     gone = [e.param("tokens") for e, g in pairs if times(e, g).value < CLEAR]
     limits = f"From {tokens_text(min(gone))} on the gain is gone for some of them." if gone else ""
     flat = [point for pair in small for point in pair]
-    plain = "Short steps wait for the host; recording them once and replaying them removes that."
+    plain = (
+        "Short steps wait for the host: recorded once and replayed, they are "
+        f"{fold(middle)} as fast."
+    )
     return BenchFinding(sentence, f"The same functions; {samples(*flat)}.", limits, plain)
 
 
@@ -70,7 +73,8 @@ def fusion(found: list[Point]) -> BenchFinding | None:
     limits = f"It is slower for {listed(slower)}." if slower else ""
     both = (ranked[0][1]["graph"], best)
     evidence = f"Compiled for each size alone; {samples(*both)}.{_moved(ranked)}"
-    return BenchFinding(sentence, evidence, limits)
+    plain = f"A compiler that merges steps makes single ones up to {fold(ranked[0][0])} as fast."
+    return BenchFinding(sentence, evidence, limits, plain)
 
 
 def _moved(ranked: list[tuple[float, dict[str, Point]]]) -> str:

@@ -156,7 +156,7 @@ def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeR
 
 
 def test_a_power_cap_is_said(made: Cases, make_bench_run: MakeRun) -> None:
-    capped = {"throttled_samples": 3, "throttle_reasons": "sw_power_cap", "clock_hz": 1.5e9}
+    capped: Row = {"throttled_samples": 3, "throttle_reasons": "sw_power_cap", "clock_hz": 1.5e9}
     rows = [made.linear(name, 1, seconds) for name, seconds in LAYERS.items()]
     rows += [made.linear(name, 8192, 100 * seconds, **capped) for name, seconds in LAYERS.items()]
     found = section(make_bench_run(rows, target="llm_kernels"))
