@@ -21,6 +21,7 @@ from parsers.ncu import NcuCapture
 
 # The name of a case may hold "/", which also joins ranges; mode and data end it.
 _CASE = re.compile(r"case:([a-z0-9.+x/_-]+\|(?:cold|hot)\|(?:normal|zeros))")
+_NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 SUMS = {
     "counted_s": "duration_ns",
     "dram_bytes": "dram_bytes",
@@ -134,12 +135,17 @@ def _gaps(
     """Say of each empty cell why: one gap a column and reason."""
     ours = {of: name for name, of in SUMS.items()} | {v: name for name, (v, _) in MEANS.items()}
     unknown = {name: set(frame.index[frame[name].isna()]) for name in ours.values()}
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str], tuple[str, dict[str, None]]] = {}
     for column, profile, reason in holes:
         name, case = ours.get(column), str(cases[profile])
         if name is not None and case in unknown[name]:
-            found.setdefault((name, reason), {})[case] = None
-    return [(*_who(list(who), len(frame), reason, name),) for (name, reason), who in found.items()]
+            found.setdefault((name, without_numbers(reason)), (reason, {}))[1][case] = None
+    return [_who(list(who), len(frame), reason, name) for (name, _), (reason, who) in found.items()]
+
+
+def without_numbers(reason: str) -> str:
+    """Return what reasons have in common that differ in their numbers alone."""
+    return _NUMBER.sub("#", reason)
 
 
 def _who(cases: list[str], everything: int, reason: str, column: str) -> tuple[str, str, str]:

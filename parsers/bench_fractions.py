@@ -98,7 +98,8 @@ def _limit(
         return None, f"no measured roof of {memory}"
     if limit.seconds > seconds * BEYOND:
         times = limit.seconds / seconds
-        return None, f"it is {times:.2f} times as fast as the roof of {limit.name} allows"
+        why = "; zeros draw less power" if str(row["data"]) == "zeros" else ""
+        return None, f"it is {times:.2f} times as fast as the roof of {limit.name} allows{why}"
     return limit, ""
 
 

@@ -109,8 +109,15 @@ def _l2(counts: _Counts) -> Verdict:
     l2 = _known(counts.l2, "L2 traffic")
     reached = l2 / _known(counts.work, "bytes of the work")
     leak = _known(counts.dram, "DRAM traffic") / _whole(counts, l2, "L2 traffic")
+    # L1 merges loads of a line that is on its way already: what it serves so is a leak, too (0.3 to
+    # 0.98 of the bytes came to L2 where blocks of an SM read the same, H200, ncu 2025.3.1).
+    least = 1 - LEAK
     checks = [
-        (_enough(reached, counts), f"L2 moved {_times(reached, counts)}", _wanted(counts)),
+        (
+            _enough(reached, counts, least),
+            f"L2 moved {_times(reached, counts)}",
+            f"{least:g} to {1 + MOVED:g}",
+        ),
         (leak <= LEAK, f"DRAM {leak:.2%} of that", f"at most {LEAK:.0%}"),
     ]
     if counts.reads and not math.isnan(counts.l1_hit_pct):
@@ -177,9 +184,9 @@ def _whole(counts: _Counts, moved: float, what: str) -> float:
     return _positive(_known(counts.work, "accesses") if counts.latency else moved, what)
 
 
-def _enough(reached: float, counts: _Counts) -> bool:
+def _enough(reached: float, counts: _Counts, least: float = 1 - MOVED) -> bool:
     # One access of a chase may ask for more than its own sector; bytes of a stream are known.
-    return reached >= 1 - MOVED and (counts.latency or reached <= 1 + MOVED)
+    return reached >= least and (counts.latency or reached <= 1 + MOVED)
 
 
 def _times(reached: float, counts: _Counts) -> str:

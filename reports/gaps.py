@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from parsers import tables
+from parsers.bench_counters import without_numbers
 
 
 class Gaps:
@@ -37,12 +38,13 @@ def summed(gaps: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     of_kernels = gaps["kernel_id"].ne("")
-    keys = ["table", "column", "reason"]
-    for key, group in gaps[of_kernels].groupby(keys, sort=False, dropna=False):
-        table, column, reason = map(str, key)
-        many = len(group) > 1
-        row = "" if many else str(group["kernel_id"].iloc[0])
-        rows.append((table, row, column, f"{reason} ({len(group)} kernels)" if many else reason))
+    ours = gaps[of_kernels]
+    keys = [ours["table"], ours["column"], ours["reason"].map(without_numbers)]
+    for _, group in ours.groupby(keys, sort=False, dropna=False):
+        table, kernel_id, column, reason = (str(group[name].iloc[0]) for name in _columns())
+        if len(group) > 1:
+            kernel_id, reason = "", f"{reason} ({len(group)} kernels alike)"
+        rows.append((table, kernel_id, column, reason))
     return joined([gaps[~of_kernels], pd.DataFrame(rows, columns=_columns())])
 
 

@@ -259,7 +259,7 @@ def _level_cases(args: Namespace) -> Iterator[Case]:
     first = Chain(16 * KIB, 65536)
     yield _chain_case("l1", "L1", first, args, roof=Roof("l1", "latency"), **hot)
     # Few nodes, far apart: a call meets each so often that the first time, from DRAM, is lost.
-    second = Chain(min(16 * MIB, l2 // 4), 65536, nodes=512, past_l1=True)
+    second = Chain(min(16 * MIB, l2 // 4), 262144, nodes=512, past_l1=True)
     yield _chain_case("l2/mean", "L2", second, args, roof=Roof("l2", "latency"), **hot)
     size = GIB
     if cuda:

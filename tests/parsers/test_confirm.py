@@ -29,6 +29,7 @@ def row(**counts: Any) -> dict[str, Any]:
         (L2, AT_L2, True, "DRAM 0.10% of that"),
         (L2, AT_L2 | {"dram_bytes": 0.03 * WORK}, False, "DRAM 3.00% of that, wanted at most 2%"),
         (L2, AT_L2 | {"l2_bytes": 0.5 * WORK}, False, "L2 moved 0.500 times"),
+        (L2, AT_L2 | {"l2_bytes": 0.97 * WORK}, False, "wanted 0.98 to 1.05"),
         (L2, AT_L2 | {"l1_hit_pct": 40.0}, False, "L1 hits 40.0 %"),
         (L2, AT_L2 | {"l1_hit_pct": float("nan")}, True, "L2 moved 1.000 times"),
         (L1, {"l1_bytes": WORK, "l2_bytes": 0.001 * WORK}, True, "L2 0.10% of that"),
