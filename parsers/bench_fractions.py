@@ -41,20 +41,22 @@ class _Limit:
     seconds: float
 
 
-def add_fractions(bench: pd.DataFrame, measured: pd.DataFrame, source: str) -> Fractions:
+def add_fractions(
+    bench: pd.DataFrame, measured: pd.DataFrame, source: str, l2_bytes: float = math.nan
+) -> Fractions:
     """Fill roof_used, roof_value, roof_unit, roof_fraction and roof_source of each timed case.
 
     `measured` is table `measured_roofs`; its ceilings are used at the clock they were measured at.
     `source` says where they come from. A case's level of memory is the one that it is meant to
-    load, DRAM where it is meant to load a pipe; a hot one that has its data in L2 is set against
-    that. Without measured roofs all stays empty.
+    load, DRAM where it is meant to load a pipe; a hot one that has its data in L2 (of `l2_bytes`)
+    is set against that. Without measured roofs all stays empty.
     """
     ceilings = _ceilings(measured)
     if not ceilings:
         return Fractions(check(bench, "bench"), ())
     filled, gaps = [], []
     for row in ({str(k): v for k, v in r.items()} for r in bench.to_dict("records")):
-        limit, reason = _limit(row, ceilings)
+        limit, reason = _limit(row, ceilings, l2_bytes)
         if limit is not None:
             row |= {
                 "roof_used": limit.name,
@@ -76,7 +78,7 @@ def _ceilings(measured: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def _limit(
-    row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float]
+    row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float], l2_bytes: float
 ) -> tuple[_Limit | None, str]:
     """Return the roof that limits a case, or why none can be told ("" where none is wanted)."""
     seconds = _number(row["median_s"])
@@ -91,7 +93,7 @@ def _limit(
     if pipe and flops > 0 and compute is None:
         return None, f"no measured roof of {pipe} {dtype}".rstrip()
     memory = "dram" if pipe else level
-    if memory == "dram" and str(row["mode"]) == "hot" and _from_l2(row, ceilings):
+    if memory == "dram" and str(row["mode"]) == "hot" and _from_l2(row, ceilings, l2_bytes):
         memory = "l2"
     limit = _longer(compute, _of_level(memory, moved, ceilings))
     if limit is None:
@@ -103,14 +105,18 @@ def _limit(
     return limit, ""
 
 
-def _from_l2(row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float]) -> bool:
-    """Tell whether a hot case finds its data in L2: by counters, or because DRAM is slower."""
+def _from_l2(
+    row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float], l2_bytes: float
+) -> bool:
+    """Tell whether a hot case has its data in L2: by counters, by its size, or by its speed."""
     seen, calls = _number(row["dram_bytes"]), _number(row["counted_calls"])
     needed = _number(row["bytes"])
     if not math.isnan(seen) and calls > 0:
         return seen / calls < needed * MOSTLY
     dram = _of_level("dram", needed, ceilings)
-    return dram is not None and dram.seconds > _number(row["median_s"]) * BEYOND
+    faster = dram is not None and dram.seconds > _number(row["median_s"]) * BEYOND
+    # The L2 of GH100 is two partitions, which may each hold a copy of a line.
+    return faster or needed <= l2_bytes / 2
 
 
 def _of_pipe(

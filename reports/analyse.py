@@ -82,7 +82,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     frames |= _roofed(frames, measured)
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
-        frames["bench"] = with_fractions(benched.tables.bench, measured, gaps)
+        frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
     for table in tables.tables():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from parsers.ncu import NcuCapture
 from parsers.roofs import Measured, build_roofs
 from parsers.roofs_file import ROOFS_FILE, Fit, RoofsFile, gpu_facts, matches, read_roofs
 from parsers.run_dir import RunDir, read_manifest
-from reports.cells import records
+from reports.cells import number, records
 from reports.gaps import Gaps
 
 Frames = dict[str, pd.DataFrame]
@@ -157,7 +158,9 @@ def run_facts(run: RunDir, gpus: pd.DataFrame) -> dict[str, Any]:
     return {key: known.get(key) if value is None else value for key, value in facts.items()}
 
 
-def with_fractions(bench: pd.DataFrame, measured: Measured | None, gaps: Gaps) -> pd.DataFrame:
+def with_fractions(
+    bench: pd.DataFrame, measured: Measured | None, gpus: pd.DataFrame, gaps: Gaps
+) -> pd.DataFrame:
     """Return table `bench` with the fraction of its measured roof that each case reaches."""
     if measured is None:
         if len(bench):
@@ -167,7 +170,8 @@ def with_fractions(bench: pd.DataFrame, measured: Measured | None, gaps: Gaps) -
     if not measured.own:
         source = f"run {measured.run_id}, measured {measured.when}"
         source += f" ({measured.caveat})" if measured.caveat else ""
-    found = add_fractions(bench, measured.roofs, source)
+    l2_bytes = number(records(gpus)[0]["l2_bytes"]) if len(gpus) else math.nan
+    found = add_fractions(bench, measured.roofs, source, l2_bytes)
     for case_id, reason in found.gaps:
         gaps.add("bench", reason, "roof_fraction", case_id)
     return found.bench

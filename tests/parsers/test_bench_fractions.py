@@ -25,11 +25,11 @@ def measured() -> pd.DataFrame:
     return check(pd.DataFrame(rows, columns=names), "measured_roofs")
 
 
-def fraction(**row: Any) -> tuple[dict[str, Any], Fractions]:
+def fraction(l2_bytes: float = math.nan, **row: Any) -> tuple[dict[str, Any], Fractions]:
     defaults = {"case_id": "c", "mode": "cold", "median_s": 1.0, "level": "dram", "dtype": ""}
     names = [column.name for column in tables()["bench"]]
     bench = check(pd.DataFrame([defaults | row], columns=names), "bench")
-    found = add_fractions(bench, measured(), "this run")
+    found = add_fractions(bench, measured(), "this run", l2_bytes)
     return {str(k): v for k, v in found.bench.to_dict("records")[0].items()}, found
 
 
@@ -60,6 +60,13 @@ def test_a_case_is_set_against_the_roof_that_limits_it(
     level, _, dtype = roof.partition(" ")
     assert found["roof_value"] == CEILINGS[level, dtype or ("fp32" if level == "fp32" else "")]
     assert found["roof_source"] == "this run"
+
+
+def test_a_hot_case_that_fits_has_its_data_in_l2() -> None:
+    row = {"bytes": 20e6, "median_s": 6e-6, "mode": "hot"}
+    assert fraction(60e6, **row)[0]["roof_used"] == "l2"
+    assert fraction(30e6, **row)[0]["roof_used"] == "dram"
+    assert fraction(60e6, **row | {"mode": "cold"})[0]["roof_used"] == "dram"
 
 
 @pytest.mark.parametrize(
