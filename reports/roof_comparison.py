@@ -10,6 +10,8 @@ from reports.figure_models import Roof
 from reports.load import Run
 from reports.roofline import Ceiling
 
+ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
+
 
 @dataclass(frozen=True)
 class RoofComparison:
@@ -33,9 +35,16 @@ class RoofComparison:
 
 
 def compare_roofs(roofs: tuple[Roof, ...]) -> tuple[RoofComparison, ...]:
-    """Return a row for each level and each pipe with its type, in the order of `roofs`."""
+    """Return a row for each level and each pipe with its type: memory first, the fastest types."""
     keys = dict.fromkeys((roof.key, _dtype(roof)) for roof in roofs)
-    return tuple(_row([r for r in roofs if (r.key, _dtype(r)) == key]) for key in keys)
+    rows = [_row([r for r in roofs if (r.key, _dtype(r)) == key]) for key in keys]
+    return tuple(sorted(rows, key=_place))
+
+
+def _place(row: RoofComparison) -> tuple[int, float]:
+    place = ORDER.index(row.key) if row.key in ORDER else len(ORDER)
+    value = row.measured or row.counters or row.datasheet or 0.0
+    return place, -value if row.key == "tensor" else 0.0
 
 
 def _dtype(roof: Roof) -> str:

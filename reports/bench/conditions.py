@@ -14,9 +14,9 @@ from parsers.bench_records import BenchRecords, join_records, read_records
 from parsers.errors import ProfError
 from reports.bench.cases import roof_name
 from reports.cells import known, number, records, text
-from reports.formats import clock, counted, data_size, listed, percent, share, significant
+from reports.formats import clock, count, counted, data_size, listed, percent, share, significant
 from reports.load import Run
-from reports.view_models import Fact
+from reports.view_models import Caveat, Fact
 
 STOPS = {
     "noise": "the noise was small enough",
@@ -112,7 +112,7 @@ def _statistics(run: Run) -> list[Fact]:
     words = f"{counted(processes, 'fresh process')}"
     if number(repeats) > 1:
         words += f" in {counted(repeats, 'repeat')} of the whole recipe"
-    middle = significant(done["n"].median())
+    middle = count(done["n"].median())
     each = f"{words}; {middle} samples of a case in all (median of the cases)"
     spread = done["relative_std"].median()
     return [
@@ -169,35 +169,46 @@ def overview(run: Run) -> tuple[Fact, ...]:
     return tuple(heads)
 
 
-def doubts(run: Run) -> tuple[str, ...]:
-    """Return sentences about what a reader must know before he uses a number."""
+def doubts(run: Run) -> tuple[Caveat, ...]:
+    """Return what a reader must know before he uses a number."""
     found = []
     if any(head.get("device") == "cpu" for head in raw_records(run).conditions):
-        found.append("The cases ran on a CPU: their times say nothing about a GPU.")
+        words = "The cases ran on a CPU: their times say nothing about a GPU."
+        found.append(Caveat(words, (), words))
     for name in ("bench", "counters"):
         step = run.manifest.step(name)
         if step is not None and (step.error or step.state.value not in ("done", "pending")):
             why = step.error.rstrip(".") or f"it is {step.state.value}"
-            found.append(f"Step {name} did not go well: {why}.")
+            words = f"Step {name} did not go well: {why}."
+            found.append(Caveat(words, (), words))
     done = run.bench[run.bench["status"] == "ok"]
     if (done["processes"] == 1).any():
         alone = int((done["processes"] == 1).sum())
-        found.append(
+        words = (
             f"{counted(alone, 'case')} ran in one process only: the spread between processes, "
             "which is larger than that within one, is not in their intervals."
+        )
+        found.append(
+            Caveat(words, (), f"{counted(alone, 'case')} of {len(done)} ran in one process.")
         )
     noisy = done[done["relative_std"] > NOISY]
     if len(noisy):
         worst = max(records(noisy), key=lambda row: number(row["relative_std"]))
-        found.append(
+        words = (
             f"{counted(len(noisy), 'case')} had a relative standard deviation above "
             f"{percent(100 * NOISY)}; the noisiest is {text(worst['case_id'])} with "
             f"{share(worst['relative_std'])}."
         )
+        plain = f"{counted(len(noisy), 'case')} of {len(done)} were noisy; none of them is a roof."
+        found.append(Caveat(words, (), "" if _noisy_roofs(run, noisy) else plain))
     return (*found, *_rejected(run), *_clocks(done))
 
 
-def _rejected(run: Run) -> list[str]:
+def _noisy_roofs(run: Run, noisy: pd.DataFrame) -> bool:
+    return bool(run.measured_roofs["case_id"].isin(noisy["case_id"]).any())
+
+
+def _rejected(run: Run) -> list[Caveat]:
     roofs = run.measured_roofs
     if roofs.empty:
         return []
@@ -212,16 +223,19 @@ def _rejected(run: Run) -> list[str]:
             for r in records(lost)
         ]
         are = "these roofs, which are" if len(lost) > 1 else "one roof, which is"
-        said.append(f"Counters contradict {are} not used: {'; '.join(names)}.")
+        words = f"Counters contradict {are} not used: {'; '.join(names)}."
+        plain = f"{counted(len(lost), 'number')} of {len(roofs)} did not stand its own check, "
+        said.append(Caveat(words, (), f"{plain}and is not used."))
     if len(open_ones):
-        said.append(
+        words = (
             f"Counters could not tell whether {counted(len(open_ones), 'probe')} of {len(roofs)} "
             "loaded what it should; each says so in its row."
         )
+        said.append(Caveat(words, ()))
     return said
 
 
-def _clocks(done: pd.DataFrame) -> list[str]:
+def _clocks(done: pd.DataFrame) -> list[Caveat]:
     if known(done["clock_hz"].max()) is not None or done.empty:
         return []
-    return ["The SM clock of the samples is not known: nothing is said per clock."]
+    return [Caveat("The SM clock of the samples is not known: nothing is said per clock.", ())]

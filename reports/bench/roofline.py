@@ -88,12 +88,21 @@ def _numbers(roof: MeasuredRoof) -> Mapping[str, Any]:
 
 def _plain(roofs: list[MeasuredRoof]) -> tuple[tuple[str, str], ...]:
     """Return what the GPU can do, for a reader who does not know GPUs."""
+    steady = {dtype: find(roofs, "tensor", "steady", dtype) for dtype in ("bf16", "fp8")}
     wanted = (
         ("Reading from its own memory", find(roofs, "dram", "read"), byte_rate),
         ("Writing to its own memory", find(roofs, "dram", "write"), byte_rate),
         ("Reading what is still in its cache", find(roofs, "l2", "read"), byte_rate),
-        ("Matrix arithmetic, 16 bits (bf16)", find(roofs, "tensor", "steady", "bf16"), flop_rate),
-        ("Matrix arithmetic, 8 bits (fp8)", find(roofs, "tensor", "steady", "fp8"), flop_rate),
+        (
+            "Matrix arithmetic, 16 bits (bf16), lasting load",
+            find(roofs, "tensor", "steady", "bf16"),
+            flop_rate,
+        ),
+        (
+            "Matrix arithmetic, 8 bits (fp8), lasting load",
+            find(roofs, "tensor", "steady", "fp8"),
+            flop_rate,
+        ),
         ("Ordinary arithmetic, 32 bits (fp32)", find(roofs, "fp32", "fma"), flop_rate),
         ("Copying from the host", find(roofs, "host", "h2d-pinned"), byte_rate),
         ("Starting one piece of work", find(roofs, "host", "launch"), seconds),

@@ -38,7 +38,7 @@ def findings(
     made = (
         *_dram(roofs),
         *_tensor(roofs),
-        *_mixing(roofs),
+        *_mixing(rows, roofs),
         *_launch_shape(found),
         *_pipes(roofs),
         *_caches(roofs),
@@ -88,7 +88,7 @@ def _dram(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         f"{_how(best)}.{_seen(best)}",
         "counters that show more than 5 % other DRAM bytes than the probe asked for, or a faster "
         "kernel.",
-        f"This GPU reads its memory at {best.value_text}{part}.",
+        f"This GPU {verb.lower().replace('ing', 's')} its memory at {_brief(best)}{_promised(of)}.",
     )
 
 
@@ -100,13 +100,25 @@ def _tensor(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     usual = find(roofs, "tensor", "burst", "bf16") or fastest
     parts = [f"{r.dtype} {r.value_text}{_of_sheet(r)}"
              for r in sorted(bursts, key=lambda r: -r.value)]  # fmt: skip
-    of = _of_sheet(usual)
     yield BenchFinding(
         f"Large matrix products reach, in bursts on random data: {', '.join(parts)}.",
         f"{usual.dtype}: {_how(usual)}.{_seen(usual)}",
         "a library or shape that is faster on the same data at the same clock.",
-        f"It multiplies matrices at {usual.value_text} in {usual.dtype}{of}.",
+        _plain_tensor(usual, find(roofs, "tensor", "steady", usual.dtype)),
     )
+
+
+def _plain_tensor(burst: MeasuredRoof, steady: MeasuredRoof | None) -> str:
+    lasting = f", and at {_brief(steady)} when the load lasts" if steady else ""
+    return f"It multiplies matrices ({burst.dtype}) at up to {_brief(burst)}{lasting}."
+
+
+def _brief(roof: MeasuredRoof) -> str:
+    return value_text(roof.value, roof.unit, 3)
+
+
+def _promised(part: float) -> str:
+    return f", {share(part)} of what its maker promises" if _is(part) else ""
 
 
 def _of_sheet(roof: MeasuredRoof) -> str:
@@ -118,23 +130,24 @@ def _is(value: float) -> bool:
     return not math.isnan(value)
 
 
-def _mixing(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+def _mixing(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     read, copy = find(roofs, "dram", "read"), find(roofs, "dram", "copy")
-    engine = find(roofs, "host", "d2d-copy")
+    drivers = [number(r["bytes_per_s"]) for r in rows if text(r["name"]) == "dram/copy/memcpy"]
+    drivers += [r.value for r in roofs if (r.key, r.kind) == ("host", "d2d-copy")]
     if read is None or copy is None:
         return
     lost = 1 - copy.value / read.value
     others = [find(roofs, "dram", kind) for kind in ("scale", "triad")]
     rest = [f"{r.kind} {r.value_text}" for r in others if r is not None]
-    if engine is not None:
-        rest.append(f"the driver's own copy {engine.value_text}")
+    if drivers:
+        rest.append(f"the driver's own copy {value_text(max(drivers), 'B/s')}")
     more = f" ({listed(rest)})" if rest else ""
     yield BenchFinding(
         f"Reading and writing at once costs DRAM {share(lost)} of its bandwidth: a copy moves "
         f"{copy.value_text} where reading alone moves {read.value_text}{more}.",
         f"copy: {_how(copy)}.",
         "a copy kernel that comes within a few per cent of reading alone.",
-        f"Reading and writing at once costs it {share(lost)} of its memory speed.",
+        f"Programs that read and write at once get {share(lost)} less from its memory.",
     )
 
 
@@ -159,7 +172,8 @@ def _launch_shape(found: list[Search]) -> Iterator[BenchFinding]:
         f"{sentence}.",
         f"{len(chosen.rows)} launch shapes, each with its own interval; all are in bench.csv.",
         "a shape outside of the searched ones that beats the best.",
-        f"The same memory access, asked for badly, is up to {share(1 - worst.kept)} slower.",
+        "How a program cuts its work into pieces matters: the poorest way that was tried is "
+        f"{share(1 - worst.kept)} slower than the best.",
     )
 
 
@@ -235,8 +249,8 @@ def _l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
         f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; full speed is "
         f"{share(HOLDS)} of the best.",
         "DRAM bytes, by counters, that do not rise at this footprint.",
-        f"Data that are used again are served faster up to {_mib(max(held))}; beyond, "
-        f"{share(1 - rate / best)} of that speed is lost.",
+        f"Data that are used again come faster from its cache while they are at most "
+        f"{_mib(max(held))}; at {_mib(size)} {share(1 - rate / best)} of that speed is lost.",
     )
 
 
@@ -268,8 +282,8 @@ def _steady(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         "; ".join(f"{_label(s)} {difference(part)}" for part, s, _ in sorted(drops, key=_first))
         + ".",
         "the same rate at the same clock in bursts and under load.",
-        f"Under lasting load its fastest arithmetic drops by up to {share(-lost)}, because it "
-        "reaches its power limit.",
+        f"When the load lasts, its fastest arithmetic slows down by up to {share(-lost)}, because "
+        "it reaches its power limit.",
     )
 
 
@@ -306,7 +320,8 @@ def _data(rows: list[Row]) -> Iterator[BenchFinding]:
         "; ".join(f"{text(pair[0]['operation'])} {difference(pace(pair) - 1)}" for pair in pairs)
         + " on zeros.",
         "the same clock on both kinds of data and still another rate.",
-        f"Benchmarks on zeros flatter it by up to {share(gap)}; these numbers are on random data.",
+        f"Tests on empty data (zeros) show up to {share(gap)} more than real data get; all numbers "
+        "here are of random data.",
     )
 
 
@@ -352,7 +367,7 @@ def _launches(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindi
         "the GPU waiting for the host.",
         f"{_how(host)}.",
         "a launch path that is faster on this host.",
-        f"Each piece of work costs {seconds(host.value)} to start; many small pieces keep it idle.",
+        f"Each piece of work costs {seconds(host.value)} to start: many small ones leave it idle.",
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from reports.bench.view import BenchView
 from reports.method_view import glossary
 from reports.view_models import Fact, GlossaryEntry
 
-ROWS, LEARNED, RESERVATIONS = 8, 5, 3
+ROWS, LEARNED, RESERVATIONS = 8, 6, 3
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class BenchSummary:
 
 def bench_summary(view: BenchView) -> BenchSummary:
     """Return the summary of a report; sentences are the plain ones of its findings."""
-    plain = [f.plain for section in view.sections for f in section.findings if f.plain]
+    plain = _distinct([f.plain for section in view.sections for f in section.findings if f.plain])
     rows = [Fact(*row) for section in view.sections for row in section.plain]
     first = " ".join(plain[:2]) if plain else next(iter(view.answer), "")
     learned = tuple(plain[2 : LEARNED + 2]) if plain else view.answer[1 : LEARNED + 1]
@@ -40,6 +41,14 @@ def bench_summary(view: BenchView) -> BenchSummary:
         answer=first or "This run holds nothing that answers the question.",
         rows=tuple(rows[:ROWS]),
         learned=learned,
-        reservations=view.doubts[:RESERVATIONS],
+        reservations=tuple(d.plain for d in view.doubts if d.plain)[:RESERVATIONS],
         terms=glossary(words),
     )
+
+
+def _distinct(sentences: list[str]) -> list[str]:
+    """Return the sentences without those that say the same with other numbers."""
+    told: dict[str, str] = {}
+    for sentence in sentences:
+        told.setdefault(re.sub(r"[\d.,]+", "#", sentence), sentence)
+    return list(told.values())

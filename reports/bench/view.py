@@ -15,7 +15,7 @@ from reports.formats import counted
 from reports.load import Run
 from reports.method_view import environment, glossary, method
 from reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
-from reports.view_models import Fact, GlossaryEntry, Method
+from reports.view_models import Caveat, Fact, GlossaryEntry, Method
 
 ANSWERS = 6
 """Findings whose sentences make the answer at the top; all stand in their sections."""
@@ -51,7 +51,7 @@ class BenchView:
     overview: tuple[Fact, ...]
     sections: tuple[Section, ...]
     left_out: tuple[Fact, ...]
-    doubts: tuple[str, ...]
+    doubts: tuple[Caveat, ...]
     not_run: tuple[NotRun, ...]
     roofs: tuple[Roof, ...]
     roof_comparison: tuple[RoofComparison, ...]
