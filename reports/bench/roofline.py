@@ -95,12 +95,12 @@ def _plain(roofs: list[MeasuredRoof]) -> tuple[tuple[str, str], ...]:
         ("Reading what is still in its cache", find(roofs, "l2", "read"), byte_rate),
         (
             "Matrix arithmetic, 16 bits (bf16), lasting load",
-            find(roofs, "tensor", "steady", "bf16"),
+            steady["bf16"],
             flop_rate,
         ),
         (
             "Matrix arithmetic, 8 bits (fp8), lasting load",
-            find(roofs, "tensor", "steady", "fp8"),
+            steady["fp8"],
             flop_rate,
         ),
         ("Ordinary arithmetic, 32 bits (fp32)", find(roofs, "fp32", "fma"), flop_rate),
