@@ -52,7 +52,8 @@ def scale(
     if zero:
         low = min(low, 0.0)
     room = (high - low or abs(high) or 1.0) * LINEAR_ROOM
-    low, high = (low if zero and low == 0 else low - room), high + room
+    # An axis of amounts does not begin below 0 for the sake of some room.
+    low, high = (max(low - room, 0.0) if low >= 0 else low - room), high + room
     return Scale(low, high, False, tuple(_even(low, high, most, in_bytes)), in_bytes)
 
 
