@@ -91,7 +91,8 @@ def _method(
     if clocks:
         said.append(
             f"For the fit, times were scaled to one SM clock ({', '.join(clocks)}, the median of "
-            "the sweep); tables and figures show them as they were."
+            "the sweep); tables and figures show them as they were, and figures the model at the "
+            "clock of each size."
         )
     if sms is None:
         said.append("The run does not tell the number of SMs: no waves, and no tile model.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reports.bench.gemm_staircase_points import Curve
 from reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase
 from reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
-from reports.formats import byte_rate, percent, seconds
+from reports.formats import byte_rate, counted, percent, seconds
 
 MICRO, TERA = 1e6, 1e-12
 
@@ -37,16 +37,15 @@ def _staircase(dtype: str, sweeps: Sequence[Curve], fitted: Staircase | None) ->
     marks: tuple[tuple[float, str], ...] = ()
     words = ""
     if fitted is not None:
-        model = fitted.waves
-        flops = [point.flops for point in fitted.curve.points]
-        label = "tile model of Triton"
-        times.append(_model(fitted, label, [t * MICRO for t in model.predicted_s]))
-        pairs = zip(flops, model.predicted_s, strict=True)
-        rates.append(_model(fitted, label, [f / t * TERA for f, t in pairs]))
+        model, label = fitted.waves, "tile model of Triton"
+        predicted = fitted.predicted_as_measured()
+        times.append(_model(fitted, label, [t * MICRO for t in predicted]))
+        pairs = zip(fitted.curve.points, predicted, strict=True)
+        rates.append(_model(fitted, label, [p.flops / t * TERA for p, t in pairs]))
         marks = tuple((edge + 0.5, _waves(fitted, edge)) for edge in fitted.edges())
         words = (
             f"Pinned tile {fitted.tiling.tile_m}x{fitted.tiling.tile_n}: each wave adds "
-            f"{seconds(model.t_unit_s)}. Marks: where a wave is full, and how many there are."
+            f"{seconds(model.t_unit_s)}. Marks: the largest M of each number of waves."
         )
     first = sweeps[0].points[0]
     return LineFigure(
@@ -77,8 +76,8 @@ def _tensor_panel(sweeps: Sequence[Curve]) -> list[Panel]:
     for curve in sweeps:
         points = [point for point in curve.points if point.tensor_pct is not None]
         if points:
-            counted = Curve(curve.dtype, curve.variant, tuple(points))
-            series.append(_measured(counted, [point.tensor_pct or 0.0 for point in points]))
+            known = Curve(curve.dtype, curve.variant, tuple(points))
+            series.append(_measured(known, [point.tensor_pct or 0.0 for point in points]))
     return [Panel("Tensor pipe active, %", tuple(series))] if series else []
 
 
@@ -88,7 +87,7 @@ def _model(fitted: Staircase, label: str, values: Sequence[float]) -> Series:
 
 
 def _waves(fitted: Staircase, edge: int) -> str:
-    return str(fitted.tiling.waves(edge, fitted.waves.slots))
+    return counted(fitted.tiling.waves(edge, fitted.waves.slots), "wave")
 
 
 def _small(sets: Sequence[Batches], bandwidth: float | None) -> LineFigure:

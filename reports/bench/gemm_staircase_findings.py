@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.bench.gemm_staircase_points import Curve, Point
+from reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
 from reports.bench.gemm_staircase_steps import (
     Batches,
     OddSize,
     Staircase,
     Step,
+    inversions,
     median_loss,
+    step_at,
     worst_step,
 )
 from reports.bench.gemm_staircase_tables import MODEL_WORDS, inner_edges
 from reports.bench.models import BenchFinding
-from reports.formats import difference, flop_rate, listed, seconds, share, significant
+from reports.formats import (
+    byte_rate,
+    clock,
+    counted,
+    difference,
+    flop_rate,
+    listed,
+    percent,
+    seconds,
+    share,
+    significant,
+)
 
 SMALL = 64  # sizes up to here are batches of decoding, and wait for memory
 NEXT_WHOLE = 8  # away from the base, and still a multiple of 8
-FREE = 0.05  # more time than this is a cost
+COST = 0.02  # a step or an inversion below this is no news
+TWICE = 2.0
 
 
 def findings(
@@ -29,57 +43,100 @@ def findings(
     odd: Sequence[OddSize],
     sms: int | None,
 ) -> tuple[BenchFinding, ...]:
-    """Return the findings that the cases allow, the costliest kind first."""
+    """Return the findings that the cases allow: first what costs a user most."""
+    pinned = [one.curve.what for one in staircases]
+    libraries = [curve for curve in sweeps if curve.what not in pinned]
     found = [
-        *_tails(sweeps),
         *_odd(odd),
-        *_batches(sets),
+        *(_pinned(one, sweeps) for one in staircases),
+        *(_choices(curve) for curve in libraries),
+        *_batches(sets, libraries),
         *(_fit(one) for one in staircases),
         *_throughput(sweeps, sms),
     ]
-    return tuple(found)
+    return tuple(finding for finding in found if finding is not None)
 
 
-def _tails(sweeps: Sequence[Curve]) -> list[BenchFinding]:
-    """Return the worst step of each kernel, worst first."""
-    pairs = [(curve, step) for curve in sweeps if (step := worst_step(curve, SMALL)) is not None]
-    pairs = [(curve, step) for curve, step in pairs if step.loss >= FREE]
-    return [_tail(*pair) for pair in sorted(pairs, key=lambda pair: -pair[1].loss)]
-
-
-def _tail(curve: Curve, step: Step) -> BenchFinding:
-    before, after = step.before, step.after
-    end = _last_before(curve, after)
-    until = ""
-    if end is not None:
-        more = end.seconds / after.seconds - 1
-        until = (
-            f" From there to M = {end.m} the time changes by {difference(more)} for "
-            f"{difference(end.m / after.m - 1)} more rows."
-        )
+def _pinned(one: Staircase, sweeps: Sequence[Curve]) -> BenchFinding | None:
+    """Return what the edges of waves cost the pinned kernel, and cuBLAS at the same sizes."""
+    own = next(curve for curve in sweeps if curve.what == one.curve.what)
+    edges = one.edges()
+    steps = [step for step in (step_at(own, edge) for edge in edges) if step]
+    worst = max(steps, key=lambda step: step.loss, default=None)
+    if worst is None:
+        return None
+    before, after = worst.before, worst.after
+    library = next((c for c in sweeps if c.dtype == own.dtype and c.what != own.what), None)
+    beside = _beside(library, edges, before.m) if library else ""
     return BenchFinding(
-        f"{curve.what}: M = {after.m} takes {share(step.loss)} longer than M = {before.m} "
-        f"({seconds(after.seconds)} against {seconds(before.seconds)}), for one row more.{until}",
-        f"Medians with 95 % intervals {_interval(before)} and {_interval(after)}; "
-        f"N = {before.n}, K = {before.k}. The worst of the neighbouring sizes above M = {SMALL}.",
-        "Another version of the library, or another GPU, has its edges elsewhere."
-        if curve.variant == "cublas"
-        else "",
-        plain="A batch that is one row too large for the GPU's last full round of work costs "
-        f"{share(step.loss)} more time: sizes should fill whole rounds.",
+        f"{own.what}, pinned tile: M = {after.m} takes {share(worst.loss)} longer than "
+        f"M = {before.m} ({seconds(after.seconds)} against {seconds(before.seconds)}): one row "
+        f"more begins wave {one.tiling.waves(after.m, one.waves.slots)}.{beside}",
+        f"At the {len(steps)} edges of waves one row more costs the pinned tile "
+        f"{_range(steps)}. 95 % intervals of the worst: {_interval(before)} and "
+        f"{_interval(after)}; SM clocks {clock(before.clock_hz)} and {clock(after.clock_hz)}; "
+        f"N = {before.n}, K = {before.k}.",
+        "Times as measured: where a fuller wave runs at a lower clock, because it draws more "
+        "power, the step is smaller than at a fixed clock.",
+        plain="A batch that is one row too large for the GPU's last full round of work costs up to "
+        f"{share(worst.loss)} more time: sizes should fill whole rounds.",
     )
 
 
-def _last_before(curve: Curve, start: Point) -> Point | None:
-    """Return the largest size whose time is within 5 % of `start`, with no step before it."""
-    last = None
-    for point in curve.points:
-        if point.m <= start.m:
-            continue
-        if point.seconds > start.seconds * (1 + FREE):
-            break
-        last = point
-    return last
+def _beside(library: Curve, edges: Sequence[int], worst: int) -> str:
+    """Return what the library pays at the same edges, and which tiles it takes at the worst."""
+    steps = [step for step in (step_at(library, edge) for edge in edges) if step]
+    if not steps:
+        return ""
+    at = step_at(library, worst)
+    tiles = [_tile(at.before), _tile(at.after)] if at else []
+    changed = (
+        f": at {worst} it changes its tile from {tiles[0]} to {tiles[1]}"
+        if len(set(tiles)) > 1 and all(tiles)
+        else ""
+    )
+    return f" {library.what} pays {_range(steps)} at these edges{changed}."
+
+
+def _tile(point: Point) -> str:
+    return f"{point.tiling.tile_m}x{point.tiling.tile_n}" if point.tiling else ""
+
+
+def _range(steps: Sequence[Step]) -> str:
+    losses = [step.loss for step in steps]
+    if len(losses) == 1:
+        return difference(losses[0])
+    return f"{difference(min(losses))} to {difference(max(losses))}"
+
+
+def _choices(curve: Curve) -> BenchFinding | None:
+    """Return how well the library chooses: its largest step, and sizes beaten by larger ones."""
+    step, beaten = worst_step(curve, SMALL), inversions(curve)
+    parts, evidence = [], [f"{len(curve.points)} sizes, N = {curve.points[0].n}."]
+    if beaten and beaten[0].gain >= COST:
+        worst = beaten[0]
+        parts.append(
+            f"{len(beaten)} of {len(curve.points)} sizes take longer than a larger one; padding "
+            f"M = {worst.point.m} to {worst.larger.m} would save {share(worst.gain)} "
+            f"({seconds(worst.point.seconds)} against {seconds(worst.larger.seconds)})"
+        )
+        listing = ", ".join(f"{o.point.m} to {o.larger.m}: {share(o.gain)}" for o in beaten[:8])
+        evidence.append(f"Largest savings by padding M: {listing}.")
+    if step and step.loss >= COST:
+        parts.append(
+            f"the largest step for one row is {difference(step.loss)}, from M = {step.before.m} "
+            f"to {step.after.m}"
+        )
+        evidence.append(
+            f"95 % intervals at that step: {_interval(step.before)} and {_interval(step.after)}."
+        )
+    if not parts:
+        return None
+    return BenchFinding(
+        f"{curve.what}: {'; '.join(parts)}.",
+        " ".join(evidence),
+        "Another version of the library, or another GPU, chooses other tiles.",
+    )
 
 
 def _interval(point: Point) -> str:
@@ -108,8 +165,11 @@ def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
         padded = f" ({whole.size}: {_lost(whole.loss)})" if whole and whole.loss is not None else ""
         parts.append(f"{side.upper()} = {worst.size} {_lost(worst.loss)}{padded}")
         kernels.append(f"{side.upper()} = {worst.size}: {worst.point.kernel or 'kernel unknown'}")
-    refused = sorted({one.side.upper() for one in odd if one.refused})
-    closed = f" Refused for some sizes of {listed(refused)}." if refused else ""
+    refused = [one.refused for one in odd if one.refused]
+    why = sorted({one.reason for one in refused})
+    closed = (
+        f" {counted(len(refused), 'size')} more: {refused[0].status} ({why[0]})." if why else ""
+    )
     if not parts:
         return None
     return BenchFinding(
@@ -126,27 +186,31 @@ def _lost(loss: float) -> str:
     return f"gains {share(-loss)}" if loss < 0 else f"loses {share(loss)}"
 
 
-def _batches(sets: Sequence[Batches]) -> list[BenchFinding]:
-    found = []
-    for one in sets:
-        first, last = one.points[0], one.points[-1]
-        worst = max(one.points, key=lambda point: point.seconds)
-        found.append(
-            BenchFinding(
-                f"{first.what}: M from {first.m} to {last.m} changes the time by "
-                f"{difference(one.extra(last.m))} ({seconds(first.seconds)} to "
-                f"{seconds(last.seconds)}), at {significant(last.rate / first.rate)} times the "
-                "throughput: batching is nearly free here."
-                if (one.extra(last.m) or 0) < 1
-                else f"{first.what}: M from {first.m} to {last.m} takes "
-                f"{significant(last.seconds / first.seconds)} times as long.",
-                f"Slowest between: M = {worst.m}, {seconds(worst.seconds)}. The weights "
-                f"({first.n} x {first.k}) are read from DRAM for each call.",
-                "Holds where the weights do not stay in L2 between calls.",
-                plain=f"Answering up to {last.m} requests at once costs little more time than one.",
-            )
-        )
-    return found
+def _batches(sets: Sequence[Batches], libraries: Sequence[Curve]) -> list[BenchFinding]:
+    return [
+        _batch(one, next((c for c in libraries if c.what == one.points[0].what), None))
+        for one in sets
+        if len(one.points) > 1
+    ]
+
+
+def _batch(one: Batches, sweep: Curve | None) -> BenchFinding:
+    """Return what a larger batch costs, up to the M at which the time has doubled."""
+    first, last = one.points[0], one.points[-1]
+    twice = [p for p in (sweep.points if sweep else ()) if p.seconds > TWICE * first.seconds]
+    doubled = f" The time of M = 1 has doubled at M = {twice[0].m}." if twice else ""
+    hot = next((p for p in one.hot if p.m == first.m), None)
+    warm = f" With warm weights M = 1 takes {seconds(hot.seconds)}." if hot else ""
+    return BenchFinding(
+        f"{first.what}: M = {last.m} takes {share(one.extra(last.m))} longer than M = {first.m} "
+        f"({seconds(last.seconds)} against {seconds(first.seconds)}), at "
+        f"{significant(last.rate / first.rate)} times the throughput.{doubled}",
+        f"Weights of {first.n} x {first.k} from DRAM at {byte_rate(first.moved / first.seconds)} "
+        f"(M = {first.m}) and {byte_rate(last.moved / last.seconds)} (M = {last.m}).{warm}",
+        "Holds where the weights do not stay in L2 between calls.",
+        plain=f"Answering {last.m} requests at once takes {share(one.extra(last.m))} longer than "
+        "answering one: collect requests.",
+    )
 
 
 def _fit(one: Staircase) -> BenchFinding:
@@ -182,23 +246,31 @@ def _fit(one: Staircase) -> BenchFinding:
 
 
 def _throughput(sweeps: Sequence[Curve], sms: int | None) -> list[BenchFinding]:
+    """Return the best throughput of each kernel, a finding a dtype."""
     found = []
-    for curve in sweeps:
-        best = max(curve.points, key=lambda point: point.rate)
-        later = [point for point in curve.points if point.m > best.m]
-        after = min(later, key=lambda point: point.rate, default=None)
-        per_sm = f", {significant(best.rate / 1e12 / sms)} TFLOP/s per SM" if sms else ""
-        tail = (
-            f" Larger sizes fall to {share(after.rate / best.rate)} of it (M = {after.m})."
-            if after
-            else ""
-        )
-        used = f" Tensor pipe active {significant(best.tensor_pct)} %." if best.tensor_pct else ""
+    for dtype in dict.fromkeys(curve.dtype for curve in sweeps):
+        own = [curve for curve in sweeps if curve.dtype == dtype]
+        parts = []
+        for curve in own:
+            best = max(curve.points, key=lambda point: point.rate)
+            per_sm = f", {significant(best.rate / 1e12 / sms)} TFLOP/s per SM" if sms else ""
+            name = VARIANTS.get(curve.variant, curve.variant)
+            parts.append(f"{name} {flop_rate(best.rate)} (M = {best.m}{per_sm})")
+        busy = [_busiest(curve) for curve in own]
         found.append(
             BenchFinding(
-                f"{curve.what} reaches {flop_rate(best.rate)}{per_sm} at best, at M = {best.m}."
-                f"{tail}",
-                f"{len(curve.points)} sizes, N = {best.n}, K = {best.k}.{used}",
+                f"{dtype}, best of the sweep: {listed(parts)}.",
+                f"{sum(len(curve.points) for curve in own)} sizes, N = {own[0].points[0].n}, "
+                f"K = {own[0].points[0].k}.{''.join(busy)}",
             )
         )
     return found
+
+
+def _busiest(curve: Curve) -> str:
+    """Return the highest use of the Tensor Cores that counters saw."""
+    points = [point for point in curve.points if point.tensor_pct is not None]
+    best = max(points, key=lambda point: point.tensor_pct or 0.0, default=None)
+    if best is None:
+        return ""
+    return f" {curve.what}: Tensor pipe active {percent(best.tensor_pct)} at M = {best.m}."

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from parsers.formulas import tile_padding
 from reports.bench.cases import cases
 from reports.bench.tile_fit import Tiling
 from reports.cells import Row, count, known, number, text
@@ -18,7 +17,7 @@ VARIANTS = {"cublas": "cuBLAS", "triton": "Triton", "torch": "torch"}
 # Counted FLOPs are those of whole tiles, exactly; see reports/gemm.py.
 TOLERANCE = 0.005
 
-_TILE = re.compile(r"\btile (\d+)x(\d+)")
+_TILE = re.compile(r"\btile (\d+)x(\d+)(?:x\d+)?(?:.*?\bcluster (\d+)x(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,7 @@ class Point:
     tensor_pct: float | None
     kernel: str
     tiling: Tiling | None
+    mode: str = "cold"
 
     @property
     def rate(self) -> float:
@@ -90,13 +90,13 @@ def read_points(run: Run) -> tuple[list[Point], list[Refused]]:
     points, refused = [], []
     for row in cases(run, TARGET):
         shape = _shape(row)
-        if shape is None or text(row["mode"]) != "cold" or text(row["data"]) != "normal":
+        if shape is None or text(row["data"]) != "normal":
             continue
         words = (str(row["params"].get("set", "")), text(row["dtype"]))
         variant = str(row["params"].get("variant", ""))
         if text(row["status"]) == "ok" and number(row["median_s"]) > 0:
             points.append(_point(row, words, variant, shape))
-        elif text(row["status"]) != "counted":
+        elif text(row["status"]) != "counted" and text(row["mode"]) == "cold":
             why = (text(row["status"]), text(row["reason"]))
             refused.append(Refused(*words, variant, shape, *why))
     return points, refused
@@ -106,7 +106,7 @@ def curves(points: Iterable[Point]) -> list[Curve]:
     """Return the sweeps, cuBLAS before Triton; a tile that is pinned holds for all of its sizes."""
     found: dict[tuple[str, str], list[Point]] = {}
     for point in points:
-        if point.group == "sweep":
+        if point.group == "sweep" and point.mode == "cold":
             found.setdefault((point.dtype, point.variant), []).append(point)
     return [
         Curve(dtype, variant, tuple(sorted(found[dtype, variant], key=lambda point: point.m)))
@@ -169,6 +169,7 @@ def _point(row: Row, words: tuple[str, str], variant: str, shape: tuple[int, int
         tensor_pct=known(row["tensor_pct"]),
         kernel=text(row["kernel_names"]),
         tiling=_tiling(row, shape),
+        mode=text(row["mode"]),
     )
 
 
@@ -182,18 +183,19 @@ def _tiling(row: Row, shape: tuple[int, int, int]) -> Tiling | None:
     # With K split, a tile of the result is computed by several CTAs: how many, no name tells.
     if len(sides) != 1 or "split-K" in kernel:
         return None
-    across, down = int(sides[0][0]), int(sides[0][1])
-    if _is_swapped(number(row["counted_flops"]), shape, across, down):
-        across, down = down, across
+    across, down, cluster_across, cluster_down = (int(side or 1) for side in sides[0])
+    n = shape[1]
     # cuBLAS is column-major: its first side runs along the N of a row-major result.
-    return Tiling(shape[1], tile_m=down, tile_n=across)
+    usual = Tiling(n, down, across, cluster_down, cluster_across)
+    other = Tiling(n, across, down, cluster_across, cluster_down)
+    return other if _fits_only(number(row["counted_flops"]), shape, other, usual) else usual
 
 
-def _is_swapped(flops: float, shape: tuple[int, int, int], across: int, down: int) -> bool:
-    """Tell whether the counted FLOPs, which hold the padding, fit the other orientation alone."""
+def _fits_only(flops: float, shape: tuple[int, int, int], one: Tiling, other: Tiling) -> bool:
+    """Tell whether the counted FLOPs, which hold the padding, fit `one` tiling and not `other`."""
     m, n, k = shape
-    usual, other = tile_padding(n, m, across, down)
     seen = flops / (2.0 * m * n * k)
     if math.isnan(seen):
         return False
-    return abs(seen / usual - 1) > TOLERANCE and abs(seen / other - 1) <= TOLERANCE
+    off, off_other = (abs(seen * tiling.tile_efficiency(m) - 1) for tiling in (one, other))
+    return off <= TOLERANCE < off_other

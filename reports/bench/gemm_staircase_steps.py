@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports.bench.gemm_staircase_points import Curve, Point, Refused, at_one_clock
-from reports.bench.tile_fit import MODELS, Data, Fit, Tiling, best_slots, fit
+from reports.bench.tile_fit import MODELS, Data, Fit, Quality, Tiling, best_slots, fit
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,12 @@ class Step:
 class Staircase:
     """The tile model of one sweep: `fits` by model, `errors` by CTAs on an SM (rms, relative).
 
-    `clock_hz` is the SM clock that the times were scaled to, None where it is not known.
+    `curve` has the times scaled to one SM clock, `clock_hz`, which is None where it is not known;
+    `unscaled` is how well the model fits the times as they were.
     """
 
     curve: Curve
+    unscaled: Quality | None
     tiling: Tiling
     fits: tuple[Fit, ...]
     errors: dict[int, float]
@@ -52,10 +54,19 @@ class Staircase:
         """CTAs on an SM that predict best."""
         return self.waves.slots // self.sm_count
 
+    def predicted_as_measured(self) -> list[float]:
+        """Return the predicted seconds of each size at the clock that it was measured at."""
+        pairs = zip(self.curve.points, self.waves.predicted_s, strict=True)
+        return [_unscaled(time, self.clock_hz, point.clock_hz) for point, time in pairs]
+
     def edges(self) -> list[int]:
         """Return the M after which a wave begins, within the sweep."""
         low, high = self.curve.points[0].m, self.curve.points[-1].m
         return self.tiling.edges(low, high, self.waves.slots)
+
+
+def _unscaled(seconds: float, clock: float | None, own_clock: float | None) -> float:
+    return seconds * clock / own_clock if clock and own_clock else seconds
 
 
 def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Staircase | None:
@@ -65,18 +76,21 @@ def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Stairca
     if len(tilings) != 1 or tiling is None or sms is None:
         return None
     scaled, clock = at_one_clock(curve)
-    data = Data(
-        [point.m for point in scaled.points],
-        [point.seconds for point in scaled.points],
-        [point.moved for point in scaled.points],
-    )
+    data = _data(scaled)
     chosen = best_slots(data, tiling, sms, bandwidth)
     if chosen is None:
         return None
     best, errors = chosen
     controls = [fit(data, tiling, best.slots, bandwidth, model) for model in MODELS[1:]]
     fits = (best, *(control for control in controls if control is not None))
-    return Staircase(scaled, tiling, fits, errors, clock, sms)
+    plain = fit(_data(curve), tiling, best.slots, bandwidth) if clock else None
+    unscaled = plain.quality if plain else None
+    return Staircase(scaled, unscaled, tiling, fits, errors, clock, sms)
+
+
+def _data(curve: Curve) -> Data:
+    points = curve.points
+    return Data([p.m for p in points], [p.seconds for p in points], [p.moved for p in points])
 
 
 def steps(curve: Curve) -> list[Step]:
@@ -97,6 +111,32 @@ def worst_step(curve: Curve, smallest: int = 0) -> Step | None:
     return max(found, key=lambda step: step.loss, default=None)
 
 
+@dataclass(frozen=True)
+class Inversion:
+    """A size that takes longer than a larger one: `gain` is the time that padding to it saves."""
+
+    point: Point
+    larger: Point
+
+    @property
+    def gain(self) -> float:
+        """1 - larger / point."""
+        return 1 - self.larger.seconds / self.point.seconds
+
+
+def inversions(curve: Curve) -> list[Inversion]:
+    """Return the sizes for which a larger one is faster, by more than the intervals; worst first.
+
+    Beside each stands the fastest of the larger ones.
+    """
+    found = []
+    for place, point in enumerate(curve.points):
+        larger = [other for other in curve.points[place + 1 :] if other.high < point.low]
+        if larger:
+            found.append(Inversion(point, min(larger, key=lambda other: other.seconds)))
+    return sorted(found, key=lambda one: -one.gain)
+
+
 def median_loss(curve: Curve, edges: Sequence[int]) -> float | None:
     """Return the median loss of the steps at `edges`; None where none was measured."""
     found = [step.loss for step in (step_at(curve, edge) for edge in edges) if step]
@@ -104,17 +144,19 @@ def median_loss(curve: Curve, edges: Sequence[int]) -> float | None:
 
 
 def highest_rate(points: Sequence[Point]) -> float | None:
-    """Return the highest bytes a second of any case: what DRAM gives this kind of kernel."""
-    return max((point.moved / point.seconds for point in points if point.moved > 0), default=None)
+    """Return the highest bytes a second of a cold case: what DRAM gives this kind of kernel."""
+    rates = [p.moved / p.seconds for p in points if p.moved > 0 and p.mode == "cold"]
+    return max(rates, default=None)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Small M of one dtype, sorted; M = 1 is the first."""
+    """Small M of one dtype, sorted; M = 1 is the first. `hot`: the same with warm weights."""
 
     dtype: str
     variant: str
     points: tuple[Point, ...]
+    hot: tuple[Point, ...] = ()
 
     def extra(self, m: int) -> float | None:
         """Return how much longer M = m takes than M = 1, as a fraction."""
@@ -124,13 +166,14 @@ class Batches:
 
 def batches(points: Sequence[Point]) -> list[Batches]:
     """Return the small sizes by dtype and variant, those with M = 1 only."""
-    found: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
+    found: dict[tuple[str, str, str], list[Point]] = {}
+    for point in sorted(points, key=lambda point: point.m):
         if point.group == "batch":
-            found.setdefault((point.dtype, point.variant), []).append(point)
+            found.setdefault((point.dtype, point.variant, point.mode), []).append(point)
     sets = [
-        Batches(dtype, variant, tuple(sorted(found[dtype, variant], key=lambda point: point.m)))
-        for dtype, variant in sorted(found)
+        Batches(dtype, variant, tuple(own), tuple(found.get((dtype, variant, "hot"), ())))
+        for (dtype, variant, mode), own in sorted(found.items())
+        if mode == "cold"
     ]
     return [one for one in sets if one.points[0].m == 1]
 
@@ -161,7 +204,7 @@ def odd_sizes(points: Sequence[Point], refused: Sequence[Refused]) -> list[OddSi
 
     The base is the product whose three sizes are the same.
     """
-    group = [point for point in points if point.group == "odd"]
+    group = [point for point in points if point.group == "odd" and point.mode == "cold"]
     found = []
     for base in (point for point in group if point.m == point.n == point.k):
         sizes = (base.m, base.n, base.k)

@@ -8,7 +8,7 @@ from reports.bench.cases import interval_text
 from reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
 from reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase, median_loss, step_at
 from reports.bench.models import BenchTable
-from reports.bench.tile_fit import Fit
+from reports.bench.tile_fit import Fit, Quality
 from reports.formats import (
     NA,
     byte_rate,
@@ -68,8 +68,15 @@ def size_tables(
 def chosen_sizes(
     dtype: str, sweeps: Sequence[Curve], staircases: Sequence[Staircase]
 ) -> tuple[int, ...]:
-    """Return the M to show: both sides of each edge of a wave, or evenly spread sizes."""
-    edges = [edge for one in staircases if one.curve.dtype == dtype for edge in one.edges()]
+    """Return the M to show: both sides of the edges of wave 1, 2, 4, ..., or evenly spread ones."""
+    edges = [
+        edge
+        for one in staircases
+        if one.curve.dtype == dtype
+        for edge in one.edges()
+        # All edges stand in the table of steps.
+        if one.tiling.waves(edge, one.waves.slots).bit_count() == 1
+    ]
     if edges:
         return tuple(sorted({*CHOSEN, *edges, *(edge + 1 for edge in edges)}))
     sizes = sorted({point.m for curve in sweeps if curve.dtype == dtype for point in curve.points})
@@ -110,8 +117,8 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Benc
     for one in staircases:
         library = next((c for c in sweeps if c.dtype == one.curve.dtype and c != one.curve
                         and c.variant != one.curve.variant), None)  # fmt: skip
-        for edge in one.edges():
-            rows.append(_step_row(one, library, edge))
+        own = next((curve for curve in sweeps if curve.what == one.curve.what), one.curve)
+        rows += [_step_row(one, own, library, edge) for edge in one.edges()]
     if not rows:
         return None
     inside = [
@@ -120,17 +127,22 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Benc
         if (loss := median_loss(one.curve, inner_edges(one))) is not None
     ]
     note = (
-        "For comparison, a row more that begins another row of tiles but no other wave costs "
-        f"with the pinned tile (median): {listed(inside)}."
-        if inside
-        else ""
+        "At one clock: a fuller wave draws more power, and under a power cap the clock gives way."
     )
+    if inside:
+        note += (
+            " For comparison, a row more that begins another row of tiles but no other wave costs, "
+            f"at one clock (median): {listed(inside)}."
+        )
     return BenchTable(
         "What one row more costs where a wave ends",
-        ("dtype", "M", "Waves", "Tile model", "Triton, pinned tile", "cuBLAS"),
+        (
+            *("dtype", "M", "Waves of the pinned tile", "Tile model"),
+            *("Pinned tile, at one clock", "Pinned tile, as measured", "cuBLAS, as measured"),
+        ),
         tuple(rows),
         note,
-        left=("dtype", "M", "Waves"),
+        left=("dtype", "M", "Waves of the pinned tile"),
     )
 
 
@@ -140,14 +152,13 @@ def inner_edges(one: Staircase) -> list[int]:
     return [edge for edge in range(tile, last, tile) if edge not in one.edges()]
 
 
-def _step_row(one: Staircase, library: Curve | None, edge: int) -> tuple[str, ...]:
+def _step_row(one: Staircase, unscaled: Curve, library: Curve | None, edge: int) -> tuple[str, ...]:
     sizes = [point.m for point in one.curve.points]
     predicted = NA
     if edge in sizes and edge + 1 in sizes:
         times = one.waves.predicted_s
         predicted = difference(times[sizes.index(edge + 1)] / times[sizes.index(edge)] - 1)
-    own = step_at(one.curve, edge)
-    other = step_at(library, edge) if library else None
+    seen = [step_at(curve, edge) if curve else None for curve in (one.curve, unscaled, library)]
     before = one.tiling.waves(edge, one.waves.slots)
     after = one.tiling.waves(edge + 1, one.waves.slots)
     return (
@@ -155,35 +166,41 @@ def _step_row(one: Staircase, library: Curve | None, edge: int) -> tuple[str, ..
         f"{edge} to {edge + 1}",
         f"{before} to {after}",
         predicted,
-        difference(own.loss) if own else NA,
-        difference(other.loss) if other else NA,
+        *(difference(step.loss) if step else NA for step in seen),
     )
 
 
 def fit_table(staircases: Sequence[Staircase]) -> BenchTable | None:
     """Return how well the tile model and its controls predict the pinned kernel."""
-    rows = [
-        (
-            one.curve.dtype,
-            MODEL_WORDS[found.model],
-            share(found.quality.median_error),
-            share(found.quality.p90_error),
-            share(found.quality.worst_error),
-            significant(found.quality.r_squared, 4),
-            str(found.points),
-        )
-        for one in staircases
-        for found in one.fits
-    ]
+    rows = []
+    for one in staircases:
+        for found in one.fits:
+            rows.append(_quality_row(one, MODEL_WORDS[found.model], found.quality))
+            if found is one.waves and one.unscaled:
+                words = f"{MODEL_WORDS[found.model]}, times as measured"
+                rows.append(_quality_row(one, words, one.unscaled))
     if not rows:
         return None
     return BenchTable(
         "How well the tile model predicts the pinned kernel",
         ("dtype", "Time grows with", "Median error", "p90 error", "Worst error", "R^2", "Sizes"),
         tuple(rows),
-        "All three have two parameters, fitted to the same sizes. The first is the tile model; the "
-        "others are controls that it has to beat.",
+        "All have two parameters, fitted to the same sizes, with times at one clock except where "
+        "it says otherwise. The first is the tile model; those without waves are controls that it "
+        "has to beat.",
         left=("dtype", "Time grows with"),
+    )
+
+
+def _quality_row(one: Staircase, words: str, quality: Quality) -> tuple[str, ...]:
+    return (
+        one.curve.dtype,
+        words,
+        share(quality.median_error),
+        share(quality.p90_error),
+        share(quality.worst_error),
+        significant(quality.r_squared, 4),
+        str(one.waves.points),
     )
 
 
@@ -222,22 +239,28 @@ def batch_table(sets: Sequence[Batches]) -> BenchTable | None:
     if not sets:
         return None
     sizes = sorted({point.m for one in sets for point in one.points})
-    heads = [f"{one.points[0].what}: {word}" for one in sets
-             for word in ("latency", "over M = 1", "bytes a second")]  # fmt: skip
-    rows = []
-    for m in sizes:
-        cells = [str(m)]
-        for one in sets:
-            point = next((p for p in one.points if p.m == m), None)
-            rate = byte_rate(point.moved / point.seconds) if point else NA
-            cells += [seconds(point.seconds) if point else NA, difference(one.extra(m)), rate]
-        rows.append(tuple(cells))
+    heads = [
+        f"{one.points[0].what}: {word}"
+        for one in sets
+        for word in ("latency", "over M = 1", "bytes a second", *(("hot",) if one.hot else ()))
+    ]
+    rows = [(str(m), *(cell for one in sets for cell in _batch_cells(one, m))) for m in sizes]
     return BenchTable(
         "Small batches",
         ("M", *heads),
         tuple(rows),
-        "Bytes: A, W and C once each.",
+        "Cold, except in the columns that say hot: there a call uses the weights of the call "
+        "before it, as far as L2 keeps them. Bytes: A, W and C once each.",
     )
+
+
+def _batch_cells(one: Batches, m: int) -> list[str]:
+    point = next((p for p in one.points if p.m == m), None)
+    rate = byte_rate(point.moved / point.seconds) if point else NA
+    cells = [seconds(point.seconds) if point else NA, difference(one.extra(m)), rate]
+    if one.hot:
+        cells.append(seconds(next((p.seconds for p in one.hot if p.m == m), None)))
+    return cells
 
 
 def odd_table(sizes: Sequence[OddSize]) -> BenchTable | None:

@@ -9,7 +9,7 @@ import pytest
 
 from reports.bench.gemm_staircase import section
 from reports.bench.gemm_staircase_points import curves, read_points
-from reports.bench.gemm_staircase_steps import odd_sizes, worst_step
+from reports.bench.gemm_staircase_steps import inversions, odd_sizes, worst_step
 from reports.bench.models import LineFigure
 from reports.load import Run
 
@@ -152,7 +152,42 @@ def test_names_the_costliest_row_of_each_kernel(
     assert library.after.m == 513  # 32 columns of tiles: four rows of tiles fill 128 SMs
     found = section(run)
     assert found is not None
-    assert any("Triton bf16: M = 257 takes" in finding.sentence for finding in found.findings)
+    assert any(
+        "Triton bf16, pinned tile: M = 257 takes" in finding.sentence for finding in found.findings
+    )
+
+
+def test_finds_sizes_that_padding_would_speed_up(
+    make_bench_run: MakeRun, rows: list[dict[str, Any]]
+) -> None:
+    for row in rows:
+        if row["name"] == f"sweep/bf16/cublas/640x{N}x{K}":
+            row |= {key: row[key] * 1.25 for key in ("median_s", "ci_low_s", "ci_high_s")}
+    run = make_bench_run(rows, target="gemm_staircase")
+    (sweep,) = [c for c in curves(read_points(run)[0]) if c.what == "cuBLAS bf16"]
+    worst = inversions(sweep)[0]
+    assert worst.point.m == 640
+    assert worst.larger.m > 640
+    assert worst.gain == pytest.approx(1 - 1 / 1.25, abs=0.02)
+    found = section(run)
+    assert found is not None
+    assert any("padding M = 640" in finding.sentence for finding in found.findings)
+
+
+def test_shows_warm_weights_beside_cold_ones(
+    make_bench_run: MakeRun, rows: list[dict[str, Any]]
+) -> None:
+    cold = next(r for r in rows if r["name"] == f"batch/fp8/cublas/1x{N}x{K}")
+    hot = cold | {"mode": "hot", "median_s": 5e-6, "case_id": "hot"}
+    found = section(make_bench_run([*rows, hot], target="gemm_staircase"))
+    assert found is not None
+    table = next(t for t in found.tables if t.title == "Small batches")
+    assert "cuBLAS fp8: hot" in table.columns
+    assert "cuBLAS bf16: hot" not in table.columns
+    assert table.rows[0][-1] == "5.00 us"
+    fits = section(make_bench_run(rows, target="gemm_staircase"))
+    assert fits is not None
+    assert found.numbers["fits"] == fits.numbers["fits"]  # a hot case is no point of the sweep
 
 
 def test_odd_sizes_stand_beside_their_base(
@@ -206,7 +241,7 @@ def test_says_what_it_can_without_counters_or_a_number_of_sms(
     assert found is not None
     assert found.numbers["fits"] == []
     assert any("does not tell the number of SMs" in sentence for sentence in found.method)
-    assert any("takes" in finding.sentence for finding in found.findings)
+    assert any("M = 64 takes" in finding.sentence for finding in found.findings)
 
 
 def test_another_run_has_no_such_section(make_bench_run: MakeRun, bench_row: MakeRow) -> None:
