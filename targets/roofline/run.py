@@ -35,7 +35,8 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
             yield from family(args)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all families."""
     parser.add_argument(
         "--families",
         nargs="+",
@@ -49,9 +50,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Measure the roofs."""
     description = (__doc__ or "").split("\n\n")[0]
-    return run_target(
-        "roofline", cases, argv, description=description, add_arguments=_arguments
-    )
+    return run_target("roofline", cases, argv, description=description, add_arguments=add_arguments)
 
 
 if __name__ == "__main__":

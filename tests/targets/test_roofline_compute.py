@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,10 +21,37 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_operations_of_a_launch_are_those_of_the_loop() -> None:
-    shape = compute.Shape(block=256, threads_per_sm=2048, chains=8)
-    fp32 = compute.Precision("fp32", 2, 2, 1000)
+    shape = compute.Shape(block=256, threads_per_sm=2048, chains=8, loop=256)
+    fp32 = compute.Precision("fp32", 2, 2, 256_000)
     # 132 SMs x 2048 threads, each 1000 turns of 256 multiply-adds of 2 operations
     assert compute.flops_of(fp32, shape, 132) == 132 * 2048 * 1000 * 256 * 2
+
+
+def test_every_launch_shape_does_all_links_in_whole_turns() -> None:
+    for precision in compute.PRECISIONS:
+        for shape in compute.SHAPES:
+            assert precision.links % shape.loop == 0
+            assert shape.loop % shape.chains == 0
+            assert shape.threads_per_sm % shape.block == 0
+
+
+@pytest.mark.parametrize("start", [-0.99, 0.3, 0.99])
+@pytest.mark.parametrize("summand", [-1.9, -1.5])
+def test_the_chains_stay_bounded_and_lively(start: float, summand: float) -> None:
+    chain, seen = start, set()
+    for _ in range(10_000):
+        chain = chain * chain + summand
+        seen.add(round(chain, 6))
+    assert abs(chain) <= 2
+    assert len(seen) > 100
+
+
+@pytest.mark.parametrize(("sms", "grid"), [(132, (11, 12)), (108, (9, 12)), (148, (4, 37))])
+def test_whole_waves_give_each_sm_the_same_number_of_tiles(sms: int, grid: tuple[int, int]) -> None:
+    assert tensor.whole_waves(sms) == grid
+    m, n, k = tensor.sizes("bf16", sms)[2]
+    assert (m // 256) * (n // 128) % sms == 0
+    assert k % 128 == 0
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc and its disassembler")
@@ -37,27 +65,42 @@ def test_the_compiled_loop_holds_every_link(
         pytest.skip("this build of Triton has no disassembler")
     cubin = tmp_path / "chains.cubin"
     source = str(ROOT / "targets/roofline/fma_chains.cu")
-    options = [f"-DREAL={real}", "-DCHAINS=8", f"-DUNROLL={compute.LINKS // 8}"]
+    options = [f"-DREAL={real}", "-DCHAINS=8", "-DUNROLL=128"]
     subprocess.run(["nvcc", "-arch=sm_90", "-cubin", *options, "-o", cubin, source], check=True)
     text = subprocess.run(
         [disassembler, "-c", cubin], check=True, capture_output=True, text=True
     ).stdout
     instructions = Counter(word for line in text.splitlines() for word in line.split()[1:2])
     found = sum(n for name, n in instructions.items() if name.startswith(links))
-    assert compute.LINKS <= found <= compute.LINKS + 2
+    assert 1024 <= found <= 1024 + 2
 
 
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch tell of an H200; no case is prepared."""
+    h200 = SimpleNamespace(
+        multi_processor_count=132, L2_cache_size=60 << 20, total_memory=140 << 30, major=9, minor=0
+    )
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda *_: h200)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *_: (139 << 30, 140 << 30))
+
+
+@pytest.mark.usefixtures("h200")
 def test_tensor_cases_are_the_same_work_in_every_type() -> None:
     cases = list(tensor.cases(argparse.Namespace(device="cuda")))
     bf16 = next(c for c in cases if c.name == "tensor/bf16/8192x8192x8192/burst")
     assert bf16.work.flops == 2 * 8192**3
     assert bf16.data == ("normal", "zeros")
-    assert {case.dtype for case in cases} == set(tensor.SIZES)
+    assert {case.dtype for case in cases} == set(tensor.DTYPES)
     assert {case.duration for case in cases} == {"burst", "steady"}
 
 
+@pytest.mark.usefixtures("h200")
 def test_names_are_unique_over_all_families() -> None:
-    args = argparse.Namespace(device="cuda", families=list(run.FAMILIES))
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    args = parser.parse_args([])
+    args.device = "cuda"
     names = Counter(case.name for case in run.cases(args))
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -65,7 +108,14 @@ def test_names_are_unique_over_all_families() -> None:
 @pytest.mark.parametrize("script", ["compute.py", "tensor.py"])
 def test_every_case_runs_on_a_cpu(script: str, bench_schema: object) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "targets/roofline" / script, "--device", "cpu", "--case-time", "0.01"],
+        [
+            sys.executable,
+            ROOT / "targets/roofline" / script,
+            "--device",
+            "cpu",
+            "--case-time",
+            "0.01",
+        ],
         capture_output=True,
         text=True,
         check=True,
