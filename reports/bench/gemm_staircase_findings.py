@@ -33,6 +33,7 @@ from reports.formats import (
 SMALL = 64  # sizes up to here are batches of decoding, and wait for memory
 NEXT_WHOLE = 8  # away from the base, and still a multiple of 8
 COST = 0.02  # a step or an inversion below this is no news
+MUCH = 0.1  # a loss that even who knows no GPUs should hear of
 TWICE = 2.0
 
 
@@ -78,8 +79,11 @@ def _pinned(one: Staircase, sweeps: Sequence[Curve]) -> BenchFinding | None:
         f"N = {before.n}, K = {before.k}.",
         "Times as measured: where a fuller wave runs at a lower clock, because it draws more "
         "power, the step is smaller than at a fixed clock.",
-        plain="A batch that is one row too large for the GPU's last full round of work costs up to "
-        f"{share(worst.loss)} more time: sizes should fill whole rounds.",
+        plain="A batch that is one row too large for the GPU's last full round of work can cost "
+        f"{share(worst.loss)} more time in a kernel of one fixed shape. NVIDIA's library, which "
+        f"picks a shape for each size, pays at most {share(_most(library, edges))} there."
+        if library
+        else "",
     )
 
 
@@ -96,6 +100,11 @@ def _beside(library: Curve, edges: Sequence[int], worst: int) -> str:
         else ""
     )
     return f" {library.what} pays {_range(steps)} at these edges{changed}."
+
+
+def _most(library: Curve, edges: Sequence[int]) -> float | None:
+    losses = [step.loss for step in (step_at(library, edge) for edge in edges) if step]
+    return max(losses, default=None)
 
 
 def _tile(point: Point) -> str:
@@ -154,13 +163,14 @@ def _odd(odd: Sequence[OddSize]) -> list[BenchFinding]:
 def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
     """Return what sizes that are no multiple of 8 lose, by side, and what padding gives back."""
     base = odd[0].base
-    parts, kernels = [], []
+    parts, kernels, most = [], [], 0.0
     for side in "mnk":
         own = [one for one in odd if one.side == side and one.loss is not None]
         uneven = [one for one in own if one.away % NEXT_WHOLE]
         worst = max(uneven, key=lambda one: one.loss or 0, default=None)
         if worst is None or worst.point is None or worst.loss is None:
             continue
+        most = max(most, worst.loss)
         whole = next((one for one in own if one.away == NEXT_WHOLE), None)
         padded = f" ({whole.size}: {_lost(whole.loss)})" if whole and whole.loss is not None else ""
         parts.append(f"{side.upper()} = {worst.size} {_lost(worst.loss)}{padded}")
@@ -178,7 +188,10 @@ def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
         f"Base: {seconds(base.seconds)}, {flop_rate(base.rate)}, "
         f"{base.kernel or 'kernel unknown'}. {'; '.join(kernels)}.",
         "Measured for one base size; a small product may lose less.",
-        plain="Sizes that are not multiples of 8 can make a matrix product much slower: pad them.",
+        plain=f"A size that is no multiple of 8 can cost a matrix product {share(most)} of its "
+        "speed: pad it."
+        if most >= MUCH
+        else "",
     )
 
 
