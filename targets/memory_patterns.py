@@ -20,11 +20,12 @@ if __package__ in {None, ""}:  # run as a file: let the folder that holds `targe
 
 from targets.harness import Case, run_target
 from targets.memory_patterns_access import gather_cases, stride_cases
+from targets.memory_patterns_kernels import POOL
 from targets.memory_patterns_mix import mix_cases
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the sizes; the defaults are for a GPU with 40 GB or more."""
+    """Add the sizes; the defaults are for a GPU with 80 GB or more."""
     parser.add_argument(
         "--size-mib",
         type=int,
@@ -41,6 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def cases(args: Namespace) -> Iterator[Case]:
     """Yield the cases for `args.device`; a CPU gets a few small ones."""
+    POOL.least = max(args.size_mib, args.table_mib) << 20
     yield from mix_cases(args.device, args.size_mib << 20)
     yield from stride_cases(args.device, args.table_mib << 20)
     yield from gather_cases(args.device, args.table_mib << 20)

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from targets.harness import CudaModule, Kernel, Setup
+from targets.harness import CudaModule, Kernel, Setup, is_cuda
 
 VECTOR_BYTES = 16
 BLOCK = 256
@@ -34,6 +34,39 @@ def kernel(name: str) -> Kernel:
     return _module().function(name)
 
 
+class Pool:
+    """Buffers that all cases share, made when first asked for and kept until the program ends.
+
+    Cases must not free gigabytes between each other: the driver clears freed memory while the next
+    case is being measured, which took a tenth of the bandwidth for tens of milliseconds on an H200.
+
+    Attributes:
+        least: bytes of each buffer on a GPU; larger ones are made where a case asks for more.
+    """
+
+    def __init__(self) -> None:
+        self.least = 0
+        self._made: dict[tuple[str, str, int, bool, int], Any] = {}
+
+    def take(self, setup: Setup, size: int, copy: int, *, filled: bool) -> Any:
+        """Return the first `size` bytes of a buffer as bf16 values.
+
+        Raises:
+            torch.OutOfMemoryError: they do not fit into the device's memory.
+        """
+        seed = setup.seed if filled else 0
+        key = (str(setup.device), setup.data if filled else "", copy, filled, seed)
+        count = max(size, VECTOR_BYTES) // 2
+        if key not in self._made or self._made[key].numel() < count:
+            self._made.pop(key, None)
+            whole = max(count, self.least // 2 if is_cuda(setup.device) else 0)
+            self._made[key] = _filled(setup, whole, copy) if filled else _empty(setup, whole)
+        return self._made[key][:count]
+
+
+POOL = Pool()
+
+
 def buffer(setup: Setup, size: int, copy: int, *, filled: bool = True) -> Any:
     """Return a tensor of `size` bytes (at least one vector): bf16 values, N(0, 1) or zeros.
 
@@ -41,14 +74,21 @@ def buffer(setup: Setup, size: int, copy: int, *, filled: bool = True) -> Any:
         setup: device, kind of data and seed.
         size: bytes, even.
         copy: number of the copy: each has values of its own.
-        filled: False leaves the values as the memory had them, for a buffer that is only written.
+        filled: False for a buffer that is only written, whatever values it has.
     """
+    return POOL.take(setup, size, copy, filled=filled)
+
+
+def _empty(setup: Setup, count: int) -> Any:
     import torch
 
-    count = max(size, VECTOR_BYTES) // 2
-    made = torch.empty(count, dtype=torch.bfloat16, device=setup.device)
-    if not filled:
-        return made
+    return torch.empty(count, dtype=torch.bfloat16, device=setup.device)
+
+
+def _filled(setup: Setup, count: int, copy: int) -> Any:
+    import torch
+
+    made = _empty(setup, count)
     if setup.data == "zeros":
         return made.zero_()
     generator = torch.Generator(device=setup.device).manual_seed(setup.seed + copy)

@@ -14,7 +14,7 @@ MIX_METHOD = (
     "A mix reads and writes several GiB in one launch whose blocks either only read or only write "
     "(or alternate within a warp), in runs along the order in which blocks start. Switches are "
     "changes from writing to reading in that order, one for each run of the rarer direction.",
-    "Four models of the time are fitted by weighted least squares and compared by AICc. Intervals "
+    "Five models of the time are fitted by weighted least squares and compared by AICc. Intervals "
     "are the wider of the regression's, with Student's t, and a bootstrap over the cases. Two "
     "launches after each other are not in the fit, since they pay for a launch.",
 )

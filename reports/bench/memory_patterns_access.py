@@ -14,6 +14,9 @@ from reports.formats import NA, byte_rate, count, share, significant
 SECTOR = 32.0
 """Bytes."""
 
+WHOLE = 1.1
+"""DRAM bytes a useful byte below which nothing but the useful bytes was moved."""
+
 HALF = 0.51
 """Of the bandwidth, noise included, from which on half is said to be lost."""
 
@@ -207,6 +210,7 @@ def _stride_finding(found: Sequence[Access]) -> tuple[BenchFinding, ...]:
     sentence = ", ".join(words)
     if math.isfinite(widest.moved):
         sentence += f"; DRAM then moves {significant(widest.moved)} bytes for each useful one"
+    writes = {one.size: one for one in found if one.kind == "write"}
     half = [size for size, one in sorted(reads.items()) if one.rate <= HALF * whole.rate]
     evidence = f"strides of {', '.join(count(size) for size in sorted(reads))} sectors"
     if half:
@@ -217,6 +221,30 @@ def _stride_finding(found: Sequence[Access]) -> tuple[BenchFinding, ...]:
             evidence,
             "lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more",
             plain="Skipping over data does not make a program faster by as much as it skips.",
+        ),
+        *_write_finding(writes),
+    )
+
+
+def _write_finding(writes: dict[float, Access]) -> tuple[BenchFinding, ...]:
+    """Say what writing some of the sectors costs, and whether DRAM bytes show it."""
+    if 1 not in writes or len(writes) < 2:
+        return ()
+    size = 4.0 if 4.0 in writes else max(writes)
+    one = writes[size]
+    sentence = (
+        f"Writing one sector in {count(size)} leaves {share(one.rate / writes[1].rate)} of the "
+        f"useful bandwidth ({byte_rate(one.rate)})"
+    )
+    if one.moved > 0:
+        sentence += f", with {significant(one.moved)} bytes that DRAM moved for each useful one" + (
+            ": time shows what bytes do not" if one.moved < WHOLE else ""
+        )
+    return (
+        BenchFinding(
+            f"{sentence}.",
+            f"strides of {', '.join(count(size) for size in sorted(writes))} sectors",
+            "the written sectors are whole: nothing has to be read before",
         ),
     )
 

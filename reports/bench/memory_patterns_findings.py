@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.bench.memory_patterns_points import Point, binary_size, extremes, pure
+from reports.bench.memory_patterns_points import (
+    Point,
+    binary_size,
+    extremes,
+    held_back,
+    pure,
+    slower_in_turn,
+)
 from reports.bench.models import BenchFinding, Json
 from reports.bench.turnaround_fit import Estimate, MixFit, by_name
-from reports.formats import NA, byte_rate, seconds, share, significant
+from reports.bench.turnaround_solve import REFERENCE
+from reports.formats import NA, byte_rate, data_size, seconds, share, significant
 
 SAME = 2.0
 """Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""
@@ -18,6 +26,7 @@ NAMES = {
     "switches": "each switch costs",
     "mix": "each byte of the rarer direction costs",
     "batched": "switches cost, down to a batch",
+    "drain": "reads pay for the writes before them",
 }
 
 
@@ -42,18 +51,33 @@ def mix_finding(points: Sequence[Point]) -> tuple[BenchFinding, ...]:
     )
 
 
-def turnaround_finding(models: Sequence[MixFit]) -> tuple[BenchFinding, ...]:
+def turnaround_finding(
+    models: Sequence[MixFit], points: Sequence[Point]
+) -> tuple[BenchFinding, ...]:
     """Say what a turnaround costs, or that the data do not tell, and what explains them better."""
     linear, best = by_name(models, "switches"), models[0] if models else None
     if best is None or linear is None or linear.turnaround is None:
         return ()
     evidence = (
         f"fit of {len(best.predicted)} cases; residual {_per_cent(best.error)}, mixes predicted "
-        f"from all others to {_per_cent(best.left_out_error)}; best of {len(models)} models by AICc"
+        f"from all others to {_per_cent(best.left_out_error)}; best of {len(models)} models by "
+        f"AICc{_seen(points)}"
     )
     limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
-    return (BenchFinding(f"{_cost(best)} {_instead(best, linear, models)}".strip(), evidence,
-                         limits),)  # fmt: skip
+    told = [BenchFinding(_cost(best), evidence, limits, plain=_plain(best))]
+    other = _instead(best, linear, models)
+    if other:
+        told.append(BenchFinding(other, "the same cases and weights in all models"))
+    return tuple(told)
+
+
+def _plain(best: MixFit) -> str:
+    if best.model == "none":
+        return ""
+    return (
+        "A program that reads for long, then writes for long, gets more out of memory than one "
+        "that does both by turns."
+    )
 
 
 def _per_cent(error: float) -> str:
@@ -75,6 +99,8 @@ def _cost(best: MixFit) -> str:
             f"({_interval(_times(cost, 1e9))})."
         )
     assert best.turnaround is not None
+    if best.model == "drain":
+        return _drain_cost(best)
     said = (
         f"Each turn from writing to reading costs {seconds(best.turnaround.value)} "
         f"({_interval(best.turnaround)})"
@@ -88,6 +114,39 @@ def _cost(best: MixFit) -> str:
         f"more, because L2 and the memory controllers gather them: "
         f"{seconds(1e9 * best.mix_cost.value)} for each GB of the rarer direction."
     )
+
+
+def _drain_cost(best: MixFit) -> str:
+    """Say what the model "drain" found: the cost of a turn grows with the reads that follow."""
+    turn, held, exponent, cost = best.turnaround, best.batch, best.exponent, best.mix_cost
+    assert turn is not None
+    assert held is not None
+    assert exponent is not None
+    assert cost is not None
+    return (
+        f"A turn from writing to reading costs {seconds(turn.value)} ({_interval(turn)}) when "
+        f"{binary_size(REFERENCE)} of reads follow, and more the more follow, in proportion to "
+        f"their bytes to the power of {significant(exponent.value, 2)} "
+        f"({significant(exponent.low, 2)} to {significant(exponent.high, 2)}): they pay for the "
+        f"last {data_size(held.value)} ({data_size(held.low)} to {data_size(held.high)}) written "
+        f"before them. Runs of writes shorter than that cost by the byte, however often they "
+        f"alternate: {seconds(1e9 * cost.value)} for each GB of either direction in an even mix."
+    )
+
+
+def _seen(points: Sequence[Point]) -> str:
+    """Say what counters saw of the turns; "" without counters."""
+    held, slower = held_back(points), slower_in_turn(points)
+    said = []
+    if math.isfinite(held):
+        said.append(f"counters: at the end of a call, {data_size(held)} of what it wrote had not "
+                    "reached DRAM")  # fmt: skip
+    if math.isfinite(slower):
+        said.append(
+            f"reading all and then writing all takes up to {share(slower)} longer call after call "
+            "than alone under ncu, where nothing written is left in L2 before it"
+        )
+    return "".join(f"; {words}" for words in said)
 
 
 def _times(estimate: Estimate, factor: float) -> Estimate:
@@ -141,6 +200,7 @@ def _model_numbers(one: MixFit) -> dict[str, Json]:
         "turnaround_s": one.turnaround,
         "mix_cost_s_per_byte": one.mix_cost,
         "batch_bytes": one.batch,
+        "exponent": one.exponent,
         "read_bytes_per_s": one.read_rate,
         "write_bytes_per_s": one.write_rate,
     }

@@ -28,7 +28,8 @@ FORMULAS = {
     "none": "R/Br + W/Bw",
     "switches": "R/Br + W/Bw + N t",
     "mix": "R/Br + W/Bw + min(R, W) c",
-    "batched": "R/Br + W/Bw + min(R, W) / max(run, batch) t",
+    "batched": "R/Br + W/Bw + min(R, W) / max(run, D) t",
+    "drain": "R/Br + W/Bw + N c r^p min(w, D)^(1-p)",
 }
 
 
@@ -76,7 +77,7 @@ def mix_view(rows: Sequence[Row]) -> MixView | None:
     if models:
         tables.append(model_table(models))
         figures.append(mix_figure(used, models[0]))
-    findings = (*mix_finding(points), *turnaround_finding(models))
+    findings = (*mix_finding(points), *turnaround_finding(models, points))
     return MixView(findings, tuple(tables), tuple(figures), numbers(points, models))
 
 
@@ -138,6 +139,8 @@ def model_table(models: Sequence[MixFit]) -> BenchTable:
             _turnaround_text(one.turnaround),
             estimate_text(one.mix_cost, 1e15),
             estimate_text(one.batch, 2.0**-20),
+            estimate_text(one.exponent),
+            f"{_tera(one.read_rate.value)}, {_tera(one.write_rate.value)}",
             _per_cent(one.error),
             _per_cent(one.left_out_error),
             significant(one.aicc - models[0].aicc),
@@ -151,15 +154,18 @@ def model_table(models: Sequence[MixFit]) -> BenchTable:
             "time of a call",
             "t, a switch",
             "c, us a GB",
-            "batch, MiB",
+            "D, MiB",
+            "p",
+            "Br, Bw, TB/s",
             "residual",
             "left-out error",
             "AICc above best",
         ),
         rows=rows,
         note="R, W: bytes read and written; Br, Bw: bandwidths of one direction; N: switches from "
-        "writing to reading; run: bytes of the rarer direction between two switches. In brackets "
-        "95 % confidence intervals. Residual: root mean square of measured against fitted times; "
+        "writing to reading; r, w, run: bytes read, written, and of the rarer direction between "
+        "two switches; t of the model with r: before 64 MiB of reads. In brackets 95 % confidence "
+        "intervals. Residual: root mean square of measured against fitted times; "
         "left-out error: the same for each mix predicted from all other cases.",
         left=("penalty", "time of a call"),
     )

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
+from reports.bench.cases import ratio
 from reports.cells import Row, number
 from reports.formats import count, significant
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measured mix: bytes of one call, switches, seconds with their 95 % interval."""
+    """One measured mix: bytes of one call, switches, seconds with their 95 % interval.
+
+    `alone` are the seconds of one call under ncu, which leaves nothing written in L2 before it;
+    `written` are the bytes that DRAM had written by its end. Both are NaN without counters.
+    """
 
     ratio: str
     way: str
@@ -23,6 +29,8 @@ class Point:
     seconds: float
     low: float
     high: float
+    alone: float = math.nan
+    written: float = math.nan
 
     @property
     def rate(self) -> float:
@@ -68,6 +76,8 @@ def mix_points(rows: Sequence[Row]) -> list[Point]:
                 seconds=number(row["median_s"]),
                 low=number(row["ci_low_s"]),
                 high=number(row["ci_high_s"]),
+                alone=ratio(row["counted_s"], row["counted_calls"]),
+                written=ratio(row["dram_write_bytes"], row["counted_calls"]),
             )
         )
     order = ("alone", "warp", "runs", "whole", "launches")
@@ -101,3 +111,23 @@ def extremes(points: Sequence[Point], ratio: str) -> tuple[Point, Point] | None:
     if not mine:
         return None
     return min(mine, key=lambda p: p.rate), max(mine, key=lambda p: p.rate)
+
+
+def held_back(points: Sequence[Point]) -> float:
+    """Return the bytes that a call wrote and DRAM had not written by its end; NaN if unknown.
+
+    The median over the calls that write at least a GB, so that all of them fill what L2 can hold.
+    """
+    held = [p.writes - p.written for p in points if p.writes >= 1e9 and math.isfinite(p.written)]
+    return median(held) if held else math.nan
+
+
+def slower_in_turn(points: Sequence[Point]) -> float:
+    """Return how much longer a call takes after another than alone, by the turn between them.
+
+    Of the calls that read all and then write all, the largest; what reads alone differ by, events
+    and the gap between kernels, is taken off. NaN without counters.
+    """
+    reads = [p.seconds / p.alone - 1 for p in points if p.writes == 0 and p.alone > 0]
+    whole = [p.seconds / p.alone - 1 for p in points if p.way == "whole" and p.alone > 0]
+    return max(whole) - reads[0] if reads and whole else math.nan

@@ -12,6 +12,9 @@ penalty is one of (M = min(R, W), N switches from writing to reading, run = M / 
     batched     M / max(run, batch) t_turnaround    switches cost until runs are shorter than a
                                                     batch; below, caches and controllers gather
                                                     `batch` bytes before they turn
+    drain       N c r^p min(w, D)^(1 - p)           r = R / N bytes of reads pay for the last D
+                                                    bytes written before them, which L2 still has:
+                                                    reports.bench.turnaround_drain
 
 "batched" is "switches" for long runs and "mix" with c = t_turnaround / batch for short ones. Models
 are compared by AICc (Hurvich and Tsai 1989) and by the error of predicting each mix from all other
@@ -36,19 +39,20 @@ from reports.bench.turnaround_solve import (
     Floats,
     Mixes,
     Solved,
-    columns,
     covariance,
+    gradients,
     predict,
+    slopes,
     solve,
 )
 
-MODELS = {"none": 2, "switches": 3, "mix": 3, "batched": 4}
+MODELS = {"none": 2, "switches": 3, "mix": 3, "batched": 4, "drain": 5}
 """Models and how many parameters they have: two bandwidths, and those of the penalty."""
 
 FLOOR = 1e-3
 """Least relative standard error of a time: what samples agree to says less about a model."""
 
-RESAMPLES = 2000
+RESAMPLES = 1000
 Z = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
@@ -74,9 +78,12 @@ class MixFit:
     Attributes:
         model: one of MODELS.
         read_rate, write_rate: B_read and B_write, bytes a second.
-        turnaround: seconds a switch, where the model has it.
-        mix_cost: seconds a byte of the rarer direction: c, or t_turnaround / batch.
-        batch: bytes below which runs are gathered.
+        turnaround: seconds a switch, where the model has it; "drain" gives it for a switch that
+            64 MiB of reads follow (REFERENCE of reports.bench.turnaround_solve).
+        mix_cost: seconds a byte of the rarer direction: c, or t_turnaround / batch; of "drain" for
+            as many reads as writes in short runs.
+        batch: bytes below which runs are gathered; D of "drain".
+        exponent: p of "drain".
         predicted: seconds, one a case.
         error: root mean square of the relative residuals.
         left_out_error: the same where each mix was predicted from all other cases.
@@ -89,6 +96,7 @@ class MixFit:
     turnaround: Estimate | None
     mix_cost: Estimate | None
     batch: Estimate | None
+    exponent: Estimate | None
     predicted: tuple[float, ...]
     error: float
     left_out_error: float
@@ -122,34 +130,14 @@ def _resampled(weights: Floats, resamples: int, seed: int) -> Floats:
 
 def _by_regression(model: str, mixes: Mixes, weights: Floats, found: Solved) -> dict[str, Estimate]:
     """Return intervals from the covariance of the model, linear near its parameters."""
-    design = columns(model, mixes, float(found.batch[0]))
+    design = slopes(model, mixes, found)
     cov = covariance(design, weights, float(found.loss[0]))
-    half = t_quantile(len(mixes) - design.shape[1]) * np.sqrt(np.diag(cov))
-    read, write = (float(rate) for rate in found.rates[0])
-    made = {"read_rate": _inverse(read, half[0]), "write_rate": _inverse(write, half[1])}
-    if model in ("switches", "batched"):
-        made["turnaround"] = _around(found.turnaround[0], half[2])
-    if model in ("mix", "batched"):
-        made["mix_cost"] = _around(found.mix_cost[0], half[-1])
-    if model == "batched":
-        ratio = float(found.batch[0])
-        # batch = turnaround / mix_cost, to first order.
-        slope = np.array([1.0, -ratio]) / float(found.mix_cost[0] or math.nan)
-        spread = t_quantile(len(mixes) - 4) * math.sqrt(
-            max(float(slope @ cov[2:, 2:] @ slope), 0.0)
-        )
-        made["batch"] = Estimate(ratio, max(ratio - spread, 0.0), ratio + spread)
+    quantile = t_quantile(len(mixes) - design.shape[1])
+    made = {}
+    for name, (value, gradient) in gradients(model, found).items():
+        half = quantile * math.sqrt(max(float(gradient @ cov @ gradient), 0.0))
+        made[name] = Estimate(value, value - half, value + half)
     return made
-
-
-def _around(value: float, half: float) -> Estimate:
-    return Estimate(float(value), float(value - half), float(value + half))
-
-
-def _inverse(value: float, half: float) -> Estimate:
-    """Return 1 / value; the interval of the value does not reach 0 for any bandwidth measured."""
-    low = value - half
-    return Estimate(1 / value, float(1 / (value + half)), float(1 / low) if low > 0 else math.inf)
 
 
 def _by_bootstrap(model: str, mixes: Mixes, draws: Solved, name: str, value: float) -> Estimate:
@@ -160,6 +148,7 @@ def _by_bootstrap(model: str, mixes: Mixes, draws: Solved, name: str, value: flo
             "turnaround": draws.turnaround,
             "mix_cost": draws.mix_cost,
             "batch": draws.batch,
+            "exponent": draws.exponent,
         }[name]
     count, free = len(mixes), MODELS[model]
     stretch = math.sqrt(count / (count - free)) * t_quantile(count - free) / Z
@@ -219,6 +208,7 @@ def fit(model: str, mixes: Mixes, *, seed: int = 0, resamples: int = RESAMPLES) 
         turnaround=made.get("turnaround"),
         mix_cost=made.get("mix_cost"),
         batch=made.get("batch"),
+        exponent=made.get("exponent"),
         predicted=tuple(float(value) for value in predicted),
         error=_root_mean_square(predicted / mixes.seconds - 1),
         left_out_error=_left_out_error(model, mixes, weights),

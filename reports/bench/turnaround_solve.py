@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.bench.turnaround_drain import Drain, Parameters, jacobian, solve_drain
+from reports.bench.turnaround_drain import penalty as drain_penalty
+
 Floats = NDArray[np.float64]
 
 
@@ -57,6 +60,7 @@ class Solved:
         turnaround: (fits,) seconds a switch; NaN where the model has none.
         mix_cost: (fits,) seconds a byte of the rarer direction; NaN where the model has none.
         batch: (fits,) bytes; NaN where the model has none.
+        exponent: (fits,) p of "drain"; NaN for the others.
         loss: (fits,) weighted sum of squared residuals.
     """
 
@@ -64,7 +68,12 @@ class Solved:
     turnaround: Floats
     mix_cost: Floats
     batch: Floats
+    exponent: Floats
     loss: Floats
+
+
+REFERENCE = float(64 << 20)
+"""Bytes of reads after a switch for which "drain" gives its cost."""
 
 
 def penalty(model: str, mixes: Mixes, solved: Solved, row: int = 0) -> Floats:
@@ -75,6 +84,8 @@ def penalty(model: str, mixes: Mixes, solved: Solved, row: int = 0) -> Floats:
         return np.asarray(mixes.switches * solved.turnaround[row])
     if model == "mix":
         return np.asarray(mixes.rarer * solved.mix_cost[row])
+    if model == "drain":
+        return np.asarray(drain_penalty(drain_of(mixes), parameters_of(solved, row))[0])
     run = np.maximum(mixes.run, solved.batch[row])
     return np.asarray(mixes.rarer / run * solved.turnaround[row], dtype=np.float64)
 
@@ -120,11 +131,79 @@ def solve(model: str, mixes: Mixes, weights: Floats) -> Solved:
     """Fit `model` once for each row of `weights` (fits, cases)."""
     if model == "batched":
         return _solve_batched(mixes, weights)
+    if model == "drain":
+        return _solve_drain(mixes, weights)
     beta, loss = _linear(columns(model, mixes, 0.0), mixes.seconds, weights)
-    nothing = np.full(len(weights), np.nan)
+    nothing = _nothing(weights)
     turnaround = beta[:, 2] if model == "switches" else nothing
     mix_cost = beta[:, 2] if model == "mix" else nothing
-    return Solved(beta[:, :2], turnaround, mix_cost, nothing, loss)
+    return Solved(beta[:, :2], turnaround, mix_cost, nothing, nothing, loss)
+
+
+def _nothing(weights: Floats) -> Floats:
+    return np.full(len(weights), np.nan)
+
+
+def drain_of(mixes: Mixes) -> Drain:
+    """Return the cases in the terms of the model "drain"."""
+    switched = mixes.switches > 0
+    count = np.where(switched, mixes.switches, 1.0)
+    return Drain(
+        np.stack([mixes.reads, mixes.writes], axis=1),
+        mixes.switches,
+        np.log(np.where(switched, mixes.reads, 1.0) / count),
+        np.log(np.where(switched, mixes.writes, 1.0) / count),
+        mixes.seconds,
+    )
+
+
+def parameters_of(solved: Solved, row: int = 0) -> Parameters:
+    """Return one fit of "drain" as its own parameters."""
+    one = slice(row, row + 1)
+    return Parameters(
+        solved.rates[one], solved.mix_cost[one], solved.exponent[one], np.log(solved.batch[one])
+    )
+
+
+def _solve_drain(mixes: Mixes, weights: Floats) -> Solved:
+    found, loss = solve_drain(drain_of(mixes), weights)
+    p = found.exponent
+    turnaround = found.cost * np.exp(p * np.log(REFERENCE) + (1 - p) * found.held)
+    return Solved(found.rates, turnaround, found.cost, np.exp(found.held), p, loss)
+
+
+def slopes(model: str, mixes: Mixes, solved: Solved) -> Floats:
+    """Return derivatives of the predictions by the parameters, near the first fit."""
+    if model == "drain":
+        return np.asarray(jacobian(drain_of(mixes), parameters_of(solved))[0])
+    return columns(model, mixes, float(solved.batch[0]))
+
+
+def gradients(model: str, solved: Solved) -> dict[str, tuple[float, Floats]]:
+    """Return each quantity of the first fit, and its derivatives by the parameters of `slopes`."""
+    count = {"none": 2, "switches": 3, "mix": 3, "batched": 4, "drain": 5}[model]
+    unit = np.eye(count)
+    read, write = (float(rate) for rate in solved.rates[0])
+    turnaround, cost = float(solved.turnaround[0]), float(solved.mix_cost[0])
+    batch, p = float(solved.batch[0]), float(solved.exponent[0])
+    made = {
+        "read_rate": (1 / read, -unit[0] / read**2),
+        "write_rate": (1 / write, -unit[1] / write**2),
+    }
+    if model in ("switches", "batched"):
+        made["turnaround"] = (turnaround, unit[2])
+    if model in ("mix", "drain"):
+        made["mix_cost"] = (cost, unit[2])
+    if model == "batched":
+        made["mix_cost"] = (cost, unit[3])
+        made["batch"] = (batch, (unit[2] - batch * unit[3]) / (cost or np.nan))
+    if model == "drain":
+        by_p = np.log(REFERENCE) - np.log(batch)
+        by_all = unit[2] / (cost or np.nan) + by_p * unit[3] + (1 - p) * unit[4]
+        made["turnaround"] = (turnaround, turnaround * by_all)
+        made["batch"] = (batch, batch * unit[4])
+        made["exponent"] = (p, unit[3])
+    return made
 
 
 def _solve_batched(mixes: Mixes, weights: Floats) -> Solved:
@@ -143,7 +222,7 @@ def _at(mixes: Mixes, weights: Floats, batch: float) -> Solved:
     )
     beta, loss = _linear(design, mixes.seconds, weights)
     batches = np.full(len(weights), batch)
-    return Solved(beta[:, :2], beta[:, 2], beta[:, 2] / batch, batches, loss)
+    return Solved(beta[:, :2], beta[:, 2], beta[:, 2] / batch, batches, _nothing(weights), loss)
 
 
 def _between(mixes: Mixes, weights: Floats, low: float, high: float) -> Solved:
@@ -153,7 +232,8 @@ def _between(mixes: Mixes, weights: Floats, low: float, high: float) -> Solved:
     with np.errstate(divide="ignore", invalid="ignore"):
         batch = np.where(mix_cost != 0, turnaround / mix_cost, np.nan)
     inside = (batch > low) & (batch < high)
-    return Solved(beta[:, :2], turnaround, mix_cost, batch, np.where(inside, loss, np.inf))
+    kept = np.where(inside, loss, np.inf)
+    return Solved(beta[:, :2], turnaround, mix_cost, batch, _nothing(weights), kept)
 
 
 def _better(a: Solved, b: Solved) -> Solved:
@@ -162,7 +242,7 @@ def _better(a: Solved, b: Solved) -> Solved:
         np.where(take[:, None], b.rates, a.rates),
         *(
             np.where(take, getattr(b, name), getattr(a, name))
-            for name in ("turnaround", "mix_cost", "batch", "loss")
+            for name in ("turnaround", "mix_cost", "batch", "exponent", "loss")
         ),
     )
 

@@ -1,15 +1,27 @@
 """The fit of turnarounds: known parameters come back within their intervals, over many seeds."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from reports.bench import turnaround_fit as fits
-from reports.bench.turnaround_solve import Mixes, solve
+from reports.bench.turnaround_solve import REFERENCE, Mixes, predict, slopes, solve
 
 GIB = float(1 << 30)
 READ, WRITE = 4.62e12, 4.65e12
 TURN, BATCH, COST = 2e-6, 40e6, 5e-14
 RUNS = (512.0, 2.0**14, 2.0**17, 2.0**20, 2.0**23, 2.0**25, 2.0**26, 2.0**27, np.inf)
+
+
+def drained(
+    reads: Any, writes: Any, switches: Any, cost: float = 7e-14, power: float = 0.55
+) -> Any:
+    """Penalty of the model "drain" as its formula has it, with D of BATCH bytes."""
+    count = np.maximum(switches, 1)
+    kept = np.minimum(writes / count, BATCH)
+    return switches * cost * (reads / count) ** power * kept ** (1 - power)
 
 
 def mixes(kind: str, seed: int, *, noise: float = 0.002, turn: float = TURN) -> Mixes:
@@ -26,6 +38,7 @@ def mixes(kind: str, seed: int, *, noise: float = 0.002, turn: float = TURN) -> 
         "switches": switches * turn,
         "mix": rarer * COST,
         "batched": rarer / np.maximum(run, BATCH) * turn,
+        "drain": drained(reads, writes, switches),
     }[kind]
     exact = reads / READ + writes / WRITE + extra
     rng = np.random.default_rng(seed)
@@ -37,6 +50,12 @@ TRUTH = {
     "switches": {"turnaround": 2e-10},
     "mix": {"mix_cost": COST},
     "batched": {"turnaround": TURN, "batch": BATCH, "mix_cost": TURN / BATCH},
+    "drain": {
+        "turnaround": float(drained(REFERENCE, 2 * BATCH, 1.0)),
+        "batch": BATCH,
+        "mix_cost": 7e-14,
+        "exponent": 0.55,
+    },
 }
 
 
@@ -55,7 +74,7 @@ def test_known_parameters_are_within_their_intervals(kind: str) -> None:
     assert min(within.values()) >= 35, within
 
 
-@pytest.mark.parametrize("kind", ["switches", "mix", "batched"])
+@pytest.mark.parametrize("kind", TRUTH)
 def test_the_model_that_made_the_data_wins(kind: str) -> None:
     turn = TRUTH[kind].get("turnaround", TURN)
     fitted = fits.fit_all(mixes(kind, 5, turn=turn), resamples=20)
@@ -100,6 +119,27 @@ def test_the_batched_solution_is_the_best_of_a_grid_search() -> None:
     searched = min(loss(batch) for batch in np.geomspace(1e3, 3e9, 2000))
     assert found.loss[0] <= searched * (1 + 1e-9)
     assert found.loss[0] == pytest.approx(loss(float(found.batch[0])), rel=1e-6)
+
+
+def test_the_drain_has_the_slopes_of_its_formula() -> None:
+    cases = mixes("drain", 1)
+    weights = (1 / cases.sigma**2)[None, :]
+    found = solve("drain", cases, weights)
+    analytic = slopes("drain", cases, found)
+    by_name = {"mix_cost": 1e-6, "exponent": 1e-6, "batch": 1e-6}
+    for column, (name, step) in enumerate(by_name.items(), 2):
+        value = getattr(found, name)
+        moved = replace(found, **{name: value * (1 + step)})
+        # The last parameter is the logarithm of the bytes.
+        change = step if name == "batch" else float(value[0]) * step
+        numeric = (predict("drain", cases, moved) - predict("drain", cases, found)) / change
+        assert analytic[:, column] == pytest.approx(numeric, rel=1e-3, abs=1e-9 * numeric.max())
+
+
+def test_the_drain_without_noise_is_exact() -> None:
+    fitted = fits.fit("drain", mixes("drain", 0, noise=1e-9), resamples=20)
+    for name, value in TRUTH["drain"].items():
+        assert getattr(fitted, name).value == pytest.approx(value, rel=1e-3)
 
 
 def test_linear_fits_agree_with_numpy() -> None:
