@@ -1,6 +1,7 @@
 """The whole pipeline with real nsys and ncu on a real GPU; skipped, with the reason, elsewhere."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 def prof(root: Path) -> Any:
     """Runs prof of this checkout; skips where this machine cannot profile."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "orchestrator", *arguments]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        variables = os.environ | (env or {})
+        return subprocess.run(
+            command, cwd=root, capture_output=True, text=True, check=False, env=variables
+        )
 
     checks = run("doctor", "--json", "--target-python", sys.executable)
     if checks.returncode:
@@ -61,3 +65,40 @@ def test_no_throughput_is_above_its_roof(gemm: Path) -> None:
     counters = pd.read_parquet(gemm / "tables" / "counters.parquet")
     for column in ("dram_pct", "l2_pct", "l1_pct", "tensor_pct"):
         assert counters[column].dropna().max() <= 105
+
+
+@pytest.fixture(scope="module")
+def pipes(prof: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the probes of the arithmetic pipes, in one process."""
+    folder = tmp_path_factory.mktemp("gpu") / "pipes"
+    options = ["bench.processes=1", "target.args.families=[compute]", "counters.sets=[roofline]"]
+    words = [word for option in options for word in ("--set", option)]
+    done = prof(
+        "run",
+        "roofline",
+        "--out",
+        str(folder),
+        "--set",
+        f"target.python={sys.executable}",
+        *words,
+        env={"XDG_CACHE_HOME": str(folder.parent / "cache")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_pipes_run_full_and_counters_confirm_their_work(pipes: Path) -> None:
+    roofs = pd.read_parquet(pipes / "tables" / "measured_roofs.parquet")
+    ceilings = roofs[roofs["is_ceiling"].fillna(False)].set_index("level_or_pipe")
+    assert set(ceilings.index) >= {"fp64", "fp32", "fp16"}
+    assert ceilings["accepted"].all()
+    counters = pd.read_parquet(pipes / "tables" / "roofs.parquet")
+    peaks = counters[counters["source"] == "counters"].set_index("level_or_pipe")["value"]
+    for pipe in ("fp32", "fp16"):
+        assert 0.95 < ceilings.loc[pipe, "value"] / peaks[pipe] < 1.03
+
+
+def test_measured_roofs_are_kept_for_later_reports(pipes: Path) -> None:
+    kept = list((pipes.parent / "cache" / "prof" / "roofs").glob("*.json"))
+    assert len(kept) == 1
+    assert json.loads(kept[0].read_text(encoding="utf-8"))["gpu"]["uuid"]
