@@ -84,8 +84,14 @@ def _per_cent(error: float) -> str:
     return NA if not math.isfinite(error) else f"{significant(100 * error, 2)} %"
 
 
+def _time(value: float) -> str:
+    """Return seconds in words, picoseconds too."""
+    small = 0 < abs(value) < 1e-10
+    return f"{significant(1e12 * value)} ps" if small else seconds(value)
+
+
 def _interval(estimate: Estimate) -> str:
-    return f"95 % interval {seconds(estimate.low)} to {seconds(estimate.high)}"
+    return f"95 % interval {_time(estimate.low)} to {_time(estimate.high)}"
 
 
 def _cost(best: MixFit) -> str:
@@ -161,7 +167,7 @@ def _instead(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> str:
         zero = "" if linear.turnaround.excludes_zero else ", which includes zero"
         said.append(
             f"One price for every switch that the program asks for would be "
-            f"{seconds(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), but "
+            f"{_time(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), but "
             f"explains the times worse: residual {_per_cent(linear.error)} against "
             f"{_per_cent(best.error)}."
         )

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.bench.memory_patterns_figures import bandwidth_figure, turn_figure
 from reports.bench.memory_patterns_findings import (
     NAMES,
     mix_finding,
     numbers,
     turnaround_finding,
 )
-from reports.bench.memory_patterns_points import Point, mix_points, pure, ratios, unmixed
-from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure, Panel, Series
+from reports.bench.memory_patterns_points import Point, mix_points, ratios, unmixed
+from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure
 from reports.bench.turnaround_fit import Estimate, MixFit, fit_all
 from reports.bench.turnaround_solve import Mixes
 from reports.cells import Row
@@ -73,10 +74,11 @@ def mix_view(rows: Sequence[Row]) -> MixView | None:
         return None
     used, models = fitted(points)
     tables = [bandwidth_table(points)]
-    figures = []
+    figures = [bandwidth_figure(points)]
     if models:
         tables.append(model_table(models))
-        figures.append(mix_figure(used, models[0]))
+        turn = turn_figure(used, models[0])
+        figures += [turn] if turn else []
     findings = (*mix_finding(points), *turnaround_finding(models, points))
     return MixView(findings, tuple(tables), tuple(figures), numbers(points, models))
 
@@ -168,53 +170,4 @@ def model_table(models: Sequence[MixFit]) -> BenchTable:
         "intervals. Residual: root mean square of measured against fitted times; "
         "left-out error: the same for each mix predicted from all other cases.",
         left=("penalty", "time of a call"),
-    )
-
-
-def mix_figure(points: Sequence[Point], best: MixFit) -> LineFigure:
-    """Return measured and modelled bandwidth over the length of a run, and the difference."""
-    predicted = dict(zip(points, best.predicted, strict=True))
-    measured, residuals = [], []
-    for ratio in ratios(points):
-        mine = sorted(
-            (p for p in points if p.ratio == ratio and p.switches), key=lambda p: p.run_bytes
-        )
-        if not mine:
-            continue
-        x = tuple(p.run_bytes for p in mine)
-        total = mine[0].reads + mine[0].writes
-        measured.append(
-            Series(
-                ratio,
-                x,
-                tuple(p.rate / 1e12 for p in mine),
-                tuple(total / p.high / 1e12 for p in mine),
-                tuple(total / p.low / 1e12 for p in mine),
-                group=ratio,
-            )
-        )
-        measured.append(
-            Series(
-                f"{ratio}, model", x, tuple(total / predicted[p] / 1e12 for p in mine), group=ratio
-            )  # fmt: skip
-        )
-        residuals.append(
-            Series(ratio, x, tuple(100 * (p.seconds / predicted[p] - 1) for p in mine), group=ratio)
-        )
-    read, write = pure(points)
-    levels = [(rate / 1e12, words) for rate, words in ((read, "reads alone"),
-              (write, "writes alone")) if math.isfinite(rate)]  # fmt: skip
-    return LineFigure(
-        name="memory_patterns_mix",
-        title="Bandwidth of mixed reads and writes",
-        subtitle="Solid: measured, with its 95 % interval. Dashed: the best model.",
-        alt="Bandwidth of five read:write ratios over the bytes moved before the direction "
-        "changes, measured and modelled, and the difference of the two in per cent.",
-        x_label="run: bytes of the rarer direction before the direction changes",
-        x_log=True,
-        x_bytes=True,
-        panels=(
-            Panel("bandwidth, TB/s", tuple(measured), y_zero=False, levels=tuple(levels)),
-            Panel("time above model, %", tuple(residuals), y_zero=True),
-        ),
     )
