@@ -21,6 +21,9 @@ from reports.formats import NA, byte_rate, data_size, seconds, share, significan
 SAME = 2.0
 """Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""
 
+TELLING = 0.01
+"""Least relative difference between a call after others and one alone that is told."""
+
 NAMES = {
     "none": "no penalty",
     "switches": "each switch costs",
@@ -64,6 +67,11 @@ def turnaround_finding(
         f"AICc{_seen(points)}"
     )
     limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
+    if best.model == "drain":
+        limits += (
+            "; that reads pay for lines which L2 held back is how the law was read, not measured "
+            "by itself, and its power is empirical"
+        )
     told = [BenchFinding(_cost(best), evidence, limits, plain=_plain(best))]
     other = _instead(best, linear, models)
     if other:
@@ -108,7 +116,7 @@ def _cost(best: MixFit) -> str:
     if best.model == "drain":
         return _drain_cost(best)
     said = (
-        f"Each turn from writing to reading costs {seconds(best.turnaround.value)} "
+        f"Each turn from writing to reading costs {_time(best.turnaround.value)} "
         f"({_interval(best.turnaround)})"
     )
     if best.batch is None or best.mix_cost is None:
@@ -147,10 +155,10 @@ def _seen(points: Sequence[Point]) -> str:
     if math.isfinite(held):
         said.append(f"counters: at the end of a call, {data_size(held)} of what it wrote had not "
                     "reached DRAM")  # fmt: skip
-    if math.isfinite(slower):
+    if slower > TELLING:
         said.append(
             f"reading all and then writing all takes up to {share(slower)} longer call after call "
-            "than alone under ncu, where nothing written is left in L2 before it"
+            "than alone under ncu, where L2 holds nothing that was written before"
         )
     return "".join(f"; {words}" for words in said)
 
