@@ -37,8 +37,9 @@ def kernel(name: str) -> Kernel:
 class Pool:
     """Buffers that all cases share, made when first asked for and kept until the program ends.
 
-    Cases must not free gigabytes between each other: the driver clears freed memory while the next
-    case is being measured, which took a tenth of the bandwidth for tens of milliseconds on an H200.
+    Cases must not free gigabytes between each other: on an H200, those after one that had freed
+    16 GB or more were a tenth slower for their first tens of milliseconds, then as fast as under
+    ncu. The driver clearing the freed memory is the likely cause.
 
     Attributes:
         least: bytes of each buffer on a GPU; larger ones are made where a case asks for more.
