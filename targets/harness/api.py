@@ -43,8 +43,8 @@ class Roof:
 
     Attributes:
         level_or_pipe: a level (dram l2 l1 shared host) or a pipe (fp64 fp32 fp16 tensor).
-        kind: read write copy scale triad latency | fma | burst steady | h2d-pinned h2d-pageable
-            d2h-pinned d2h-pageable d2d-copy | launch launch-graph.
+        kind: read write copy memcpy scale triad latency | fma | burst steady | h2d-pinned
+            h2d-pageable d2h-pinned d2h-pageable d2d-copy | launch launch-graph.
         dtype: of a tensor roof: bf16, fp8, ...
     """
 

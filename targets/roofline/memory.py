@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=float,
         default=None,
         metavar="GIB",
-        help="GiB that a DRAM stream moves in a call (default: 8, or an eighth of the memory)",
+        help="GiB that a DRAM stream moves in a call (default: 16, or an eighth of the memory)",
     )
 
 

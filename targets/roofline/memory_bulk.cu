@@ -4,6 +4,7 @@
 // The includer defines
 //   CHUNK   bytes of a chunk, a multiple of 128
 //   STAGES  chunks of shared memory of a block; dynamic shared memory = STAGES * CHUNK
+//   EVICT   2: stores are marked as the first to leave the L2; 0 or nothing: they are not
 // The block does chunks blockIdx.x, blockIdx.x + gridDim.x, ... below `total`, each modulo
 // `chunks`, the number of chunks in a buffer: total > chunks passes over the buffer repeatedly.
 
@@ -44,9 +45,18 @@ __device__ __forceinline__ void await(unsigned barrier, unsigned parity) {
 }
 
 __device__ __forceinline__ void store_chunk(char* to, unsigned from) {
+#if EVICT & 2
+    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::
+                     "l"(to),
+                 "r"(from), "n"(CHUNK), "l"(policy)
+                 : "memory");
+#else
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                  "r"(from), "n"(CHUNK)
                  : "memory");
+#endif
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from targets.harness import Call, Case, CFloat, CInt32, Roof, Setup, Work, is_cuda, sm_count
 from targets.roofline.memory_kernels import (
     GIB,
+    KEPT,
     KIB,
     MIB,
     VECTOR_BYTES,
@@ -82,83 +84,91 @@ class Bulk:
         chunk_bytes: of a bulk copy.
         stages: chunks of shared memory of a block.
         blocks_per_sm: 0: as many blocks as chunks; else each block does every n-th chunk.
+        evict: 2: what is stored is the first to leave the L2; else 0.
     """
 
     chunk_bytes: int
     stages: int
     blocks_per_sm: int = 0
+    evict: int = 0
 
     @property
     def name(self) -> str:
         """Name of the shape in its case: bulk-one-shot-c16k-s1, bulk-k2-c16k-s6."""
         grid = f"k{self.blocks_per_sm}" if self.blocks_per_sm else "one-shot"
-        return f"bulk-{grid}-c{self.chunk_bytes // KIB}k-s{self.stages}"
+        hint = "-st-evict" if self.evict else ""
+        return f"bulk-{grid}-c{self.chunk_bytes // KIB}k-s{self.stages}{hint}"
 
 
 def _one_shots(*shapes: tuple[int, int]) -> list[Shape]:
     return [Shape(threads, unroll) for threads, unroll in shapes]
 
 
+def _with_stores(*shapes: tuple[int, int]) -> list[Shape]:
+    """Return one-shot shapes with each way of storing: plain, first to leave the L2, streaming."""
+    return [
+        Shape(threads, unroll, store=store, evict=evict)
+        for threads, unroll in shapes
+        for store, evict in (("", 0), ("", 2), ("cs", 0))
+    ]
+
+
+SMALL = ((128, 1), (256, 1), (512, 1), (1024, 1))
+"""One vector a thread: on an H200 the fastest way to write, and to read and write at once."""
+COMMON = (Shape(256, 4), Shape(256, 4, blocks_per_sm=8))
+"""Shapes that programs often have: what they lose shows what the search is worth."""
+
 SHAPES: dict[str, list[Shape | Bulk]] = {
     "read": [
-        *_one_shots((128, 8), (256, 1), (256, 2), (256, 4), (256, 8), (512, 2), (512, 4)),
-        *_one_shots((1024, 1), (1024, 2), (1024, 4)),
-        Shape(256, 4, load="l2-256b"),
+        *_one_shots((128, 8), (256, 1), (256, 2), (512, 2), (512, 4), (1024, 4)),
+        Shape(256, 2, load="cs"),
         Shape(256, 4, load="cs"),
+        Shape(256, 2, evict=1),
         Shape(256, 4, evict=1),
-        Shape(256, 4, blocks_per_sm=8),
-        Shape(1024, 4, blocks_per_sm=2),
+        Bulk(8 * KIB, 1),
         Bulk(16 * KIB, 1),
-        Bulk(16 * KIB, 4, 3),
-        Bulk(32 * KIB, 6, 1),
+        Bulk(32 * KIB, 1),
+        Shape(1024, 1),
+        *COMMON,
     ],
     "write": [
-        *_one_shots((128, 8), (256, 1), (256, 4), (512, 2), (512, 4), (1024, 1), (1024, 4)),
-        Shape(512, 2, store="cs"),
-        Shape(512, 2, store="wt"),
+        *_one_shots(*SMALL, (512, 2)),
+        Shape(128, 1, evict=2),
+        Shape(256, 1, evict=2),
+        Shape(512, 1, evict=2),
         Shape(512, 2, evict=2),
-        Shape(256, 4, blocks_per_sm=8),
-        Bulk(16 * KIB, 2, 4),
+        Shape(256, 1, store="cs"),
         Bulk(32 * KIB, 2, 2),
+        *COMMON,
     ],
     "copy": [
-        *_one_shots((256, 1), (256, 4), (256, 8), (512, 2), (512, 4), (512, 8), (1024, 4)),
+        *_with_stores(*SMALL),
+        Shape(256, 1, load="cs", store="cs"),
+        Shape(256, 1, evict=3),
         Shape(512, 4, load="cs", store="cs"),
-        Shape(512, 4, evict=1),
-        Shape(512, 4, evict=2),
-        Shape(256, 4, blocks_per_sm=8),
         Bulk(16 * KIB, 1),
-        Bulk(64 * KIB, 1),
-        Bulk(8 * KIB, 6, 4),
-        Bulk(16 * KIB, 6, 2),
-        Bulk(32 * KIB, 6, 1),
-        Bulk(64 * KIB, 3, 1),
+        Bulk(16 * KIB, 1, evict=2),
+        Bulk(64 * KIB, 1, evict=2),
+        *COMMON,
     ],
-    "scale": [
-        *_one_shots((256, 1), (256, 4), (256, 8), (512, 2), (512, 4), (1024, 4)),
-        Shape(512, 4, evict=1),
-        Shape(512, 4, evict=2),
-    ],
-    "triad": [
-        *_one_shots((256, 1), (256, 2), (256, 4), (512, 2), (512, 4), (1024, 1)),
-        Shape(512, 2, evict=1),
-        Shape(512, 2, evict=2),
-    ],
+    "scale": [*_with_stores(*SMALL), Shape(512, 4, evict=2), *COMMON],
+    "triad": [*_with_stores(*SMALL), Shape(512, 2, evict=2), *COMMON],
 }
-DEFAULT = Shape(512, 4)
-"""The shape that is also run on zeros, for the gap to random data."""
+DEFAULT = Shape(256, 1)
+"""The shape that is also run on zeros, for the gap to random data: every stream has it."""
 
 
 def buffer_bytes(args: Namespace, kind: str) -> int:
     """Return the size of each of a stream's buffers: a call moves `--dram-gib`, whatever the kind.
 
-    The default moves 8 GiB a call (about 2 ms at 4 TB/s, so that launches cost 0.1 %), or an eighth
-    of the device memory where that is less.
+    The default moves 16 GiB a call (about 4 ms at 4 TB/s: a launch and a pair of events are under
+    0.1 % of it), or an eighth of the device memory where that is less. It is no part of the memory
+    that happens to be free: the work of a case must not differ from process to process.
     """
     if not is_cuda(args.device):
         return 256 * KIB
     asked = getattr(args, "dram_gib", None)
-    moved = asked * GIB if asked else min(8 * GIB, memory_bytes(args.device) // 8)
+    moved = asked * GIB if asked else min(16 * GIB, memory_bytes(args.device) // 8)
     return max(1, int(moved / sum(STREAMS[kind])) // MIB) * MIB
 
 
@@ -222,7 +232,12 @@ def _launch_bulk(
     shared = shape.chunk_bytes * shape.stages
     require_bulk_copies(setup, shared)
     function = kernel(
-        setup, "memory_bulk.cu", f"bulk_{kind}", CHUNK=shape.chunk_bytes, STAGES=shape.stages
+        setup,
+        "memory_bulk.cu",
+        f"bulk_{kind}",
+        CHUNK=shape.chunk_bytes,
+        STAGES=shape.stages,
+        EVICT=shape.evict,
     )
     function.allow_shared(shared)
     chunks = size // shape.chunk_bytes
@@ -234,13 +249,26 @@ def _launch_bulk(
     return function.bind(grid, threads, arguments, shared)
 
 
+def _buffers(setup: Setup, kind: str, size: int, copy: int) -> tuple[list[Any], list[Any]]:
+    """Return what a stream reads and writes: the same for all shapes of a kind."""
+    of = (kind, size, setup.data, setup.seed, str(setup.device))
+    reading, writing = STREAMS[kind]
+    reads = [
+        KEPT.get(of, f"read {number}", partial(filled, setup, size, number))
+        for number in range(reading * copy, reading * (copy + 1))
+    ]
+    writes = [
+        KEPT.get(of, f"write {number}", partial(empty, setup, size))
+        for number in range(writing * copy, writing * (copy + 1))
+    ]
+    return reads, writes
+
+
 def _prepare(kind: str, shape: Shape | Bulk | None, size: int, setup: Setup) -> list[Call]:
     """Return the calls of a stream; a shape of None is torch's own way (cudaMemcpy, cudaMemset)."""
     calls = []
     for copy in range(setup.copies):
-        reading, writing = STREAMS[kind]
-        reads = [filled(setup, size, 2 * copy + i) for i in range(reading)]
-        writes = [empty(setup, size) for _ in range(writing)]
+        reads, writes = _buffers(setup, kind, size, copy)
         if shape is None and kind == "write":
             calls.append(writes[0].zero_)
         elif shape is None or not is_cuda(setup.device):
@@ -281,9 +309,10 @@ def cases(args: Namespace) -> Iterator[Case]:
         size = buffer_bytes(args, kind)
         for shape in shapes:
             yield _case(kind, shape, size)
-        if kind == "copy":  # ncu sees kernels only, and this is not one for it
-            yield _case(kind, None, size, "memcpy", counted=False)
+        if kind == "copy":  # a roof of its own: no counter confirms it, for ncu sees kernels only
+            yield _case(kind, None, size, "memcpy", roof=Roof("dram", "memcpy"), counted=False)
         if kind == "write":  # memset writes one value
             yield _case(kind, None, size, "memset", data=("zeros",), roof=None, counted=False)
         zeros = f"zeros-{DEFAULT.name}"
         yield _case(kind, DEFAULT, size, zeros, data=("zeros",), roof=None, counted=False)
+        KEPT.release()  # whoever asks for the next case is done with the one before it

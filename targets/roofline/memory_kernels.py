@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,43 @@ def empty(setup: Setup, size: int) -> Any:
     import torch
 
     return torch.empty(size // 4, dtype=torch.float32, device=setup.device)
+
+
+class Kept:
+    """Buffers that the cases of one kind share: to fill gigabytes takes longer than to measure."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._buffers: dict[str, Any] = {}
+
+    def get(self, of: tuple[object, ...], name: str, make: Callable[[], Any]) -> Any:
+        """Return the buffer of this name, made at its first use.
+
+        Args:
+            of: all that the buffers depend on; those of another `of` are let go first.
+            name: of the buffer, among those.
+            make: returns a new one.
+        """
+        if of != self._of:
+            self.release()
+            self._of = of
+        if name not in self._buffers:
+            self._buffers[name] = make()
+        return self._buffers[name]
+
+    def release(self) -> None:
+        """Let all of them go, and the allocator's hold on their memory."""
+        import torch
+
+        self._of = ()
+        if self._buffers:
+            self._buffers.clear()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+
+
+KEPT = Kept()
+"""Of this process: at most one kind's buffers at a time, `--dram-gib` in all."""
 
 
 def memory_bytes(device: Any) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
 import subprocess
+import weakref
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
@@ -128,6 +130,7 @@ def test_every_roof_of_memory_has_candidates_of_several_shapes(h200: type[Record
     kinds |= {("l2", kind) for kind in ("read", "write", "copy")}
     kinds |= {("l1", "read"), ("shared", "read")}
     assert all(found[roof] >= 5 for roof in kinds)
+    assert found["dram", "memcpy"] == 1
     assert all(found[level, "latency"] == 1 for level in ("dram", "l2", "l1", "shared"))
 
 
@@ -159,6 +162,40 @@ def test_a_stream_moves_the_bytes_that_its_launch_covers(h200: type[Recorder]) -
             assert case.work.bytes == streams * chunks * chunk
             if "one-shot" in case.name:
                 assert launch["grid"] == chunks
+
+
+def test_each_stream_on_zeros_has_a_twin_on_random_data(h200: type[Recorder]) -> None:
+    cases = list(memory_dram.cases(ON_GPU))
+    for kind in memory_dram.STREAMS:
+        mine = [case for case in cases if case.name.startswith(f"dram/{kind}/")]
+        (zeros,) = [case for case in mine if case.name.split("/")[-1].startswith("zeros-")]
+        (twin,) = [case for case in mine if case.name == zeros.name.replace("zeros-", "")]
+        assert (twin.params, twin.work) == (zeros.params, zeros.work)
+
+
+def test_the_shapes_of_a_stream_share_buffers_and_another_stream_gets_its_own(
+    h200: type[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    made: list[Any] = []
+
+    def filled(setup: Setup, size: int, copy: int = 0) -> Any:
+        made.append((weakref.ref(buffer := torch.zeros(1)), size))
+        return buffer
+
+    monkeypatch.setattr(memory_dram, "filled", filled)
+    monkeypatch.setattr(memory_dram, "empty", filled)
+    monkeypatch.setattr(memory_dram, "KEPT", memory_kernels.Kept())
+    monkeypatch.setattr(Recorder, "bind", lambda *_: int)
+    most = 0
+    for case in memory_dram.cases(ON_GPU):
+        case.prepare(setup("meta", data=case.data[0]))
+        gc.collect()
+        most = max(most, sum(size for buffer, size in made if buffer() is not None))
+    # Random data and zeros of each of five streams: 1 or 2 or 3 buffers each.
+    assert len([size for _, size in made if size > MIB]) == 2 * (1 + 1 + 2 + 2 + 3)
+    assert 15.9 < most / 2**30 < 16.1
+    assert all(buffer() is None for buffer, _ in made)
 
 
 def visited(launch: dict[str, Any], block: int) -> Any:
