@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from parsers.bench_records import ARITHMETIC, MEASURED, RoofKey, roof_key
 from parsers.bench_stats import median, spread
-from parsers.confirm import Verdict, confirm
+from parsers.confirm import Verdict, confirm, idle_traffic
 from parsers.tables import check, tables
 
-STREAMS = ("read", "write", "copy", "scale", "triad")
+STREAMS = ("read", "write", "copy", "memcpy", "scale", "triad")
 RATES = ("burst", "steady", "fma")
 LEVELS = ("dram", "l2", "l1", "shared")
 PIPES = ("tensor", *ARITHMETIC)
 LAUNCHES = ("launch", "launch-graph")
+OWN_CLOCK = ("dram", "l2", "host")
+"""What runs at a clock of its own, so that a rate a clock of the SMs says nothing: the L2 of an
+H200 ran at 1.71 GHz beside SMs at 1.98, and at 1.70 when a power limit held those at 1.61."""
 BEYOND = 1.05
 """A rate above this multiple of what the chip can do a clock is an error, not a roof."""
-
-COUNTED = (
-    "counted_calls",
-    "counted_launches",
-    "dram_bytes",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "l2_bytes",
-    "l1_bytes",
-    "shared_memory_bytes",
-    "counted_flops",
-    "l1_hit_pct",
-)
-"""Columns of `bench` that confirmation reads."""
 
 Row = dict[str, Any]
 
@@ -74,7 +63,9 @@ def choose_roofs(
     `limits` is table `roofs` of counters and datasheet: a rate beyond them is contradicted.
     """
     by_roof: dict[RoofKey, list[Row]] = {}
-    for row in _with_counters(_records(bench)):
+    every = _records(bench)
+    idle = idle_traffic(every)
+    for row in every:
         key = roof_key(str(row["roof"]) if pd.notna(row["roof"]) else "")
         if key is not None:
             by_roof.setdefault(key, []).append(row)
@@ -83,38 +74,16 @@ def choose_roofs(
     ceilings = _Limits(limits, sm_count)
     for key, cases in by_roof.items():
         tried = [row for row in _of_real_data(cases) if row["status"] == MEASURED]
-        candidates = [c for row in tried if (c := _candidate(row, key, ceilings)) is not None]
+        candidates = [c for row in tried if (c := _candidate(row, key, ceilings, idle))]
         if not candidates:
             gaps.append((str(key), _why_none(cases)))
             continue
         best = max(candidates, key=lambda candidate: candidate.rank)
-        rows += _rows(key, best, len(candidates), bench_runs, sm_count)
+        found = _rows(key, best, len(candidates), bench_runs, sm_count)
+        rows += [row | {"l2_clock_hz": ceilings.l2_clock_hz(key)} for row in found]
     frame = pd.DataFrame(rows, columns=[c.name for c in tables()["measured_roofs"]])
     frame["is_ceiling"] = _ceilings(frame)
     return MeasuredRoofs(check(frame, "measured_roofs"), tuple(gaps))
-
-
-def _with_counters(rows: Sequence[Row]) -> list[Row]:
-    """Give a case that was not counted the counters of another that does the same.
-
-    The steady case of a matrix product launches what its burst does, for longer.
-    """
-    counted: dict[tuple[str, ...], Row] = {}
-    for row in rows:
-        if _number(row["counted_launches"]) > 0:
-            counted.setdefault(_same_work(row), row)
-    found = []
-    for row in rows:
-        twin = counted.get(_same_work(row))
-        if twin is not None and not _number(row["counted_launches"]) > 0:
-            row = row | {name: twin[name] for name in COUNTED} | {"counted_as": twin["case_id"]}
-        found.append(row)
-    return found
-
-
-def _same_work(row: Row) -> tuple[str, ...]:
-    names = ("operation", "params", "dtype", "level", "mode", "data", "flops", "bytes")
-    return tuple(str(row[name]) for name in names)
 
 
 def _of_real_data(cases: Sequence[Row]) -> Sequence[Row]:
@@ -126,13 +95,11 @@ def _why_none(cases: Sequence[Row]) -> str:
     return "; ".join(r for r in reasons if r) or "no case has the bytes, FLOPs or accesses for it"
 
 
-def _candidate(row: Row, key: RoofKey, limits: _Limits) -> _Candidate | None:
+def _candidate(row: Row, key: RoofKey, limits: _Limits, idle: float) -> _Candidate | None:
     value = _value(row, key, row["median_s"])
     if not value > 0:
         return None
-    verdict = limits.judge(row, key, value) or confirm(row, key)
-    if verdict.accepted is not None and row.get("counted_as"):
-        verdict = replace(verdict, reason=f"{verdict.reason} (counted as {row['counted_as']})")
+    verdict = limits.judge(row, key, value) or confirm(row, key, idle)
     return _Candidate(row, -value if _is_time(key) else value, verdict)
 
 
@@ -157,14 +124,14 @@ def _rows(
     # A rate is lowest where the time is longest.
     ends = [_value(row, key, _number(row[end])) for end in ("ci_low_s", "ci_high_s")]
     value, clock = abs(best.value), _number(row["clock_hz"])
-    on_chip = key.level_or_pipe != "host" and not _is_time(key)
+    of_sm_clock = key.level_or_pipe not in OWN_CLOCK and not _is_time(key)
     found = {
         "level_or_pipe": key.level_or_pipe,
         "dtype": key.dtype,
         "kind": key.kind,
         "value": value,
         "unit": _unit(key),
-        "per_clock_sm": value / clock / sm_count if on_chip else math.nan,
+        "per_clock_sm": value / clock / sm_count if of_sm_clock else math.nan,
         "clock_hz": clock,
         "low": min(ends),
         "high": max(ends),
@@ -221,7 +188,7 @@ class _Limits:
 
     def judge(self, row: Mapping[str, Any], key: RoofKey, value: float) -> Verdict | None:
         """Return a contradiction, or None where the value is possible or nothing can be told."""
-        # L2 has a clock of its own, which no case measures.
+        # No case measures the clock of the L2 while it runs.
         if _is_time(key) or key.level_or_pipe in ("host", "l2"):
             return None
         limit = self._limit(key, _number(row["clock_hz"]))
@@ -230,6 +197,13 @@ class _Limits:
         unit = _unit(key)
         words = f"{value:.4g} {unit} is {value / limit:.0%} of what the chip can do ({limit:.4g})"
         return Verdict(False, f"contradicted: {words}")
+
+    def l2_clock_hz(self, key: RoofKey) -> float:
+        """Return the clock of the L2 in the counting run, for roofs that go by it; else NaN."""
+        if key.level_or_pipe != "l2" or _is_time(key):
+            return math.nan
+        clocks = [r["clock_hz"] for r in self._rows if r["level_or_pipe"] == "l2"]
+        return max(map(_number, clocks), default=math.nan)
 
     def _limit(self, key: RoofKey, clock_hz: float) -> float:
         found = []

@@ -13,6 +13,7 @@ from parsers.metrics import Catalogue, Roof, catalogue
 from parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
+L2_CLOCK = "lts__cycles_elapsed.avg.per_second"
 DURATION = "gpu__time_duration.sum"
 TENSOR_ACTIVE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 LEVELS = ("dram", "l2", "l1", "shared")
@@ -41,19 +42,19 @@ def build_roofs(
     """Compute the `roofs` table from the tables `gpus` and `metrics`, and from measured roofs.
 
     Rows of source ``measured`` are the ceilings among `measured`. In another run than the one that
-    measured them, a roof of the SM's clock (all but DRAM) is its rate a clock and SM x SMs x the
-    lower of the two runs' clocks. Rows of source ``counters`` are `peak_sustained x cycles per
-    second`, as in the roofline sections of Nsight Compute, at the median clock of the profiled
-    kernels weighted by their time; for the Tensor Cores, by the time in which they were active,
-    since a power limit holds the clock down just then. Rows of source ``datasheet`` are the DRAM
-    bandwidth that the driver reports, and FLOP per clock and SM of the vendor's documents at the
-    GPU's maximum clock. What is unknown has no row. A GPU is the first of `gpus`; roofs are of one
-    GPU.
+    measured them they are scaled down, never up, by the ratio of the two runs' clocks where both
+    are known: pipes, L1 and shared memory by the SM's clock, L2 by its own, DRAM not at all. Rows
+    of source ``counters`` are `peak_sustained x cycles per second`, as in the roofline sections of
+    Nsight Compute, at the median clock of the profiled kernels weighted by their time; for the
+    Tensor Cores, by the time in which they were active, since a power limit holds the clock down
+    just then. Rows of source ``datasheet`` are the DRAM bandwidth that the driver reports, and FLOP
+    per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has no
+    row. A GPU is the first of `gpus`; roofs are of one GPU.
     """
     gpu = gpus.iloc[0] if len(gpus) else None
     known = catalogue()
     family = "" if gpu is None or pd.isna(gpu["chip"]) else known.family(str(gpu["chip"]))
-    rows = [] if measured is None else list(_from_measured(measured, gpu, metrics))
+    rows = [] if measured is None else list(_from_measured(measured, metrics))
     rows += _from_counters(metrics, known, family)
     if gpu is not None:
         rows += _from_driver(gpu)
@@ -87,33 +88,41 @@ def ridge_points(roofs: pd.DataFrame) -> pd.DataFrame:
     return check(pd.DataFrame(rows, columns=columns), "ridge_points")
 
 
-def _from_measured(
-    measured: Measured, gpu: pd.Series | None, metrics: pd.DataFrame
-) -> Iterator[dict[str, Any]]:
+def _from_measured(measured: Measured, metrics: pd.DataFrame) -> Iterator[dict[str, Any]]:
     by_profile = metrics.pivot_table(index="profile", columns="metric", values="value")
-    sms = np.nan if gpu is None or pd.isna(gpu["sm_count"]) else float(gpu["sm_count"])
     ceilings = measured.roofs[measured.roofs["is_ceiling"].fillna(False)]
     for row in ceilings.to_dict("records"):
         level, dtype = str(row["level_or_pipe"]), str(row["dtype"] or "")
-        value, clock = float(row["value"]), float(row["clock_hz"])
-        scaled = ""
-        if not measured.own and level != "dram":
-            here, _ = _clock(by_profile, Roof(level, "", 1.0, SM_CLOCK, dtype))
-            other = float(row["per_clock_sm"]) * sms * min(here, clock)
-            if here < clock and other > 0:
+        value, scaled = float(row["value"]), ""
+        clock_of, clock = _clock_of(row)
+        if not measured.own and clock_of:
+            here, _ = _clock(by_profile, Roof(level, "", 1.0, clock_of, dtype))
+            if 0 < here < clock:
                 scaled = f"; {value:.4g} {row['unit']} at {clock / 1e9:.3f} GHz, scaled to"
                 scaled += f" {here / 1e9:.3f} GHz, the median clock of the profiled kernels"
-                value, clock = other, here
+                value, clock = value * here / clock, here
         yield _row(level, dtype, value, "measured", clock, _how(row, measured) + scaled)
+
+
+def _clock_of(row: dict[Any, Any]) -> tuple[str, float]:
+    """Return the counter of the clock that a measured roof goes by, and that clock in Hz."""
+    level = str(row["level_or_pipe"])
+    if level == "dram":
+        return "", np.nan
+    if level == "l2":
+        return L2_CLOCK, float(row["l2_clock_hz"])
+    return SM_CLOCK, float(row["clock_hz"])
 
 
 def _how(row: dict[Any, Any], measured: Measured) -> str:
     """Say how a measured roof came about."""
     when = f", measured {measured.when}" if measured.when else ""
     run = f" by run {measured.run_id}" if measured.run_id and not measured.own else ""
-    counts = f"{row['samples']} samples in {row['processes']} processes"
+    processes = "1 process" if row["processes"] == 1 else f"{row['processes']} processes"
+    tried = f", best of {row['candidates']} tried" if row["candidates"] != 1 else ""
+    counts = f"{row['samples']} samples in {processes}"
     parts = [
-        f"{row['kind']}: {row['case_id']}, best of {row['candidates']} tried, {counts}{when}{run}",
+        f"{row['kind']}: {row['case_id']}{tried}, {counts}{when}{run}",
         str(row["reason"]),
         measured.caveat,
     ]

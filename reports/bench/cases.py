@@ -20,6 +20,7 @@ KINDS = {
     "launch": "kernel launch",
     "launch-graph": "kernel launch in a CUDA graph",
     "fma": "multiply-add",
+    "memcpy": "copy by cudaMemcpy",
 }
 MEASURED = "ok"
 

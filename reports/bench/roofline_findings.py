@@ -38,7 +38,7 @@ def findings(
     made = (
         *_dram(roofs),
         *_tensor(roofs),
-        *_mixing(rows, roofs),
+        *_mixing(roofs),
         *_launch_shape(found),
         *_pipes(roofs),
         *_caches(roofs),
@@ -130,22 +130,21 @@ def _is(value: float) -> bool:
     return not math.isnan(value)
 
 
-def _mixing(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
+MIXED = {"memcpy": "cudaMemcpy"}
+
+
+def _mixing(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     read, copy = find(roofs, "dram", "read"), find(roofs, "dram", "copy")
-    drivers = [number(r["bytes_per_s"]) for r in rows if text(r["name"]) == "dram/copy/memcpy"]
-    drivers += [r.value for r in roofs if (r.key, r.kind) == ("host", "d2d-copy")]
     if read is None or copy is None:
         return
     lost = 1 - copy.value / read.value
-    others = [find(roofs, "dram", kind) for kind in ("scale", "triad")]
-    rest = [f"{r.kind} {r.value_text}" for r in others if r is not None]
-    if drivers:
-        rest.append(f"the driver's own copy {value_text(max(drivers), 'B/s')}")
-    more = f" ({listed(rest)})" if rest else ""
+    others = [find(roofs, "dram", kind) for kind in ("memcpy", "scale", "triad")]
+    rest = [f"{MIXED.get(r.kind, r.kind)} {r.value_text}" for r in others if r is not None]
+    more = f" For comparison: {listed(rest)}." if rest else ""
     yield BenchFinding(
-        f"Reading and writing at once costs DRAM {share(lost)} of its bandwidth: a copy moves "
-        f"{copy.value_text} where reading alone moves {read.value_text}{more}.",
-        f"copy: {_how(copy)}.",
+        f"Reading and writing at once costs DRAM {share(lost)} of its bandwidth: a copy by a "
+        f"kernel moves {copy.value_text} where reading alone moves {read.value_text}.",
+        f"copy: {_how(copy)}.{more}",
         "a copy kernel that comes within a few per cent of reading alone.",
         f"Programs that read and write at once get {share(lost)} less from its memory.",
     )

@@ -56,7 +56,7 @@ def _rates(title: str, roofs: Sequence[MeasuredRoof]) -> BenchTable | None:
                 roof.value_text,
                 interval_text(roof.low, roof.high, roof.unit),
                 clock_text(roof),
-                clock(roof.clock_hz) if roof.key != "dram" else "–",
+                clock(roof.clock_hz) if roof.per_clock_sm > 0 else "–",
                 share_text(roof.of_counters),
                 share_text(roof.of_datasheet),
                 roof.confirmation,

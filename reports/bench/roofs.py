@@ -200,6 +200,6 @@ def searches(run: Run, roofs: list[MeasuredRoof]) -> list[Search]:
 
 def clock_text(roof: MeasuredRoof) -> str:
     """Return what the roof is per clock and SM: "126 B", "4,018 FLOP"; "–" where unknown."""
-    if math.isnan(roof.per_clock_sm) or roof.key == "dram":  # DRAM has a clock of its own
+    if math.isnan(roof.per_clock_sm):
         return "–"
     return f"{significant(roof.per_clock_sm, 4)} {roof.unit.removesuffix('/s')}"

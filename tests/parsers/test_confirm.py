@@ -71,6 +71,10 @@ def test_a_chase_must_reach_its_level_at_every_access() -> None:
     found = confirm(row(**CHASE, l2_bytes=32_000.0, dram_bytes=100.0, l1_hit_pct=0.0), key)
     assert found.accepted is True
     assert "1.000 times the accesses" in found.reason
+    key, counts = RoofKey("l1", "", "latency"), {"l1_bytes": 32_000.0, "l2_bytes": 9_000.0}
+    assert confirm(row(**CHASE, **counts, l1_hit_pct=99.8), key).accepted is True
+    assert confirm(row(**CHASE, **counts, l1_hit_pct=90.0), key).accepted is False
+    assert confirm(row(**CHASE, **counts), key).accepted is False  # by bytes, where nothing else
 
 
 def test_a_chase_in_shared_memory_is_alone_by_sectors() -> None:

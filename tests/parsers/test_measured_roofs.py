@@ -55,7 +55,7 @@ def test_the_fastest_confirmed_candidate_is_the_roof() -> None:
     assert (row["candidates"], row["accepted"], row["is_ceiling"]) == (4, True, True)
     assert row["low"] == pytest.approx(4.62e12 / 1.01)
     assert row["high"] == pytest.approx(4.62e12 / 0.99)
-    assert row["per_clock_sm"] == pytest.approx(4.62e12 / 1.98e9 / SMS)
+    assert pd.isna(row["per_clock_sm"])  # DRAM has a clock of its own
 
 
 def test_without_counters_the_fastest_is_used_and_says_so() -> None:
@@ -99,16 +99,34 @@ def test_burst_and_steady_are_two_rows_and_the_larger_one_is_the_ceiling() -> No
     assert set(found["unit"]) == {"FLOP/s"}
 
 
-def test_a_steady_case_is_confirmed_by_the_counters_of_its_burst() -> None:
-    gemm = {"operation": "BF16 matrix product", "params": '{"m": 1}', "flops": 1e12}
-    burst = gemm | {"roof": "tensor bf16 burst", **CONFIRMED, "counted_flops": 1e12}
-    steady = gemm | {"roof": "tensor bf16 steady", "median_s": 1.2}
-    other = steady | {"roof": "tensor fp8 steady", "params": '{"m": 2}'}
-    rows = chosen(burst, steady, other).roofs
-    assert rows["kind"].tolist() == ["burst", "steady", "steady"]
-    assert rows["accepted"].tolist()[:2] == [True, True]
-    assert "counted as case-0|cold|normal" in rows["reason"].iloc[1]
-    assert rows["accepted"].isna().tolist() == [False, False, True]
+def test_a_copy_that_no_counter_sees_is_shown_and_never_above_a_confirmed_roof() -> None:
+    memcpy = read(4.9e12, None) | {"roof": "dram memcpy", **CONFIRMED, "dram_bytes": 0.0}
+    found = chosen(read(4.62e12), memcpy).roofs.set_index("kind")
+    assert pd.isna(found["accepted"]["memcpy"])
+    assert "cudaMemcpy is none" in found["reason"]["memcpy"]
+    assert found["value"]["memcpy"] == pytest.approx(4.9e12)
+    assert found["is_ceiling"].to_dict() == {"read": True, "memcpy": False}
+
+
+def test_traffic_of_an_idle_gpu_is_no_leak_of_a_slow_chase() -> None:
+    counts = {"accesses": 65_536, "l2_bytes": 65_536 * 32.0, "l1_hit_pct": 0.0, "counted_s": 9e-3}
+    l2 = {"roof": "l2 latency", "dram_bytes": 120e3, **counts, **CONFIRMED}
+    alone = {"accesses": 131_072, "shared_memory_bytes": 131_072 * 4.0, "counted_s": 1.5e-3}
+    alone |= {"roof": "shared latency", "dram_bytes": 6_900.0, "l1_bytes": 0.0, "l2_bytes": 0.0}
+    assert chosen(l2).roofs["accepted"].tolist() == [False, False]
+    both = chosen(l2, alone | CONFIRMED).roofs
+    assert both["accepted"].tolist() == [True] * 4
+    much = l2 | {"dram_bytes": 250e3}
+    assert chosen(much, alone | CONFIRMED).roofs["accepted"].tolist() == [False, False, True, True]
+
+
+def test_a_roof_of_the_l2_goes_by_the_clock_of_the_l2() -> None:
+    top = limits("l2", "", 10.3e12, 1.71e9)
+    l2 = {"roof": "l2 read", "bytes": 8e12, "l2_bytes": 8e12, "dram_bytes": 1.0, **CONFIRMED}
+    found = chosen(l2, read(4.6e12), limits=top).roofs.set_index("level_or_pipe")
+    assert found["l2_clock_hz"]["l2"] == 1.71e9
+    assert pd.isna(found["l2_clock_hz"]["dram"])
+    assert found["per_clock_sm"].isna().all()
 
 
 def test_the_shortest_latency_is_the_roof_in_seconds_and_in_cycles() -> None:

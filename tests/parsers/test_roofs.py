@@ -147,15 +147,17 @@ def test_every_roof_says_how_it_came_about(roofs: pd.DataFrame) -> None:
 
 def measured(own: bool = True, caveat: str = "") -> Measured:
     rows = [
-        ("dram", "", "read", 4.62e12, 4.62e12 / 1.98e9 / 132, False),
-        ("dram", "", "write", 4.65e12, 4.65e12 / 1.98e9 / 132, True),
+        ("dram", "", "read", 4.62e12, None, False),
+        ("dram", "", "write", 4.65e12, None, True),
         ("l1", "", "read", 121.5 * 132 * 1.98e9, 121.5, True),
+        ("l2", "", "read", 9.6e12, None, True),
         ("tensor", "bf16", "burst", 3900 * 132 * 1.8e9, 3900.0, True),
     ]
     names = ["level_or_pipe", "dtype", "kind", "value", "per_clock_sm", "is_ceiling"]
     frame = pd.DataFrame(rows, columns=names).assign(
-        unit="B/s", clock_hz=[1.98e9] * 3 + [1.8e9], reason="confirmed: it is", samples=30
+        unit="B/s", clock_hz=[1.98e9] * 4 + [1.8e9], reason="confirmed: it is", samples=30
     )
+    frame["l2_clock_hz"] = [None, None, None, 1.7e9, None]
     columns = [column.name for column in tables()["measured_roofs"]]
     frame = check(
         frame.assign(processes=3, candidates=9).reindex(columns=columns), "measured_roofs"
@@ -170,7 +172,7 @@ def at(clock_hz: float) -> pd.DataFrame:
 def test_only_ceilings_of_the_own_run_are_roofs_and_stay_as_measured() -> None:
     table = build_roofs(gpu(**H200), at(1.2e9), measured())
     ours = table[table["source"].eq("measured")]
-    assert ours["level_or_pipe"].tolist() == ["dram", "l1", "tensor"]
+    assert ours["level_or_pipe"].tolist() == ["dram", "l1", "l2", "tensor"]
     assert ours["value"].tolist()[0] == 4.65e12
     assert ours["value"].tolist()[1] == 121.5 * 132 * 1.98e9
     assert "best of 9 tried" in ours["detail"].iloc[0]
@@ -187,6 +189,21 @@ def test_roofs_of_another_run_are_scaled_down_to_the_clock_of_this_one() -> None
     assert "scaled to 1.200 GHz" in l1["detail"]
     assert "another H200" in l1["detail"]
     assert "by run roofline-1" in l1["detail"]
+
+
+@pytest.mark.parametrize(
+    ("l2_clock", "value"), [(None, 9.6e12), (1.53e9, 0.9 * 9.6e12), (1.75e9, 9.6e12)]
+)
+def test_roofs_of_the_l2_are_scaled_by_its_own_clock_alone(
+    l2_clock: float | None, value: float
+) -> None:
+    captured = at(1.2e9)
+    if l2_clock:
+        captured = pd.concat(
+            [captured, metrics(**{"lts__cycles_elapsed.avg.per_second": l2_clock})]
+        )
+    row = roof(build_roofs(gpu(**H200), captured, measured(own=False)), "l2", "", "measured")
+    assert row["value"] == pytest.approx(value)
 
 
 def test_roofs_of_another_run_are_never_scaled_up() -> None:
@@ -208,4 +225,4 @@ def test_each_pipe_and_level_of_one_source_have_a_ridge_point() -> None:
     )
     # The datasheet knows DRAM, and the rates of all pipes: 4096 x 132 x 1.98e9 over 4.814e12.
     assert points["datasheet", "tensor", "bf16", "dram"] == pytest.approx(222.37, rel=1e-3)
-    assert set(points["measured"].index.get_level_values("level")) == {"dram", "l1"}
+    assert set(points["measured"].index.get_level_values("level")) == {"dram", "l1", "l2"}
