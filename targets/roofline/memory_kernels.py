@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,20 @@ def empty(setup: Setup, size: int) -> Any:
     import torch
 
     return torch.empty(size // 4, dtype=torch.float32, device=setup.device)
+
+
+def zeroed(setup: Setup, size: int) -> Any:
+    """Return a buffer of `size` bytes that are 0, whatever the data: int32 tensor [size / 4]."""
+    import torch
+
+    return torch.zeros(size // 4, dtype=torch.int32, device=setup.device)
+
+
+def numbers(setup: Setup, values: Sequence[int]) -> Any:
+    """Return whole numbers for a kernel that has too many arguments else: int32 tensor [n]."""
+    import torch
+
+    return torch.tensor(list(values), dtype=torch.int32, device=setup.device)
 
 
 class Kept:

@@ -1,12 +1,9 @@
-"""The memory roofs: what the cases claim, that kernels compile, and what the compiler keeps."""
+"""The memory roofs: what the cases claim, and that their kernels compile."""
 
 from __future__ import annotations
 
 import gc
 import json
-import re
-import shutil
-import subprocess
 import weakref
 from argparse import Namespace
 from collections import Counter
@@ -21,7 +18,16 @@ from jsonschema import Draft202012Validator
 
 from targets.harness import Case, Setup, run_target
 from targets.harness.cuda import compile_cubin
-from targets.roofline import latency, memory, memory_dram, memory_kernels, memory_l2, memory_sm
+from targets.roofline import (
+    latency,
+    memory,
+    memory_dram,
+    memory_kernels,
+    memory_l2,
+    memory_l2_points,
+    memory_l2_private,
+    memory_sm,
+)
 
 pytest.importorskip("torch")
 
@@ -29,7 +35,9 @@ MIB = 1 << 20
 H200 = {"sms": 132, "l2": 60 * MIB, "memory": 141 * 10**9, "shared": 227 * 1024}
 ON_GPU = Namespace(device="cuda", dram_gib=None)
 ON_CPU = Namespace(device="cpu")
-MODULES = (latency, memory_dram, memory_kernels, memory_l2, memory_sm)
+MODULES = (
+    latency, memory_dram, memory_kernels, memory_l2, memory_l2_points, memory_l2_private, memory_sm
+)  # fmt: skip
 
 
 class Recorder:
@@ -73,6 +81,8 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> type[Recorder]:
         "memory_bytes": lambda device: H200["memory"],
         "filled": lambda setup, size, copy=0: torch.zeros(1),
         "empty": lambda setup, size: torch.zeros(1),
+        "zeroed": lambda setup, size: torch.zeros(size // 4, dtype=torch.int32),
+        "numbers": lambda setup, values: torch.tensor(values, dtype=torch.int32),
         "require_bulk_copies": lambda setup, shared: None,
         "require_shared": lambda setup, shared: None,
         "CudaModule": Recorder,
@@ -129,7 +139,7 @@ def test_every_roof_of_memory_has_candidates_of_several_shapes(h200: type[Record
     kinds = {("dram", kind) for kind in ("read", "write", "copy", "scale", "triad")}
     kinds |= {("l2", kind) for kind in ("read", "write", "copy")}
     kinds |= {("l1", "read"), ("shared", "read")}
-    assert all(found[roof] >= 5 for roof in kinds)
+    assert all(found[roof] >= 5 for roof in kinds), found
     assert found["dram", "memcpy"] == 1
     assert all(found[level, "latency"] == 1 for level in ("dram", "l2", "l1", "shared"))
 
@@ -198,43 +208,113 @@ def test_the_shapes_of_a_stream_share_buffers_and_another_stream_gets_its_own(
     assert all(buffer() is None for buffer, _ in made)
 
 
-def visited(launch: dict[str, Any], block: int) -> Any:
-    """Follow `memory_l2.cu`: the slices that a block does, in order."""
-    _, _, sms, _, slices, sm_spread, block_spread, iterations = launch["args"]
-    place = (block % sms * sm_spread + block // sms * block_spread) % slices
-    return (place + np.arange(iterations)) % slices
+def launches(h200: type[Recorder], case: Case) -> dict[str, Any]:
+    """Return the only launch of a case."""
+    h200.launches.clear()
+    case.prepare(setup())
+    (launch,) = h200.launches
+    return launch
 
 
-def test_the_l2_is_read_evenly_within_the_buffer_and_often_enough(h200: type[Recorder]) -> None:
+def test_the_l2_is_read_often_enough_and_both_patterns_at_the_same_sizes(
+    h200: type[Recorder],
+) -> None:
+    sizes: dict[str, set[float]] = {"private": set(), "shared": set()}
     for case in memory_l2.cases(ON_GPU):
-        h200.launches.clear()
-        case.prepare(setup())
-        (launch,) = h200.launches
         footprint, passes = float(case.params["footprint_bytes"]), float(case.params["passes"])
         assert case.work.bytes == pytest.approx(footprint * passes)
-        if launch["name"] != "l2_stream":
-            continue
-        _, _, sms, region, slices, *_, iterations = launch["args"]
-        buffers = 2 if "/copy/" in case.name else 1
-        slice_bytes = launch["block"] * int(case.params["unroll"]) * 16
-        parts = sms if case.params["pattern"] == "private" else 1
-        assert footprint == buffers * slices * parts * slice_bytes
-        assert region in {0, slices * slice_bytes / 16}
-        assert case.work.bytes == buffers * launch["grid"] * iterations * slice_bytes
         if case.roof is not None:
             # What comes from DRAM at first is under 1 % of it.
-            assert passes > 100
-        if case.params["pattern"] == "shared":
-            reads = np.zeros(slices)
-            for block in range(launch["grid"]):
-                np.add.at(reads, visited(launch, block), 1)
-            assert reads.max() < 1.1 * reads.mean() < 1.21 * reads.min()
+            assert passes > 200
+            assert footprint <= 40 * MIB
+        if case.operation == "L2 read" and case.params["pattern"] in sizes:
+            sizes[str(case.params["pattern"])].add(footprint / MIB)
+    assert sizes["private"] == {size for size in sizes["shared"] if size >= 8}
+    assert {2, 4, 16, 24, 28, 30, 32, 56, 60, 64, 96, 128, 256} <= sizes["shared"]
+
+
+def test_the_shared_slices_are_read_evenly(h200: type[Recorder]) -> None:
+    """Follow `l2_around`."""
+    for case in memory_l2.cases(ON_GPU):
+        launch = launches(h200, case)
+        if launch["name"] != "l2_around" or float(case.params["footprint_bytes"]) > 40 * MIB:
+            continue
+        _, _, sms, slices, spread, hops, count, iterations = launch["args"]
+        slice_bytes = launch["block"] * int(case.params["unroll"]) * 16
+        assert case.params["footprint_bytes"] == slices * slice_bytes
+        assert case.work.bytes == launch["grid"] * iterations * slice_bytes
+        assert launch["grid"] * spread < 1 << 32
+        assert len(hops) == count
+        blocks = np.arange(launch["grid"])
+        hop = hops.numpy()[blocks // sms % count]
+        assert hop.max() < slices
+        places = blocks[:, None] * spread + hop[:, None] * np.arange(iterations)
+        reads = np.bincount(places.ravel() % slices, minlength=slices)
+        assert reads.max() < 1.1 * reads.mean() < 1.21 * reads.min()
+
+
+def test_no_line_of_a_private_case_is_asked_for_twice_at_a_time(h200: type[Recorder]) -> None:
+    """Follow `l2_own`: whose lines are whose, and which a warp has in flight."""
+    kinds = Counter[str]()
+    for case in memory_l2_private.cases(ON_GPU):
+        launch = launches(h200, case)
+        assert launch["name"] == "l2_own"
+        _, _, lines, owners, spread, first, more, tickets, drawn = launch["args"]
+        warps, unroll = launch["grid"] * launch["block"] // 32, int(case.params["unroll"])
+        buffers = 2 if "/copy/" in case.name else 1
+        assert case.params["footprint_bytes"] == buffers * lines * 128
+        assert case.work.bytes == (warps * first + tickets * more) * unroll * 512 * buffers
+        kinds[str(case.params["pattern"])] += 1
+        # All of the grid's warps, or all of a block that has its SM for itself.
+        alone = case.params["blocks_per_sm"] == 1 and owners == launch["block"] // 32
+        assert owners == warps or alone
+        share, rest = divmod(lines, owners)
+        mine = [share + (owner < rest) for owner in range(owners)]
+        begins = [owner * share + min(owner, rest) for owner in range(owners)]
+        assert begins == list(np.cumsum([0, *mine])[:-1])
+        assert sum(mine) == lines
+        # A step's loads are of 4 neighbouring lines each, counted around.
+        assert (unroll + 1) * 4 <= share
+        assert first * unroll * 4 >= max(mine)
+        assert launch["grid"] * spread < 1 << 32
+        assert 0.1 < tickets * more / (warps * first + tickets * more) < 0.3
+        assert drawn.tolist() == [0] * 4
+    assert kinds["private"] > 25
+    assert kinds["shared"] == 4
+
+
+@given(st.integers(1, 60), st.integers(0, 200), st.integers(0, 2**32 - 1))
+def test_tickets_are_drawn_once_and_the_counter_ends_where_it_began(
+    warps: int, tickets: int, seed: int
+) -> None:
+    """Follow `l2_own`: warps draw in any order, each until it draws in vain."""
+    order = np.random.default_rng(seed)
+    drawn, last, won = 0, tickets + warps - 1, []
+    working = list(range(warps))
+    while working:
+        place = int(order.integers(len(working)))
+        ticket, drawn = drawn, 0 if drawn >= last else drawn + 1
+        if ticket >= tickets:
+            working.pop(place)
+        else:
+            won.append(ticket)
+    assert won == list(range(tickets))
+    assert drawn == 0
 
 
 @given(st.integers(1, 8000))
 def test_beginnings_are_spread_over_all_slices(slices: int) -> None:
-    step = memory_l2._spread(slices)
+    step = memory_l2.spread(slices)
     assert len({i * step % slices for i in range(slices)}) == slices
+
+
+@given(st.integers(64, 4000), st.integers(2, 16))
+def test_each_way_from_slice_to_slice_comes_to_all(slices: int, count: int) -> None:
+    ways = memory_l2.hops(slices, count)
+    assert len(ways) == count
+    for hop in set(ways):
+        assert hop < slices
+        assert len({i * hop % slices for i in range(slices)}) == slices
 
 
 @pytest.mark.parametrize("level", ["l1", "shared"])
@@ -263,69 +343,3 @@ def test_no_lane_reads_beyond_its_buffer(h200: type[Recorder], level: str) -> No
             # The whole buffer is read, each word in every second iteration.
             assert last == size
             assert len(set(offsets)) == launch["block"]
-
-
-def sass(text: str, tmp_path: Path) -> str:
-    """Disassemble what NVRTC makes of a source for an H200."""
-    found = shutil.which("nvdisasm")
-    if found is None:
-        triton = pytest.importorskip("triton")
-        beside = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
-        found = str(beside)
-    if not Path(found).exists():
-        pytest.skip("no nvdisasm")
-    cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(compile_cubin(text, ("--gpu-architecture=sm_90a",)))
-    done = subprocess.run([found, "-c", cubin], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def loop(listing: str, load: str) -> list[str]:
-    """Return the instructions of the innermost loop that loads: from its label to its branch."""
-    lines = re.findall(r"^(\.L_x_\d+):|^\s+/\*[0-9a-f]{4}\*/\s+(.*?);", listing, re.MULTILINE)
-    best: list[str] = []
-    for start, (label, _) in enumerate(lines):
-        body = []
-        for _, instruction in lines[start + 1 :]:
-            body.append(instruction)
-            if label and "BRA" in instruction and f"({label})" in instruction:
-                best = body if any(load in line for line in body) else best
-                break
-    return best
-
-
-def defines(**values: str | int) -> tuple[tuple[str, str | int], ...]:
-    return tuple(values.items())
-
-
-@pytest.mark.parametrize(
-    ("operation", "loads", "stores"),
-    [("READ", 4, 1), ("WRITE", 0, 4), ("COPY", 4, 4), ("SCALE", 4, 4), ("TRIAD", 8, 4)],
-)
-def test_a_stream_keeps_all_of_its_loads_and_stores(
-    tmp_path: Path, operation: str, loads: int, stores: int
-) -> None:
-    macros = defines(
-        OPERATION=operation, THREADS=256, UNROLL=4, ONE_SHOT=1, EVICT=0,
-        LOAD='"ld.global.nc.L1::no_allocate"', STORE='"st.global"',
-    )  # fmt: skip
-    listing = sass(memory_kernels.source("memory_stream.cu", macros), tmp_path)
-    assert len(re.findall(r"LDG\.E\.NA\.128", listing)) == loads
-    assert len(re.findall(r"STG\.E\.128", listing)) == stores  # a read's is never reached
-
-
-def test_the_loop_over_the_l2_passes_the_l1_by(tmp_path: Path) -> None:
-    macros = defines(OPERATION="READ", THREADS=256, UNROLL=8, LOAD='"ld.global.cg"')
-    body = loop(sass(memory_kernels.source("memory_l2.cu", macros), tmp_path), "LDG")
-    assert sum("LDG.E.128.STRONG.GPU" in line for line in body) == 8
-
-
-@pytest.mark.parametrize(("level", "load"), [("L1", "LDG.E.128 "), ("SHARED", "LDS.128 ")])
-def test_the_loops_over_l1_and_shared_memory_do_little_but_load(
-    tmp_path: Path, level: str, load: str
-) -> None:
-    macros = defines(LEVEL=level, THREADS=1024, UNROLL=4, WORDS=4, HOP=16384)
-    body = loop(sass(memory_kernels.source("memory_sm.cu", macros), tmp_path), load)
-    assert sum(load in line for line in body) == 4
-    # A load of a warp takes 4 cycles of the data path, in which 16 instructions can be issued.
-    assert len(body) <= 32

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from targets.harness import Setup, Unsupported, l2_bytes
-from targets.roofline import latency, memory_dram
+from targets.roofline import latency, memory_dram, memory_l2_private
 from targets.roofline.memory_dram import FACTOR, SHAPES, Bulk, Shape
 from targets.roofline.memory_kernels import MIB, filled
 
@@ -63,6 +63,27 @@ def test_a_stream_writes_all_of_what_it_should(kind: str, shape: Shape | Bulk, d
     else:
         assert torch.isfinite(out).all()
         assert len(out[:4096].unique()) > 2048
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_warps_with_lines_of_their_own_copy_all_and_leave_no_ticket(
+    monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    made: list[Any] = []
+    for name in ("filled", "empty", "zeroed"):
+        make = getattr(memory_l2_private, name)
+        monkeypatch.setattr(
+            memory_l2_private, name, lambda *args, make=make: made.append(make(*args)) or made[-1]
+        )
+    point = memory_l2_private.Own("copy", SIZE, blocks)
+    call = memory_l2_private._launch(point, setup(), 0)
+    out, data, drawn = made
+    for _ in range(3):
+        out.fill_(math.nan)
+        call()
+        torch.cuda.synchronize()
+        assert torch.equal(out, data)
+        assert not drawn.any()
 
 
 def test_the_latency_of_each_line_is_measured_from_each_sm() -> None:
