@@ -1,16 +1,25 @@
 // Latency: each load's address is what the load before it returned.
 
 #define STEPS 16
+#define LINE 128
 
 #define CHASE(NAME, LOAD)                                                                        \
     /* Follow `accesses` pointers (a multiple of STEPS) by one thread. Where it begins: entry    \
        (time / 2^18 ns) mod `entries` of `starts`, evenly spaced along the cycle, so that no call \
        finds in a cache what the call before it, or a replay of it, left there. With `resume` and \
-       one entry, it begins where the call before ended. */                                      \
+       one entry, it begins where the call before ended. A launch finds the L1 empty: before, the \
+       threads of the block load the first `present` lines of `lines` into it. */                \
     extern "C" __global__ void NAME(unsigned long long* starts, long long entries,               \
-                                    long long resume, long long accesses,                        \
-                                    unsigned long long* out) {                                   \
-        unsigned long long now, p;                                                               \
+                                    long long resume, long long accesses, const char* lines,     \
+                                    long long present, unsigned long long* out) {                \
+        unsigned long long now, p, sum = 0;                                                      \
+        for (long long i = threadIdx.x; i < present; i += blockDim.x) {                          \
+            asm volatile(LOAD ".u64 %0, [%1];" : "=l"(p) : "l"(lines + i * LINE));               \
+            sum |= p;                                                                            \
+        }                                                                                        \
+        if (sum == 1) *out = sum;                                                                \
+        __syncthreads();                                                                         \
+        if (threadIdx.x != 0) return;                                                            \
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));                                  \
         p = starts[(now >> 18) & (unsigned long long)(entries - 1)];                             \
         _Pragma("unroll 1") for (int i = (int)accesses / STEPS; i > 0; --i) {                    \
@@ -23,6 +32,17 @@
 
 CHASE(chase_l1, "ld.global")
 CHASE(chase_l2, "ld.global.cg")
+
+// Follow a chain by every thread of one block, each `accesses` pointers from its own of `starts`
+// on: what the L2 holds for this SM is then what it holds in the long run, which one thread alone
+// would take seconds to bring about.
+extern "C" __global__ void wander(const unsigned long long* starts, long long accesses,
+                                  unsigned long long* out) {
+    unsigned long long p = starts[threadIdx.x];
+#pragma unroll 1
+    for (long long i = accesses; i > 0; --i) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(p));
+    if (p == 0) *out = p;
+}
 
 // The same in shared memory: `bytes` of it hold a random cycle of byte offsets, copied from `in`.
 extern "C" __global__ void chase_shared(const unsigned* in, long long bytes, long long accesses,

@@ -38,6 +38,12 @@ LINE = 128
 """Bytes of a cache line: the distance between two nodes of a chain."""
 ON_CPU = 64
 """Accesses of a call on a CPU, where the chain is followed by torch."""
+BLOCK = 1024
+"""Threads that load or follow a chain before one follows it alone."""
+SETTLING = 6
+"""Times that they go over it."""
+PRESENT = 512 * KIB
+"""Chains up to this size are in the L1, as far as they fit, when the thread begins."""
 START_SPACING = 2048
 """Nodes from one start to the next: more than one thread follows in the 2^18 ns after which
 `latency.cu` takes the next start, if no DRAM access is faster than 128 ns."""
@@ -53,6 +59,7 @@ class Chain:
         accesses: of a call; a multiple of 16.
         past_l1: the loads do not look into the L1.
         timed_start: begin at a place that the time chooses, else where the call before ended.
+        present: each call first has the whole buffer loaded into the L1, by many threads.
     """
 
     size: int
@@ -60,6 +67,7 @@ class Chain:
     nodes: int = 0
     past_l1: bool = False
     timed_start: bool = False
+    present: bool = False
 
 
 def cycle(generator: Any, lines: int, nodes: int, device: Any) -> Any:
@@ -117,6 +125,24 @@ def _follow_on_cpu(setup: Setup, nodes: int) -> Call:
     return follow
 
 
+def _settle(setup: Setup, buffer: Any, order: Any) -> None:
+    """Let one SM wander over a chain until the L2 holds of it what it holds in the long run.
+
+    That is not what it holds after a first pass: what lies in the far partition gets a second place
+    in the near one, and the longer a chain that fits only once has been followed, the more of it
+    that pushes out.
+    """
+    import torch
+
+    threads = min(BLOCK, len(order))
+    starts = buffer.data_ptr() + order[:: len(order) // threads][:threads] * LINE
+    passes = SETTLING if buffer.nbytes <= 8 * setup.l2_bytes else 1
+    accesses = passes * len(order) // threads
+    wander = kernel(setup, "latency.cu", "wander")
+    wander(1, threads, [starts.contiguous(), accesses, empty(setup, 8)])
+    torch.cuda.synchronize()
+
+
 def _launch(chain: Chain, setup: Setup) -> Call:
     """Return the launch of `chase_l1` or `chase_l2` over a chain of its own."""
     if not is_cuda(setup.device):
@@ -128,11 +154,13 @@ def _launch(chain: Chain, setup: Setup) -> Call:
     entries = 1 << max(0, (len(order) // START_SPACING).bit_length() - 1)
     entries = entries if chain.timed_start else 1
     starts = (buffer.data_ptr() + order[:: len(order) // entries][:entries] * LINE).contiguous()
-    buffer.sum()  # what fits in the L2 is there when the first call comes
-    chase = kernel(setup, "latency.cu", "chase_l2" if chain.past_l1 else "chase_l1")
+    name = "chase_l2" if chain.past_l1 else "chase_l1"
+    chase = kernel(setup, "latency.cu", name)
     chase.prefer_shared(0)  # all of the unified L1 for the L1
-    resume = int(not chain.timed_start)
-    once = chase.bind(1, 1, [starts, entries, resume, chain.accesses, empty(setup, 8)])
+    _settle(setup, buffer, order)
+    resume, present = int(not chain.timed_start), lines if chain.present else 0
+    arguments = [starts, entries, resume, chain.accesses, buffer, present, empty(setup, 8)]
+    once = chase.bind(1, BLOCK if present else 1, arguments)
 
     def follow(_kept: Any = buffer) -> None:  # the chain lives as long as its call
         once()
@@ -256,7 +284,7 @@ def _level_cases(args: Namespace) -> Iterator[Case]:
         roof=Roof("shared", "latency"),
     )
     hot: dict[str, Any] = {"modes": ("hot",)}
-    first = Chain(16 * KIB, 65536)
+    first = Chain(16 * KIB, 65536, present=True)
     yield _chain_case("l1", "L1", first, args, roof=Roof("l1", "latency"), **hot)
     # Few nodes, far apart: a call meets each so often that the first time, from DRAM, is lost.
     second = Chain(min(16 * MIB, l2 // 4), 262144, nodes=512, past_l1=True)
@@ -276,8 +304,9 @@ def sweep_sizes(args: Namespace) -> list[int]:
         return [16 * KIB, MIB]
     l2 = l2_bytes(args.device) // MIB * MIB
     sizes = {16 * KIB << i for i in range(19)}  # to 4 GiB
-    sizes |= {96 * KIB, 160 * KIB, 192 * KIB, 224 * KIB, 288 * KIB}
-    sizes |= {int(l2 * part) // MIB * MIB for part in (0.4, 0.6, 0.8, 0.9, 1.0, 1.2, 1.5)}
+    sizes |= {96 * KIB, 160 * KIB, 192 * KIB, 208 * KIB, 224 * KIB, 240 * KIB, 288 * KIB}
+    parts = (0.4, 0.47, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)
+    sizes |= {int(l2 * part) // MIB * MIB for part in parts}
     return sorted(size for size in sizes if size <= memory_bytes(args.device) // 8)
 
 
@@ -287,13 +316,13 @@ def cases(args: Namespace) -> Iterator[Case]:
     yield from _spread_cases()
     l2 = l2_bytes(args.device)
     for size in sweep_sizes(args):
-        # About as long for all: from 20 ns of the L1 to 0.7 us of DRAM beyond the TLBs.
-        accesses = 32768 if size <= 256 * KIB else 8192 if size <= l2 else 2048
+        # Where a part of the accesses hits, many are needed for a mean that repeats.
+        accesses = 32768 if size <= PRESENT else 16384 if l2 // 4 < size <= 4 * l2 else 8192
         # Where a call ended the next goes on: hot is then what a program sees that does so.
         yield _chain_case(
             f"sweep/{size_name(size)}",
             "",
-            Chain(size, accesses),
+            Chain(size, accesses, present=size <= PRESENT),
             args,
             modes=("hot",),
             counted=False,

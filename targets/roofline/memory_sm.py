@@ -17,7 +17,7 @@ from targets.roofline.memory_kernels import KIB, empty, filled, kernel, require_
 
 MOVED_PER_SM = 400e6
 """Useful bytes of a call that each SM reads at unit stride: about 1.6 ms at 128 bytes a clock."""
-STRIDES = (1, 2, 3, 4, 8, 16, 32)
+STRIDES = (1, 2, 4, 8, 16, 32)
 STRIDED_REGION = 16 * KIB
 """Bytes over which the warps of a strided variant are spread: a power of two that any L1 holds."""
 WARP = 32

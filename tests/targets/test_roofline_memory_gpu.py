@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -70,11 +72,14 @@ def test_warps_with_lines_of_their_own_copy_all_and_leave_no_ticket(
     monkeypatch: pytest.MonkeyPatch, blocks: int
 ) -> None:
     made: list[Any] = []
+
+    def kept(make: Callable[..., Any], *args: Any) -> Any:
+        made.append(make(*args))
+        return made[-1]
+
     for name in ("filled", "empty", "zeroed"):
         make = getattr(memory_l2_private, name)
-        monkeypatch.setattr(
-            memory_l2_private, name, lambda *args, make=make: made.append(make(*args)) or made[-1]
-        )
+        monkeypatch.setattr(memory_l2_private, name, partial(kept, make))
     point = memory_l2_private.Own("copy", SIZE, blocks)
     call = memory_l2_private._launch(point, setup(), 0)
     out, data, drawn = made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,17 @@ def test_the_loops_over_l1_and_shared_memory_do_little_but_load(
     assert sum(load in line for line in body) == 4
     # A load of a warp takes 4 cycles of the data path, in which 16 instructions can be issued.
     assert len(body) <= 32
+
+
+@pytest.mark.parametrize("name", ["chase_l1", "chase_l2", "chase_shared"])
+def test_a_chase_is_sixteen_loads_that_each_wait_for_the_one_before(
+    tmp_path: Path, name: str
+) -> None:
+    listing = sass(memory_kernels.source("latency.cu"), tmp_path)
+    text = re.split(rf"\.section\s+\.text\.{name}\b", listing)[1].split(".section")[0]
+    body = loop(text, "LD")
+    loads = [re.findall(r"R\d+", line) for line in body if "LDG.E.64" in line or "LDS" in line]
+    assert len(loads) == 16
+    # The address of a load is what the one before it brought.
+    assert all(after[1] == before[0] for before, after in pairwise(loads))
+    assert len(body) <= 22
