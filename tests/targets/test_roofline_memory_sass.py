@@ -102,7 +102,7 @@ def test_a_chase_is_sixteen_loads_that_each_wait_for_the_one_before(
     listing = sass(memory_kernels.source("latency.cu"), tmp_path)
     text = re.split(rf"\.section\s+\.text\.{name}\b", listing)[1].split(".section")[0]
     body = loop(text, "LD")
-    loads = [re.findall(r"R\d+", line) for line in body if "LDG.E.64" in line or "LDS" in line]
+    loads = [re.findall(r"\bR\d+", line) for line in body if "LDG.E.64" in line or "LDS" in line]
     assert len(loads) == 16
     # The address of a load is what the one before it brought.
     assert all(after[1] == before[0] for before, after in pairwise(loads))
