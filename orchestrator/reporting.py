@@ -10,13 +10,12 @@ from parsers.run_dir import RunDir
 def make_report(run: RunDir) -> tuple[tuple[str, ...], Path]:
     """Write tables/ and report/ of a run; return its first findings and the path of report.md."""
     from reports.analyse import build_tables
-    from reports.findings import headline
     from reports.load import load_run
     from reports.render import render_report
 
     build_tables(run)
-    loaded = load_run(run.path)
-    return tuple(headline(loaded)), render_report(loaded).report
+    made = render_report(load_run(run.path))
+    return made.headline, made.report
 
 
 def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
@@ -24,5 +23,5 @@ def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
     from reports.render import render_sweep
     from reports.sweep import sweep_view
 
-    view = sweep_view(run.path)
-    return view.answer, render_sweep(view, run.report).report
+    made = render_sweep(sweep_view(run.path), run.report)
+    return made.headline, made.report

@@ -88,8 +88,9 @@ def given_file(given: Path) -> Path:
     path = given / ROOFS_FILE if given.is_dir() else given
     if path.is_file():
         return path
+    missing = f"{given} has no measured roofs: there is no {path}"
     raise UsageError(
-        f"{given} has no measured roofs: there is no {path}",
+        missing if given.is_dir() else f"there is no file of measured roofs {given}",
         f"measure them: {roofs_cache.MEASURE}; prof roofs list shows what is there",
     )
 

@@ -17,8 +17,9 @@ from parsers.roofs_file import RoofsFile
 from parsers.tables import empty
 from reports import formats
 
-PIPE_WIDTH = 160  # columns where stdout is no terminal
+PIPE_WIDTH = 140  # columns where stdout is no terminal
 PER_CLOCK = {"B/s": "B", "FLOP/s": "FLOP"}
+ORDER = ("dram", "l2", "l1", "shared", "fp64", "fp32", "fp16", "tensor", "host")
 
 
 def console() -> Console:
@@ -48,7 +49,7 @@ def render(file: RoofsFile, path: Path) -> None:
     """Print the roofs of a file to stdout."""
     gpu, out = file.gpu, console()
     facts = [
-        str(gpu["name"]),
+        str(gpu["name"] or "GPU unknown"),
         str(gpu["uuid"] or "UUID unknown"),
         f"driver {gpu['driver'] or 'unknown'}",
         f"SM clock up to {formats.clock(gpu['max_sm_clock_hz'])}",
@@ -66,37 +67,45 @@ def render(file: RoofsFile, path: Path) -> None:
 
 
 def _roofs_table(roofs: pd.DataFrame) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    right = ("value", "per clock and SM", "repeats within")
-    headings = ("", "roof", "dtype", "kind", *right, "confirmed", "how")
-    for heading in headings:
+    repeated = bool((roofs["repeats"] > 1).any())
+    right = ("value", "per clk, SM", *(["repeats to"] if repeated else []))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=CAPTION if len(roofs) else None)
+    table.caption_justify = "left"
+    for heading in ("  roof", *right, "confirmed", "case"):
         table.add_column(
             heading,
             justify="right" if heading in right else "left",
             overflow="fold",
-            no_wrap=heading not in ("how", "confirmed"),
+            no_wrap=heading != "case",
         )
-    for row in roofs.to_dict("records"):
+    place = {key: number for number, key in enumerate(ORDER)}
+    rows = [row for row in roofs.to_dict("records") if row["unit"] != "cycles"]
+    for row in sorted(rows, key=lambda row: place.get(str(row["level_or_pipe"]), len(place))):
         table.add_row(
-            "*" if _is(row["is_ceiling"], True) else "",
-            str(row["level_or_pipe"]),
-            _text(row["dtype"]),
-            _text(row["kind"]),
+            ("* " if _is(row["is_ceiling"], True) else "  ") + _name(row),
             _value(row["value"], str(row["unit"])),
             _per_clock(row),
-            formats.share(row["repeatability"]) if row["repeats"] > 1 else "one repeat",
+            *([formats.share(row["repeatability"])] if repeated else []),
             _confirmed(row["accepted"]),
-            _text(row["case_id"]),
+            _text(row["case_id"]).partition("|")[0],
         )
     return table
+
+
+CAPTION = "* the roof that later reports use; confirmed: counters saw the probe load that part"
+
+
+def _name(row: dict[Any, Any]) -> str:
+    """Return level or pipe, type and kind; the type of a pipe of one type is its name."""
+    key, dtype = str(row["level_or_pipe"]), _text(row["dtype"])
+    return " ".join(part for part in (key, dtype if dtype != key else "", row["kind"]) if part)
 
 
 def _print_reasons(roofs: pd.DataFrame, out: Console) -> None:
     """Print why roofs were rejected or could not be judged, once a reason."""
     doubtful = roofs[~roofs["accepted"].fillna(False).astype(bool) & roofs["reason"].notna()]
     for reason, rows in doubtful.groupby("reason", sort=False):
-        pairs = zip(rows["level_or_pipe"], rows["dtype"].fillna(""), rows["kind"], strict=True)
-        names = ", ".join(" ".join(part for part in pair if part) for pair in pairs)
+        names = ", ".join(dict.fromkeys(_name(row) for row in rows.to_dict("records")))
         out.print(f"{names}: {reason}", markup=False)
     if len(doubtful):
         out.print()
@@ -111,7 +120,8 @@ def _ridge_table(points: pd.DataFrame) -> Table:
     for (pipe, dtype), rows in points.groupby(["pipe", "dtype"], sort=False, dropna=False):
         by_level = dict(zip(rows["level"], rows["intensity"], strict=True))
         values = [formats.significant(by_level.get(level)) for level in levels]
-        table.add_row(f"{pipe} {_text(dtype)}".strip(), *values)
+        name = f"{pipe} {_text(dtype)}".strip() if pipe != dtype else str(pipe)
+        table.add_row(name, *values)
     return table
 
 
@@ -120,14 +130,15 @@ def _value(value: Any, unit: str) -> str:
 
 
 def _per_clock(row: dict[Any, Any]) -> str:
-    unit = PER_CLOCK.get(str(row["unit"]), "")
-    return formats.quantity(row["per_clock_sm"], unit and f"{unit}/clk/SM")
+    if pd.isna(row["per_clock_sm"]):
+        return ""
+    return f"{formats.significant(row['per_clock_sm'])} {PER_CLOCK.get(str(row['unit']), '')}"
 
 
 def _confirmed(accepted: Any) -> str:
     if accepted is None or pd.isna(accepted):
-        return "not judged"
-    return "by counters" if accepted else "contradicted"
+        return "not told"
+    return "yes" if accepted else "NO"
 
 
 def _is(value: Any, wanted: bool) -> bool:

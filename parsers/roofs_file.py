@@ -34,7 +34,7 @@ GPU_KEYS = (
 )
 CLOCK_STEP_HZ, POWER_STEP_W = 1e6, 1.0
 """NVML tells clocks in MHz and limits in mW; a setting changed by less is none."""
-REMEDY = "measure the roofs again: prof run recipes/roofline.yaml"
+REMEDY = "measure the roofs again: prof run roofline"
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 
 from parsers.run_dir import StepState
-from reports.bench import sections
-from reports.bench.view import leading
 from reports.evidence import Evidence, Finding, threshold
 from reports.formats import share
 from reports.gemm import padding_findings, paddings
@@ -44,8 +42,6 @@ def _rank(finding: Finding) -> float:
 
 def headline(run: Run) -> list[str]:
     """Return at most three short sentences: what a reader should know first."""
-    if run.is_bench:
-        return [finding.sentence for finding in leading(tuple(sections(run)), 3)][:3]
     found = [f"{finding.headline}." for finding in findings(run)]
     return [*found[:3], *abstained(run)][:3]
 

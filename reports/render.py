@@ -19,9 +19,10 @@ import jinja2
 from parsers.errors import ArtifactUnreadable, StepFailed
 from reports import formats
 from reports.bench.summary import bench_summary
-from reports.bench.view import bench_view
+from reports.bench.view import bench_view, leading
 from reports.bound import LABELS
 from reports.caveats import labelled
+from reports.findings import headline
 from reports.footnotes import Footnotes
 from reports.load import Run
 from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
@@ -33,17 +34,22 @@ from reports.view_models import ReportView
 from reports.views import report_view, summary_view
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
+HEADLINE = 3
 
 
 @dataclass(frozen=True)
 class ReportPaths:
-    """Files of a rendered report; `pictures` are the SVG and PNG files."""
+    """Files of a rendered report; `pictures` are the SVG and PNG files.
+
+    `headline`: at most three sentences that a reader should know first.
+    """
 
     folder: Path
     report: Path
     summary: Path | None
     metrics: Path | None
     pictures: tuple[Path, ...]
+    headline: tuple[str, ...]
 
 
 def render_report(run: Run) -> ReportPaths:
@@ -65,7 +71,7 @@ def render_report(run: Run) -> ReportPaths:
         METRICS: render_metrics(view, run.gaps),
         **_counter_pages(view, sources),
     }
-    return _write(run.directory.report, files, shown)
+    return _write(run.directory.report, files, shown, headline(run))
 
 
 def _render_bench(run: Run) -> ReportPaths:
@@ -77,7 +83,8 @@ def _render_bench(run: Run) -> ReportPaths:
         SUMMARY: render_template("bench_summary.md.j2", {"view": bench_summary(view)}),
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
     }
-    return _write(run.directory.report, files, shown)
+    first = [finding.sentence for finding in leading(view.sections, HEADLINE)]
+    return _write(run.directory.report, files, shown, first[:HEADLINE])
 
 
 def _counter_pages(view: ReportView, sources: Mapping[str, Provenance]) -> dict[str, str]:
@@ -96,7 +103,7 @@ def render_sweep(view: SweepView, folder: Path) -> ReportPaths:
     shown = sweep_pictures(view)
     text = render_template("sweep.md.j2", {"view": view, "pictures": shown})
     files = {REPORT: text, METRICS: render_sweep_metrics(view)}
-    return _write(folder, files, shown)
+    return _write(folder, files, shown, view.answer)
 
 
 def render_template(name: str, content: Mapping[str, Any]) -> str:
@@ -162,7 +169,9 @@ def _tidy(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(folder: Path, files: Mapping[str, str], shown: Iterable[Picture]) -> ReportPaths:
+def _write(
+    folder: Path, files: Mapping[str, str], shown: Iterable[Picture], first: Iterable[str]
+) -> ReportPaths:
     partial, old = (
         folder.with_name(f"{folder.name}.partial"),
         folder.with_name(f"{folder.name}.old"),
@@ -193,6 +202,7 @@ def _write(folder: Path, files: Mapping[str, str], shown: Iterable[Picture]) -> 
         folder / SUMMARY if SUMMARY in files else None,
         folder / METRICS if METRICS in files else None,
         tuple(folder / name for name in drawn),
+        tuple(first),
     )
 
 

@@ -20,6 +20,18 @@ from reports.view_models import Caveat, Fact, GlossaryEntry, Method
 ANSWERS = 6
 """Findings whose sentences make the answer at the top; all stand in their sections."""
 EXAMPLES = 3
+OF_KERNELS = ("kernels", "launches", "stages", "joins", "counters", "stalls")
+"""Tables about kernels, which a report about cases does not show."""
+UNSHOWN = ("l1_hit_pct", "l2_hit_pct")
+FLOPS = "counted_flops"
+"""What kernels without FLOPs have none of either, which is no loss."""
+UNCOLLECTED = "not collected: "
+SHOWN_AS = {
+    "roof_fraction": "No share of the roof",
+    FLOPS: "No counted FLOPs",
+    "counted_launches": "No counters",
+}
+"""Column of table `bench` -> what a reader of the report misses."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +159,30 @@ def _why_empty(run: Run) -> str:
 
 
 def _gaps(run: Run) -> tuple[str, ...]:
-    """Return why values are missing, each reason once with the number of cases."""
-    groups: dict[tuple[str, str], int] = defaultdict(int)
+    """Return why values are missing that a section shows, each reason once.
+
+    Whatever is about kernels stays in table `gaps`: these reports are about cases. So does what the
+    recipe chose not to collect, and hit rates, which only confirm roofs.
+    """
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    bench = run.bench
+    wanted = bench["flops"].notna() & (bench["counted_launches"].fillna(0) > 0)
+    unshown = {*UNSHOWN, *(() if (wanted & bench["counted_flops"].isna()).any() else (FLOPS,))}
     for gap in records(run.gaps):
-        groups[text(gap["reason"]), text(gap["kernel_id"]) and "case"] += 1
-    return tuple(
-        f"{reason} ({counted(number, noun)})" if noun else reason
-        for (reason, noun), number in groups.items()
-        if reason
-    )
+        table, column, reason = (text(gap[key]) for key in ("table", "column", "reason"))
+        if table in OF_KERNELS or column in unshown or reason.startswith(UNCOLLECTED):
+            continue
+        if reason:
+            groups[SHOWN_AS.get(column, ""), reason].append(text(gap["kernel_id"]))
+    return tuple(_gap(what, reason, names) for (what, reason), names in groups.items())
+
+
+def _gap(what: str, reason: str, names: list[str]) -> str:
+    named = [name for name in names if name]
+    who = ""
+    if named:
+        who = f" ({named[0]})" if len(named) == 1 else f" ({counted(len(named), 'case')})"
+    return f"{what}{': ' if what else ''}{reason}{who}"
 
 
 def _words(made: tuple[Section, ...]) -> str:

@@ -17,7 +17,7 @@ from reports import render
 from reports.bench import roofline
 from reports.bench.models import BarFigure, LineFigure, RooflineFigure
 from reports.bench.roofs import find, measured_roofs, searches
-from reports.findings import headline
+from reports.bench.view import bench_view
 from reports.load import Run
 from reports.metrics_json import schema
 from reports.render import render_report
@@ -253,8 +253,13 @@ def test_the_report_stands_on_the_findings_and_fits_its_schema(bench_run: Run) -
     assert len(data["bench"]) == len(bench_run.bench)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_headline_is_that_of_the_findings(bench_run: Run) -> None:
-    assert "4.620 TB/s" in headline(bench_run)[0]
+    made = render_report(bench_run)
+    assert "4.620 TB/s" in made.headline[0]
+    assert len(made.headline) == 3
+    text = made.report.read_text()
+    assert all(sentence in text for sentence in made.headline)
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -270,3 +275,21 @@ def test_repeats_are_told_for_each_roof(repeated_run: Run) -> None:
 def test_a_run_without_cases_says_why(make_bench_run: Callable[..., Run]) -> None:
     text = render_report(make_bench_run([])).report.read_text()
     assert "no case was measured" in text
+
+
+def test_only_gaps_that_a_section_shows_are_told(
+    make_bench_run: Callable[..., Run], bench_row: Callable[..., Row]
+) -> None:
+    told = "there are no measured roofs of this GPU"
+    rows = [
+        ("kernels", "", "total_ns", "without a trace: calls and GPU time are not known"),
+        ("counters", "k1", "top_stall", "not collected: metric set stalls"),
+        ("bench", "", "tensor_pct", "not collected: sm__pipe_tensor_cycles_active"),
+        ("bench", "", "l2_hit_pct", "L2 hits came out at 111.1 %, outside of 0 to 105"),
+        ("bench", "", "counted_flops", "needs flops_tensor"),
+        ("bench", "", "roof_fraction", told),
+    ]
+    columns = [column.name for column in tables.tables()["gaps"]]
+    gaps = pd.DataFrame(rows, columns=columns)
+    run = make_bench_run([bench_row("dram/read/a", bytes=8e9, median_s=2e-3)], gaps=gaps)
+    assert bench_view(run).gaps == (f"No share of the roof: {told}",)
