@@ -18,20 +18,28 @@ from pathlib import Path
 
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[1]))
-from targets.harness import Case, run_target
+from targets.harness import Case, is_cuda, positive, run_target
 from targets.harness.api import DATA, MODES
 from targets.harness.matmul import DTYPES, make_matmul
+
+SIZE, CPU_SIZE = 8192, 64
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the shapes, dtypes, modes and data, each of which may be a list."""
     for size in "mnk":
         parser.add_argument(
-            f"--{size}", type=int, nargs="+", default=[8192], help="rows or columns (8192)"
+            f"--{size}", type=positive, nargs="+", help=f"sizes ({SIZE}; {CPU_SIZE} on a CPU)"
         )
-    parser.add_argument("--dtype", nargs="+", choices=sorted(DTYPES), default=["bf16"])
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=["cold"])
-    parser.add_argument("--data", nargs="+", choices=DATA, default=["normal"])
+    parser.add_argument(
+        "--dtype", nargs="+", choices=sorted(DTYPES), default=["bf16"], help="of A and B (bf16)"
+    )
+    parser.add_argument(
+        "--modes", nargs="+", choices=MODES, default=["cold"], help="of the caches (cold)"
+    )
+    parser.add_argument(
+        "--data", nargs="+", choices=DATA, default=["normal"], help="N(0, 1) or zeros (normal)"
+    )
     parser.add_argument(
         "--transposed", action="store_true", help="store B as (n, k), like a Linear's weight"
     )
@@ -39,7 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def cases(args: Namespace) -> Iterator[Case]:
     """Give a case for each m, n, k and dtype."""
-    for m, n, k, dtype in product(args.m, args.n, args.k, args.dtype):
+    usual = [SIZE if is_cuda(args.device) else CPU_SIZE]
+    sizes = (args.m or usual, args.n or usual, args.k or usual)
+    for m, n, k, dtype in product(*sizes, args.dtype):
         matmul = make_matmul(dtype, m, n, k, args.transposed)
         shape = {"m": m, "n": n, "k": k}
         yield Case(

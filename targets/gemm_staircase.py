@@ -32,7 +32,16 @@ from typing import Any
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from targets.harness import Call, Case, Setup, Unsupported, is_cuda, run_target, sm_count
+from targets.harness import (
+    Call,
+    Case,
+    Setup,
+    Unsupported,
+    is_cuda,
+    positive,
+    run_target,
+    sm_count,
+)
 from targets.harness.matmul import Matmul, make_matmul, operand
 
 DTYPES = ("bf16", "fp8")
@@ -254,10 +263,12 @@ def cases(args: Namespace) -> list[Case]:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add sizes and dtypes; sizes that are not given are small on a CPU."""
-    parser.add_argument("--n", type=int, help="outputs of the layer (8192)")
-    parser.add_argument("--k", type=int, help="inputs of the layer (4096)")
-    parser.add_argument("--m-max", type=int, help="largest M (2176)")
-    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--n", type=positive, help="outputs of the layer (8192)")
+    parser.add_argument("--k", type=positive, help="inputs of the layer (4096)")
+    parser.add_argument("--m-max", type=positive, help="largest M (2176)")
+    parser.add_argument(
+        "--dtype", nargs="+", choices=DTYPES, default=list(DTYPES), help="of A and W (both)"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

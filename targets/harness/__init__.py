@@ -12,6 +12,7 @@ from targets.harness.api import (
 )
 from targets.harness.cuda import CFloat, CInt32, CudaModule, Kernel
 from targets.harness.device import is_cuda, l2_bytes, sm_count
+from targets.harness.options import positive
 from targets.harness.run import run_target
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "case_id",
     "is_cuda",
     "l2_bytes",
+    "positive",
     "run_target",
     "sm_count",
 ]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from targets.harness.api import Case, case_id
+from targets.harness.options import AddArguments, complain, make_parser, parse
 from targets.harness.records import Records, outcome
 from targets.harness.session import ContextLost, Session
 from targets.harness.show import line
 
 Cases = Callable[[Namespace], Iterable[Case]]
+NONE_CHOSEN = (
+    "no case was chosen",
+    "--only is searched in the case ids; --list shows those of the other options",
+)
 
 
 def run_target(
@@ -24,7 +29,7 @@ def run_target(
     argv: Sequence[str] | None = None,
     *,
     description: str,
-    add_arguments: Callable[[ArgumentParser], None] | None = None,
+    add_arguments: AddArguments | None = None,
 ) -> int:
     """Measure the cases of a target and write a record of each.
 
@@ -37,59 +42,34 @@ def run_target(
 
     Returns:
         The exit code: 0, also where single cases could not run; 1 where there is no device, no
-        case was chosen, or the CUDA context was lost.
+        case was chosen, or the CUDA context was lost; 130 after an interrupt, 141 where nobody
+        reads stdout any more.
+
+    Raises:
+        SystemExit: with code 2 for a wrong command line, 0 for --help.
     """
-    args = _parser(description, add_arguments).parse_args(argv)
-    args.argv = list(sys.argv[1:] if argv is None else argv)
-    problem = _no_device(args)
-    if problem:
-        return _fail(*problem)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parse(make_parser(description, add_arguments), words)
     try:
+        problem = _no_device(args)
+        if problem:
+            return _fail(*problem)
         chosen = _chosen(cases, args)
         if args.list:
-            for case, mode, data in chosen:
-                print(case_id(case, mode, data))
-            return 0
+            return _list(chosen)
         with _output(args.out) as stream:
             return _run(target, chosen, args, stream)
     except KeyboardInterrupt:
         print("interrupted; the records until here are complete", file=sys.stderr)
         return 130
-    except (OSError, ValueError) as error:
+    except BrokenPipeError:
+        # Who read stdout has seen enough. What is still buffered must not fail at exit as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except ValueError as error:
         return _fail(str(error), "see --help")
-
-
-def _parser(
-    description: str, add_arguments: Callable[[ArgumentParser], None] | None
-) -> ArgumentParser:
-    parser = ArgumentParser(description=description, allow_abbrev=False)
-    if add_arguments is not None:
-        add_arguments(parser)
-    group = parser.add_argument_group("measurement")
-    group.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    group.add_argument("--seed", type=int, default=0, help="of the random data (0)")
-    group.add_argument("--out", metavar="FILE", help="records go there, not to stdout")
-    group.add_argument("--only", type=_regex, metavar="REGEX", help="cases whose id it is found in")
-    group.add_argument("--list", action="store_true", help="print the ids of the cases and end")
-    group.add_argument(
-        "--count", action="store_true", help="run each case once for a profiler; no times"
-    )
-    group.add_argument("--launches", type=int, default=1, help="calls of a case in --count (1)")
-    group.add_argument("--min-samples", type=int, default=10, help="least samples of a case (10)")
-    group.add_argument(
-        "--max-noise", type=float, default=0.005, help="relative std to stop at (0.005)"
-    )
-    group.add_argument("--case-time", type=float, default=1.0, help="seconds of sampling (1.0)")
-    group.add_argument("--process", type=int, default=1, help="number of this process (1)")
-    group.add_argument("--repeat", type=int, default=1, help="number of this repeat (1)")
-    return parser
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
+    except OSError as error:
+        return _fail(str(error), "--out needs a folder that exists and may be written to")
 
 
 def _no_device(args: Namespace) -> tuple[str, str] | None:
@@ -103,8 +83,16 @@ def _no_device(args: Namespace) -> tuple[str, str] | None:
 
 
 def _fail(message: str, hint: str) -> int:
-    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
+    complain(message, hint)
     return 1
+
+
+def _list(chosen: Iterator[tuple[Case, str, str]]) -> int:
+    seen = 0
+    for case, mode, data in chosen:
+        seen += 1
+        print(case_id(case, mode, data))
+    return 0 if seen else _fail(*NONE_CHOSEN)
 
 
 @contextlib.contextmanager
@@ -175,7 +163,7 @@ def _records(
     if lost:
         return _fail(f"the CUDA context was lost: {lost}", "run the cases after it by --only")
     if not seen:
-        return _fail("no case was chosen", "see --list; --only is searched in the case ids")
+        return _fail(*NONE_CHOSEN)
     return 0
 
 

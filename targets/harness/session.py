@@ -172,6 +172,9 @@ class Session:
 
     def _clean(self) -> None:
         gc.collect()
+        # What is left stays: modules that the case imported, kernels that it compiled. After
+        # torch.compile these are 300,000 objects, and looking at them again takes 0.1 s a case.
+        gc.freeze()
         if self.cuda:
             with contextlib.suppress(Exception):
                 self._torch.cuda.empty_cache()

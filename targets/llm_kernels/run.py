@@ -18,9 +18,9 @@ from pathlib import Path
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from targets.harness import Case, run_target
-from targets.llm_kernels.models import MODELS
-from targets.llm_kernels.plan import FAMILIES, VARIANTS, make_plan
+from targets.harness import Case, positive, run_target
+from targets.llm_kernels.models import DEFAULT_MODELS, MODELS
+from targets.llm_kernels.plan import FAMILIES, TOKENS, VARIANTS, make_plan
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
@@ -45,20 +45,19 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
         yield from lstm_cases(plan)
 
 
-def at_least_one(text: str) -> int:
-    """Parse a positive whole number."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose cases; each takes one or more words."""
-    for option, known in (("models", MODELS), ("families", FAMILIES), ("variants", VARIANTS)):
-        parser.add_argument(f"--{option}", nargs="+", choices=tuple(known), help="all by default")
+    for option, known, usual in (
+        ("models", MODELS, ", ".join(DEFAULT_MODELS)),
+        ("families", FAMILIES, "all"),
+        ("variants", VARIANTS, "all"),
+    ):
+        parser.add_argument(f"--{option}", nargs="+", choices=tuple(known), help=f"({usual})")
     parser.add_argument(
-        "--tokens", nargs="+", type=at_least_one, help="rows of the activations: 1 16 128"
+        "--tokens",
+        nargs="+",
+        type=positive,
+        help=f"rows of the activations ({' '.join(map(str, TOKENS))})",
     )
 
 

@@ -1,7 +1,9 @@
 """The harness on a CPU: records, statuses, modes, choices, counting, and what a kill leaves."""
 
+import gc
 import json
-from argparse import Namespace
+import weakref
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from targets.harness import Case, Roof, Setup, Unsupported, Work, run_target
+from targets.harness import Case, Roof, Setup, Unsupported, Work, positive, run_target
 from targets.harness.api import Call
 from targets.harness.failures import classify
 from targets.harness.session import Session
@@ -181,9 +183,94 @@ def test_only_chooses_and_list_names(run: Run, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.split() == ["a|cold|normal", "a|hot|normal", "b|cold|normal"]
 
 
-def test_choosing_nothing_is_an_error(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run(case(), options=("--only", "nowhere"), code=1)
-    assert "error: no case was chosen" in capsys.readouterr().err
+@pytest.mark.parametrize("listed", [(), ("--list",)])
+def test_choosing_nothing_is_an_error(
+    listed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--device", "cpu", "--only", "nowhere", *listed]
+    assert run_target("test", lambda args: [case()], argv, description="test") == 1
+    assert "error: no case was chosen\n\nhint: --only is searched" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--launches", "0"),
+        ("--min-samples", "-1"),
+        ("--case-time", "0"),
+        ("--case-time", "nan"),
+        ("--max-noise", "much"),
+        ("--only", "("),
+        ("--size", "0"),
+        ("--unknown",),
+    ],
+)
+def test_a_wrong_option_is_an_error_with_a_hint(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def own(parser: ArgumentParser) -> None:
+        parser.add_argument("--size", type=positive, nargs="+")
+
+    with pytest.raises(SystemExit) as ended:
+        run_target("test", lambda args: [], words, description="test", add_arguments=own)
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.split("\n\n")
+    assert error.startswith("error: ")
+    assert words[0] in error
+    assert "--help" in hint
+
+
+def test_what_a_list_names_twice_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def own(parser: ArgumentParser) -> None:
+        parser.add_argument("--size", type=positive, nargs="+")
+
+    argv = ["--device", "cpu", "--list", "--size", "8", "4", "8"]
+    cases = lambda args: [case(f"s{size}") for size in args.size]  # noqa: E731
+    assert run_target("test", cases, argv, description="test", add_arguments=own) == 0
+    assert capsys.readouterr().out.split() == ["s8|cold|normal", "s4|cold|normal"]
+
+
+def test_a_file_in_no_folder_is_an_error_with_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--device", "cpu", "--out", str(tmp_path / "missing" / "records.jsonl")]
+    assert run_target("test", lambda args: [case()], argv, description="test") == 1
+    assert "hint: --out needs a folder" in capsys.readouterr().err
+
+
+def test_what_a_case_leaves_is_collected_once_and_not_looked_at_again(run: Run) -> None:
+    gone: list[weakref.ref[Any]] = []
+
+    def prepare(setup: Setup) -> list[Call]:
+        class Cycle:
+            def __init__(self) -> None:
+                self.itself = self
+                self.buffer = torch.ones(8)
+
+            def __call__(self) -> object:
+                return self.buffer.add_(1)
+
+        gone.append(weakref.ref(call := Cycle()))
+        return [call]
+
+    def look(setup: Setup) -> list[Call]:
+        seen.append((gone[0]() is None, gc.get_freeze_count() - started[0]))
+        return add(setup)
+
+    kept: list[list[int]] = []
+
+    def keep(setup: Setup) -> list[Call]:
+        started.append(gc.get_freeze_count())
+        kept.extend([] for _ in range(1000))
+        return prepare(setup)
+
+    started: list[int] = []
+    seen: list[tuple[bool, int]] = []
+    run(case("a", keep), case("b", look))
+    ((collected, frozen),) = seen
+    assert collected
+    assert frozen >= 1000
+    assert gc.get_freeze_count() == 0  # the process that ran the target is as it was
 
 
 def test_two_cases_of_one_name_are_an_error(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
