@@ -95,7 +95,7 @@ class Case:
         roof: the roof that it is a candidate for, or None.
         launch: "graph": short calls are batched in a CUDA graph; "eager": launched by the host
             one after another, as a user would.
-        duration: "", "burst" (windows under 50 ms after a pause) or "steady" (after 2 s of load).
+        duration: "", "burst" (the first 20 ms after a pause) or "steady" (after 2 s of load).
         samples: measures by itself and returns seconds a call; then `prepare` is used only for
             counting.
         counted: False leaves it out when counters are collected.

@@ -10,12 +10,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the targets need torch")
+from targets.harness import Case, Setup
+from targets.roofline import compute, run, tensor, triton_int8
 
-from targets.roofline import compute, run, tensor
+torch = pytest.importorskip("torch", reason="the targets need torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,6 +95,75 @@ def test_tensor_cases_are_the_same_work_in_every_type() -> None:
     assert bf16.data == ("normal", "zeros")
     assert {case.dtype for case in cases} == set(tensor.DTYPES)
     assert {case.duration for case in cases} == {"burst", "steady"}
+    steady = [case for case in cases if case.duration == "steady"]
+    assert sorted(case.dtype for case in steady) == sorted(tensor.DTYPES)
+    bursts = {(case.dtype, case.work) for case in cases if case.duration == "burst"}
+    # Counters and clocks under load are set against those of a burst of the same product.
+    assert {(case.dtype, case.work) for case in steady} <= bursts
+
+
+class _Kernels:
+    """Stands for Triton's module: writes the product, for one tiling a wrong one."""
+
+    def __init__(self, wrong: str = "") -> None:
+        self.wrong = wrong
+
+    def matmul(self, a: Any, b: Any, out: Any, tiling: triton_int8.Tiling) -> None:
+        torch.mm(a.int(), b.t().int(), out=out)
+        if tiling.name == self.wrong:
+            out += 1
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> _Kernels:
+    made = _Kernels()
+    monkeypatch.setitem(sys.modules, "targets.roofline.triton_int8_kernel", made)
+    monkeypatch.setattr(triton_int8, "is_cuda", lambda device: True)
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: None)
+    return made
+
+
+def _int8(name: str) -> Case:
+    args = argparse.Namespace(device="cuda")
+    return {case.name: case for case in triton_int8.cases(args, (32, 64, 48))}[name]
+
+
+SETUP = Setup(torch.device("cpu"), 2, "normal", 0, 1 << 16)
+
+
+def test_a_tiling_is_used_only_where_its_product_is_right(kernels: _Kernels) -> None:
+    tiling = triton_int8.TILINGS[0]
+    prepare = _int8(f"tensor/int8/triton-{tiling.name}/burst").prepare
+    for call in prepare(SETUP):
+        call()
+        a, b, out = call.args[-3:]  # type: ignore[attr-defined]
+        assert torch.equal(out.double(), a.double() @ b.double().t())
+    kernels.wrong = tiling.name
+    with pytest.raises(RuntimeError, match="is wrong"):
+        prepare(SETUP)
+
+
+def test_the_steady_int8_product_is_the_quickest_that_is_right(
+    kernels: _Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def seconds(call: Any) -> float:
+        tried.append("torch" if call.func is triton_int8._by_torch else call.args[1].name)
+        return {triton_int8.TILINGS[2].name: 1.0, "torch": 2.0}.get(tried[-1], 3.0)
+
+    monkeypatch.setattr(triton_int8, "trial_seconds", seconds)
+    kernels.wrong = triton_int8.TILINGS[0].name
+    prepare = _int8("tensor/int8/quickest/steady").prepare
+    first, second = prepare(SETUP)
+    assert tried == [*(t.name for t in triton_int8.TILINGS[1:]), "torch"]
+    chosen = {call.args[1] for call in (first, second)}  # type: ignore[attr-defined]
+    assert chosen == {triton_int8.TILINGS[2]}
+    # Without Triton, torch's own product is left.
+    monkeypatch.setitem(sys.modules, "targets.roofline.triton_int8_kernel", None)
+    tried.clear()
+    assert len(prepare(SETUP)) == 2
+    assert tried == ["torch"]
 
 
 @pytest.mark.usefixtures("h200")
