@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
 from reports.bench.gemm_staircase_steps import (
@@ -44,18 +45,28 @@ def findings(
     odd: Sequence[OddSize],
     sms: int | None,
 ) -> tuple[BenchFinding, ...]:
-    """Return the findings that the cases allow: first what costs a user most."""
+    """Return the findings that the cases allow, one a matter: first what costs a user most."""
     pinned = [one.curve.what for one in staircases]
     libraries = [curve for curve in sweeps if curve.what not in pinned]
     found = [
-        *_odd(odd),
-        *(_pinned(one, sweeps) for one in staircases),
-        *(_choices(curve) for curve in libraries),
-        *_batches(sets, libraries),
-        *(_fit(one) for one in staircases),
-        *_throughput(sweeps, sms),
+        _together(_odd(odd)),
+        _together(_pinned(one, sweeps) for one in staircases),
+        _together(_choices(curve) for curve in libraries),
+        _together(_batches(sets, libraries)),
+        _together(_fit(one) for one in staircases),
+        _together(_throughput(sweeps, sms)),
     ]
     return tuple(finding for finding in found if finding is not None)
+
+
+def _together(found: Iterable[BenchFinding | None]) -> BenchFinding | None:
+    """Return the finding of the first dtype, with those of the others in its evidence."""
+    told = [finding for finding in found if finding is not None]
+    if not told:
+        return None
+    more = [f"{finding.sentence} {finding.evidence}" for finding in told[1:]]
+    plain = next((finding.plain for finding in told if finding.plain), "")
+    return replace(told[0], evidence=" ".join([told[0].evidence, *more]), plain=plain)
 
 
 def _pinned(one: Staircase, sweeps: Sequence[Curve]) -> BenchFinding | None:
@@ -69,20 +80,22 @@ def _pinned(one: Staircase, sweeps: Sequence[Curve]) -> BenchFinding | None:
     before, after = worst.before, worst.after
     library = next((c for c in sweeps if c.dtype == own.dtype and c.what != own.what), None)
     beside = _beside(library, edges, before.m) if library else ""
+    most = _most(library, edges) if library else None
+    paid = f"; cuBLAS pays at most {share(most)} there" if most is not None else ""
     return BenchFinding(
         f"{own.what}, pinned tile: M = {after.m} takes {share(worst.loss)} longer than "
         f"M = {before.m} ({seconds(after.seconds)} against {seconds(before.seconds)}): one row "
-        f"more begins wave {one.tiling.waves(after.m, one.waves.slots)}.{beside}",
+        f"more begins wave {one.tiling.waves(after.m, one.waves.slots)}{paid}.",
         f"At the {len(steps)} edges of waves one row more costs the pinned tile "
         f"{_range(steps)}. 95 % intervals of the worst: {_interval(before)} and "
         f"{_interval(after)}; SM clocks {clock(before.clock_hz)} and {clock(after.clock_hz)}; "
-        f"N = {before.n}, K = {before.k}.",
+        f"N = {before.n}, K = {before.k}.{beside}",
         "Times as measured: where a fuller wave runs at a lower clock, because it draws more "
         "power, the step is smaller than at a fixed clock.",
         plain="A batch that is one row too large for the GPU's last full round of work can cost "
         f"{share(worst.loss)} more time in a kernel of one fixed shape. NVIDIA's library, which "
-        f"picks a shape for each size, pays at most {share(_most(library, edges))} there."
-        if library
+        f"picks a shape for each size, pays at most {share(most)} there."
+        if most is not None
         else "",
     )
 
@@ -126,8 +139,11 @@ def _choices(curve: Curve) -> BenchFinding | None:
         worst = beaten[0]
         parts.append(
             f"{len(beaten)} of {len(curve.points)} sizes take longer than a larger one; padding "
-            f"M = {worst.point.m} to {worst.larger.m} would save {share(worst.gain)} "
-            f"({seconds(worst.point.seconds)} against {seconds(worst.larger.seconds)})"
+            f"M = {worst.point.m} to {worst.larger.m} would save {share(worst.gain)}"
+        )
+        evidence.append(
+            f"M = {worst.point.m} takes {seconds(worst.point.seconds)}, {worst.larger.m} "
+            f"{seconds(worst.larger.seconds)}."
         )
         listing = ", ".join(f"{o.point.m} to {o.larger.m}: {share(o.gain)}" for o in beaten[:8])
         evidence.append(f"Largest savings by padding M: {listing}.")
@@ -163,30 +179,37 @@ def _odd(odd: Sequence[OddSize]) -> list[BenchFinding]:
 def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
     """Return what sizes that are no multiple of 8 lose, by side, and what padding gives back."""
     base = odd[0].base
-    parts, kernels, most = [], [], 0.0
+    lost: list[tuple[float, str]] = []
+    kernels, padded = [], []
     for side in "mnk":
         own = [one for one in odd if one.side == side and one.loss is not None]
         uneven = [one for one in own if one.away % NEXT_WHOLE]
         worst = max(uneven, key=lambda one: one.loss or 0, default=None)
         if worst is None or worst.point is None or worst.loss is None:
             continue
-        most = max(most, worst.loss)
-        whole = next((one for one in own if one.away == NEXT_WHOLE), None)
-        padded = f" ({whole.size}: {_lost(whole.loss)})" if whole and whole.loss is not None else ""
-        parts.append(f"{side.upper()} = {worst.size} {_lost(worst.loss)}{padded}")
+        lost.append((worst.loss, f"{side.upper()} = {worst.size} {_lost(worst.loss)}"))
+        padded += [one for one in own if one.away == NEXT_WHOLE]
         kernels.append(f"{side.upper()} = {worst.size}: {worst.point.kernel or 'kernel unknown'}")
     refused = [one.refused for one in odd if one.refused]
     why = sorted({one.reason for one in refused})
     closed = (
         f" {counted(len(refused), 'size')} more: {refused[0].status} ({why[0]})." if why else ""
     )
-    if not parts:
+    if not lost:
         return None
+    lost.sort(key=lambda pair: -pair[0])
+    most = lost[0][0]
+    left = max((one.loss for one in padded if one.loss is not None), default=None)
+    even = (
+        f"; padded to {padded[0].size}, at most {share(max(left, 0.0))} is lost"
+        if left is not None
+        else ""
+    )
     return BenchFinding(
-        f"{base.what}, sizes that are not a multiple of 8, against {base.m} x {base.n} x {base.k}: "
-        f"{listed(parts)} of the throughput.{closed}",
+        f"{base.what}, sizes that are not a multiple of 8: {listed([words for _, words in lost])} "
+        f"of the throughput of {base.m} x {base.n} x {base.k}{even}.",
         f"Base: {seconds(base.seconds)}, {flop_rate(base.rate)}, "
-        f"{base.kernel or 'kernel unknown'}. {'; '.join(kernels)}.",
+        f"{base.kernel or 'kernel unknown'}. {'; '.join(kernels)}.{closed}",
         "Measured for one base size; a small product may lose less.",
         plain=f"A size that is no multiple of 8 can cost a matrix product {share(most)} of its "
         "speed: pad it."

@@ -50,8 +50,8 @@ def size_tables(
             BenchTable(
                 f"{dtype}, N = {first.n}, K = {first.k}: both sides of the edges",
                 (
-                    *("Kernel", "M", "Latency", "TFLOP/s", "TFLOP/s per SM", "Tensor pipe"),
-                    *("Tile", "Tiles", "Waves", "Tail efficiency", "Tile use"),
+                    *("Kernel, tile", "M", "Latency", "TFLOP/s", "TFLOP/s per SM"),
+                    *("Tensor pipe", "Waves (tiles)", "Tail efficiency", "Tile use"),
                 ),
                 tuple(rows),
                 "Latency: median. Tensor pipe: cycles in which it is active (counters). Tile: rows "
@@ -59,7 +59,7 @@ def size_tables(
                 "slots; tile use: useful elements over those that the tiles cover. Of cuBLAS the "
                 "tile is known where counters were collected and K is not split; its waves are "
                 "those of one CTA on each SM.",
-                left=("Kernel", "Tile"),
+                left=("Kernel, tile",),
             )
         )
     return tables
@@ -93,21 +93,23 @@ def slots_of(point: Point, staircases: Iterable[Staircase], sms: int | None) -> 
 
 def _size_row(point: Point, staircases: Sequence[Staircase], sms: int | None) -> tuple[str, ...]:
     tiling, slots = point.tiling, slots_of(point, staircases, sms)
-    tile = tiles = waves = tail = use = NA
+    name = VARIANTS.get(point.variant, point.variant)
+    waves = tail = use = NA
     if tiling:
-        tile = f"{tiling.tile_m}x{tiling.tile_n}"
+        name += f" {tiling.tile_m}x{tiling.tile_n}"
         tiles, use = count(tiling.tiles(point.m)), share(tiling.tile_efficiency(point.m))
+        waves = f"{NA} ({tiles})"
         if slots:
-            waves = count(tiling.waves(point.m, slots))
+            waves = f"{count(tiling.waves(point.m, slots))} ({tiles})"
             tail = share(tiling.tail_efficiency(point.m, slots))
     return (
-        VARIANTS.get(point.variant, point.variant),
+        name,
         str(point.m),
         seconds(point.seconds),
         significant(point.rate / 1e12),
         significant(point.rate / 1e12 / sms) if sms else NA,
         percent(point.tensor_pct),
-        *(tile, tiles, waves, tail, use),
+        *(waves, tail, use),
     )
 
 

@@ -17,6 +17,8 @@ UNEXPLAINED = 1.3
 """A gain this many times larger than that in DRAM bytes has another reason, too."""
 CLEAR = 1.1
 """A gain under 10 % is not worth a sentence of its own."""
+NAMED = 4
+"""Operations that a sentence names; the others stand in its evidence."""
 
 
 def launch_bound(found: list[Point]) -> BenchFinding | None:
@@ -64,15 +66,16 @@ def fusion(found: list[Point]) -> BenchFinding | None:
     if not ranked or ranked[0][0] < CLEAR:
         return None
     words = [f"{made['graph'].operation} {fold(gain)}" for gain, made in ranked if gain >= CLEAR]
+    rest = f" Others: {listed(words[NAMED:])}." if words[NAMED:] else ""
     best = ranked[0][1]["compiled-graph"]
     sentence = (
-        f"torch.compile makes large inputs faster where it fuses kernels: {listed(words)} "
-        "(largest sizes, both in CUDA graphs)."
+        f"torch.compile makes large inputs faster where it fuses kernels: {listed(words[:NAMED])}"
+        " (largest sizes, both in CUDA graphs)."
     )
     slower = [m["graph"].operation for g, m in ranked if g < 1 / CLEAR]
     limits = f"It is slower for {listed(slower)}." if slower else ""
     both = (ranked[0][1]["graph"], best)
-    evidence = f"Compiled for each size alone; {samples(*both)}.{_moved(ranked)}"
+    evidence = f"Compiled for each size alone; {samples(*both)}.{rest}{_moved(ranked)}"
     plain = f"A compiler that merges steps makes single ones up to {fold(ranked[0][0])} as fast."
     return BenchFinding(sentence, evidence, limits, plain)
 
@@ -110,8 +113,8 @@ def compiled_small(found: list[Point]) -> BenchFinding | None:
         f"At {tokens_text(tokens)} torch.compile alone makes {count(len(slower))} of "
         f"{count(len(small))} operations slower than eager ({worst['eager'].operation} "
         f"{seconds(worst['compiled'].seconds)} instead of {seconds(worst['eager'].seconds)}), "
-        "because the host checks guards before each call. In a CUDA graph the compiled functions "
-        f"are {fold(gain)} as fast as eager ones in the median."
+        f"for the host checks guards at each call; in a CUDA graph they are {fold(gain)} as fast "
+        "as eager ones in the median."
     )
     points = [m[variant] for m in small for variant in sorted(wanted)]
     limits = "Guards are checked once a compiled region: a whole model pays them once a step."
@@ -243,11 +246,12 @@ def formulas(found: list[Point]) -> BenchFinding | None:
         many = f", {range_words((min(large), max(large)))} from {tokens_text(MANY)} on"
     sentence = (
         f"The counted FLOPs of linear layers are {range_words((low, high))} 2mnk{many}: the rest "
-        f"are rows of tiles that no token fills.{_reread(found)}"
+        f"are rows of tiles that no token fills."
     )
     return BenchFinding(
         sentence,
-        f"{count(cases)} cases counted by ncu; all operations stand in the table of formulas.",
+        f"{count(cases)} cases counted by ncu; all operations stand in the table of formulas."
+        f"{_reread(found)}",
         "",
     )
 

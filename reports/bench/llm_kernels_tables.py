@@ -20,9 +20,9 @@ from reports.bench.models import BenchTable
 from reports.formats import byte_rate, count, flop_rate, seconds, share, speedup
 
 NONE = "–"
-RATES = ("time", "FLOP/s", "B/s", "roof", "of the roof", "FLOPs counted", "DRAM bytes counted")
+RATES = ("time", "FLOP/s", "B/s", "of the roof", "counted")
 RATIOS_NOTE = (
-    "FLOPs and DRAM bytes counted are in multiples of the formula's; – where that case was not "
+    "Counted: FLOPs and DRAM bytes by ncu in multiples of the formula's; – where that case was not "
     "counted."
 )
 
@@ -53,11 +53,17 @@ def _rates(point: Point) -> tuple[str, ...]:
         seconds(point.seconds),
         shown(point.flop_rate, flop_rate(point.flop_rate)),
         shown(point.byte_rate, byte_rate(point.byte_rate)),
-        point.roof or NONE,
-        shown(point.fraction, share(point.fraction)),
-        shown(point.flops_ratio, speedup(point.flops_ratio)),
-        shown(point.bytes_ratio, speedup(point.bytes_ratio)),
+        shown(point.fraction, f"{share(point.fraction)} of {point.roof}"),
+        _counted(point),
     )
+
+
+def _counted(point: Point) -> str:
+    """Return counted over stated FLOPs and DRAM bytes; "–" where neither is known."""
+    flops, moved = point.flops_ratio, point.bytes_ratio
+    if math.isnan(flops) and math.isnan(moved):
+        return NONE
+    return f"{shown(flops, speedup(flops))}, {shown(moved, speedup(moved))}"
 
 
 def linear_overview(found: list[Point]) -> BenchTable | None:
@@ -106,7 +112,7 @@ def linear_details(found: list[Point], reference: str) -> BenchTable | None:
         ("layer", "dtype", "tokens", *RATES),
         tuple(rows),
         RATIOS_NOTE,
-        left=("layer", "dtype", "roof"),
+        left=("layer", "dtype", "of the roof"),
     )
 
 
@@ -158,10 +164,10 @@ def attention_table(found: list[Point], stage: str) -> BenchTable | None:
         return None
     return BenchTable(
         f"Attention, {stage}: back ends of torch",
-        ("model", "batch", "positions", "heads / KV", "back end", *RATES, "of the fastest's time"),
+        ("model, heads / KV", "batch x positions", "back end", *RATES, "over the fastest"),
         tuple(rows),
         f"{_stage_note(stage)} {RATIOS_NOTE}",
-        left=("model", "heads / KV", "back end", "roof"),
+        left=("model, heads / KV", "back end", "of the roof"),
     )
 
 
@@ -180,7 +186,7 @@ def _shape_cells(point: Point) -> tuple[str, ...]:
     heads = f"{point.param('heads')} / {point.param('kv_heads')} x {point.param('head_dim')}"
     if point.param("kv_groups") == "expanded":
         heads += ", expanded"
-    return title(point.param("model")), batch, keys, heads
+    return f"{title(point.param('model'))}, {heads}", f"{batch} x {keys}"
 
 
 def by_shape(found: list[Point]) -> Iterator[dict[str, Point]]:
@@ -205,17 +211,18 @@ def pointwise_table(found: list[Point]) -> BenchTable | None:
                 *(seconds(made[v].seconds) if v in made else NONE for v in VARIANTS),
                 byte_rate(best.byte_rate),
                 shown(best.fraction, share(best.fraction)),
-                *(shown(ratio, speedup(ratio)) for ratio in moved),
+                ", ".join(shown(ratio, speedup(ratio)) for ratio in moved),
             )
         )
     if not rows:
         return None
-    heads = ("of the roof", "DRAM bytes, eager", "DRAM bytes, compiled")
+    heads = ("of the roof", "DRAM bytes")
     return BenchTable(
         "Norms, activations, gathers and sampling: the variants",
         ("operation", "tokens", *VARIANTS.values(), "fastest: B/s", *heads),
         tuple(rows),
-        "DRAM bytes are in multiples of the compulsory ones. – : not measured, or not counted.",
+        "DRAM bytes: eager, compiled, in multiples of the compulsory ones. – : not measured or "
+        "not counted.",
         left=("operation",),
     )
 
@@ -265,7 +272,7 @@ def other_table(found: list[Point]) -> BenchTable | None:
         ("operation", "case", *RATES),
         tuple(rows),
         RATIOS_NOTE,
-        left=("operation", "case", "roof"),
+        left=("operation", "case", "of the roof"),
     )
 
 

@@ -78,10 +78,10 @@ def _dram(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     best = read or write
     if best is None:
         return
-    both = f" and writing {write.value_text}" if read and write else ""
+    both = f"; writing {write.value_text}{_of_sheet(write)}" if read and write else ""
     of = best.of_datasheet if known(best.of_datasheet) is not None else best.of_counters
     whole = "of the datasheet" if of is best.of_datasheet else "of the peak that the counters give"
-    part = f", {share(of)} {whole}" if known(of) is not None else ""
+    part = f" ({share(of)} {whole})" if known(of) is not None else ""
     verb = "Reading" if read else "Writing"
     yield BenchFinding(
         f"{verb} DRAM reaches {best.value_text}{part}{both}.",
@@ -100,8 +100,9 @@ def _tensor(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     usual = find(roofs, "tensor", "burst", "bf16") or fastest
     parts = [f"{r.dtype} {r.value_text}{_of_sheet(r)}"
              for r in sorted(bursts, key=lambda r: -r.value)]  # fmt: skip
+    of = " (share of the datasheet)" if any(_is(r.of_datasheet) for r in bursts) else ""
     yield BenchFinding(
-        f"Large matrix products reach, in bursts on random data: {', '.join(parts)}.",
+        f"Large matrix products in bursts on random data reach{of}: {', '.join(parts)}.",
         f"{usual.dtype}: {_how(usual)}.{_seen(usual)}",
         "a library or shape that is faster on the same data at the same clock.",
         _plain_tensor(usual, find(roofs, "tensor", "steady", usual.dtype)),
@@ -123,7 +124,7 @@ def _promised(part: float) -> str:
 
 def _of_sheet(roof: MeasuredRoof) -> str:
     known_part = _is(roof.of_datasheet)
-    return f" ({share(roof.of_datasheet)} of the datasheet)" if known_part else ""
+    return f" ({share(roof.of_datasheet)})" if known_part else ""
 
 
 def _is(value: float) -> bool:
@@ -159,17 +160,17 @@ def _launch_shape(found: list[Search]) -> Iterator[BenchFinding]:
     dram = next((s for s in found if (s.roof.key, s.roof.kind) == ("dram", "read")), None)
     chosen = dram or worst
     sentence = (
-        f"The launch shape decides: for {_lower(chosen.roof.name)} the best of "
-        f"{len(chosen.rows)} is {_shape(chosen.best[1])} with "
-        f"{value_text(chosen.best[0], chosen.roof.unit)}, the poorest ({_shape(chosen.poorest[1])})"
-        f" keeps {share(chosen.kept)} of it, the median {share(chosen.median / chosen.best[0])}"
+        f"The launch shape decides: of {len(chosen.rows)} for {_lower(chosen.roof.name)} the "
+        f"poorest keeps {share(chosen.kept)} of the best ({_shape(chosen.best[1])}), the median "
+        f"{share(chosen.median / chosen.best[0])}"
     )
+    evidence = f"Poorest for {_lower(chosen.roof.name)}: {_shape(chosen.poorest[1])}"
     if worst is not chosen:
-        sentence += f"; the largest loss is that of {_lower(worst.roof.name)}, "
-        sentence += f"{share(1 - worst.kept)} with {_shape(worst.poorest[1])}"
+        sentence += f"; {_lower(worst.roof.name)} loses most, {share(1 - worst.kept)}"
+        evidence += f"; for {_lower(worst.roof.name)}: {_shape(worst.poorest[1])}"
     yield BenchFinding(
         f"{sentence}.",
-        f"{len(chosen.rows)} launch shapes, each with its own interval; all are in bench.csv.",
+        f"{evidence}. All shapes are in bench.csv, each with its interval.",
         "a shape outside of the searched ones that beats the best.",
         "How a program cuts its work into pieces matters: the poorest way that was tried is "
         f"{share(1 - worst.kept)} slower than the best.",
@@ -183,6 +184,10 @@ def _shape(row: Row) -> str:
 def _lower(name: str) -> str:
     """Return a name inside of a sentence: acronyms keep their capitals."""
     return name if name[:2].isupper() or name[1:2].isdigit() else f"{name[:1].lower()}{name[1:]}"
+
+
+def _inside(name: str) -> str:
+    return name.replace("Shared memory", "shared memory")
 
 
 def _pipes(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
@@ -209,7 +214,8 @@ def _caches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     l2 = find(roofs, "l2", "read")
     if l2 is None and not mine:
         return
-    parts = [f"{r.name.removesuffix(' read')} {clock_text(r)}{_of_peak(r)}" for r in mine]
+    names = [_inside(r.name.removesuffix(" read")) for r in mine]
+    parts = [f"{name} {clock_text(r)}{_of_peak(r)}" for name, r in zip(names, mine, strict=True)]
     words = f"L2 reads reach {l2.value_text}" if l2 else ""
     near = f"per clock and SM, {listed(parts)}" if parts else ""
     evidence = "; ".join(_how(r) for r in ([l2] if l2 else []) + mine)
@@ -244,9 +250,9 @@ def _l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
     first, after = beyond[0]
     yield BenchFinding(
         f"The L2 serves reads at full speed up to {_mib(max(held))}{of}: {byte_rate(best)} at the "
-        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.{seen}",
+        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.",
         f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; full speed is "
-        f"{share(HOLDS)} of the best.",
+        f"{share(HOLDS)} of the best.{seen}",
         "DRAM bytes, by counters, that do not rise at this footprint.",
         f"Data that are used again come faster from its cache while they are at most "
         f"{_mib(max(held))}; at {_mib(size)} {share(1 - rate / best)} of that speed is lost.",
@@ -277,9 +283,9 @@ def _steady(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"Steady load costs up to {share(-lost)}: {label} does {burst.value_text} in bursts and "
         f"{steady.value_text} after 2 s of load, where the clock is {clock(steady.clock_hz)} "
-        f"instead of {clock(burst.clock_hz)}{_capped(steady)}.",
+        f"instead of {clock(burst.clock_hz)}.",
         "; ".join(f"{_label(s)} {difference(part)}" for part, s, _ in sorted(drops, key=_first))
-        + ".",
+        + f".{_capped(steady)}",
         "the same rate at the same clock in bursts and under load.",
         f"When the load lasts, its fastest arithmetic slows down by up to {share(-lost)}, because "
         "it reaches its power limit.",
@@ -300,7 +306,7 @@ def _capped(roof: MeasuredRoof) -> str:
         return ""
     reasons = text(roof.case.get("throttle_reasons")).replace("_", " ")
     why = f" ({reasons})" if reasons else ""
-    return f"; {share(marked / n)} of its samples ran under a limit{why}"
+    return f" {share(marked / n)} of the samples of {_label(roof)} ran under a limit{why}."
 
 
 def _data(rows: list[Row]) -> Iterator[BenchFinding]:
@@ -313,9 +319,9 @@ def _data(rows: list[Row]) -> Iterator[BenchFinding]:
     gap = pace(worst) - 1
     name = f"{text(row['operation'])}{_of_size(row)}"
     yield BenchFinding(
-        f"Data cost up to {share(gap)}: {name} does {rate_text(row)} on random data and "
-        f"{rate_text(zeros)} on zeros, because data draw power ({clock(row['clock_hz'])} against "
-        f"{clock(zeros['clock_hz'])}).",
+        f"Zeros run up to {share(gap)} faster than random data, which draw more power: {name} "
+        f"does {rate_text(zeros)} at {clock(zeros['clock_hz'])} against {rate_text(row)} at "
+        f"{clock(row['clock_hz'])}.",
         "; ".join(f"{text(pair[0]['operation'])} {difference(pace(pair) - 1)}" for pair in pairs)
         + " on zeros.",
         "the same clock on both kinds of data and still another rate.",
@@ -336,8 +342,8 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
     if not mine:
         return
     parts = [
-        f"{r.name.removesuffix(' latency')} {significant(number(r.case['latency_cycles']))} cycles "
-        f"({seconds(r.value)})"
+        f"{_inside(r.name.removesuffix(' latency'))} "
+        f"{significant(number(r.case['latency_cycles']))} cycles ({seconds(r.value)})"
         for r in sorted(mine, key=lambda r: r.value)
     ]
     spread = next((r for r in rows if text(r["name"]).endswith("by-address")), None)
@@ -359,11 +365,11 @@ def _launches(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindi
     if host is None:
         return
     torch = next((r for r in rows if text(r["name"]).endswith("launch/torch")), None)
-    words = f", by an operation of PyTorch {seconds(torch['median_s'])}" if torch else ""
+    words = f", through PyTorch {seconds(torch['median_s'])}" if torch else ""
     words += f", in a CUDA graph {seconds(graph.value)}" if graph else ""
     yield BenchFinding(
-        f"Starting a kernel costs {seconds(host.value)}{words}: kernels shorter than that leave "
-        "the GPU waiting for the host.",
+        f"Starting a kernel costs {seconds(host.value)} by the driver{words}: shorter kernels "
+        "leave the GPU waiting for the host.",
         f"{_how(host)}.",
         "a launch path that is faster on this host.",
         f"Each piece of work costs {seconds(host.value)} to start: many small ones leave it idle.",

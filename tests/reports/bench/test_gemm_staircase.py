@@ -133,8 +133,9 @@ def test_fits_the_pinned_kernel_and_says_that_the_steps_are_real(
         assert low <= wave <= high
         assert best["t_unit_s"] == pytest.approx(wave, rel=0.01)
         assert best["median_error"] < 0.01 < fits[dtype, "triton", "continuous"]["median_error"]
-    sentences = " ".join(finding.sentence for finding in found.findings)
-    assert sentences.count("the steps are real") == 2
+    told = " ".join(f"{finding.sentence} {finding.evidence}" for finding in found.findings)
+    assert told.count("the steps are real") == 2
+    assert sum("the steps are real" in finding.sentence for finding in found.findings) == 1
 
 
 def test_names_the_costliest_row_of_each_kernel(
@@ -218,9 +219,8 @@ def test_tables_have_a_cell_for_each_column(
         assert {len(row) for row in table.rows} == {len(table.columns)}
         assert set(table.left) <= set(table.columns)
     sizes = found.tables[0]
-    row = next(r for r in sizes.rows if r[:2] == ("Triton", "257"))
-    assert row[sizes.columns.index("Waves")] == "2"
-    assert row[sizes.columns.index("Tiles")] == "192"
+    row = next(r for r in sizes.rows if r[0].startswith("Triton ") and r[1] == "257")
+    assert row[sizes.columns.index("Waves (tiles)")] == "2 (192)"
     assert row[sizes.columns.index("Tail efficiency")] == "72.7 %"  # 192 of 264 slots
     assert row[sizes.columns.index("Tile use")] == "66.9 %"  # 257 of 384 rows
     names = [figure.name for figure in found.figures]
