@@ -1,6 +1,8 @@
 """The reference pages of docs/ are those that the code gives, and leave nothing out."""
 
 import importlib.util
+import json
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from orchestrator.cli import COMMANDS
 from orchestrator.recipe_errors import all_keys
@@ -15,6 +18,8 @@ from orchestrator.recipe_files import bundled
 from orchestrator.recipe_schema import Recipe
 from parsers.tables import tables
 
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
+         "docs/bench-records.md", "docs/examples/README.md")  # fmt: skip
 FOLDERS = ("orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -85,3 +90,65 @@ def test_every_environment_variable_of_ours_is_documented(root: Path) -> None:
             if path.suffix in (".py", "") and path.is_file() and "cache" not in str(path):
                 for name in re.findall(r"\bPROF_[A-Z_]+", path.read_text(encoding="utf-8")):
                     assert f"| `{name}` |" in text, f"{name} in {path}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(root: Path, name: str) -> None:
+    path = root / name
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if link.startswith(("http", "#")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve()
+        gallery = root / "docs" / "examples"
+        if gallery in target.parents and not target.exists():
+            # The report of a run that is not recorded yet.
+            recipe = target.relative_to(gallery).parts[0]
+            assert not (root / "captures" / f"h200-{recipe}").exists(), link
+            assert (root / "recipes" / f"{recipe}.yaml").is_file(), link
+            continue
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
+
+
+def test_every_recipe_and_capture_that_a_page_names_is_there(root: Path) -> None:
+    for name in PAGES:
+        text = (root / name).read_text(encoding="utf-8")
+        for recipe in re.findall(r"recipes/([a-z-]+)\.yaml", text):
+            assert (root / "recipes" / f"{recipe}.yaml").is_file(), (name, recipe)
+        for recipe in re.findall(r"captures/h200-([a-z-]+)", text):
+            assert (root / "recipes" / f"{recipe}.yaml").is_file(), (name, recipe)
+
+
+def test_the_target_of_the_contributors_guide_runs(
+    root: Path, tmp_path: Path, bench_schema: Draft202012Validator
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "saxpy.py").write_text(source, encoding="utf-8")
+    (recipe,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "saxpy.yaml").write_text(recipe, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(root)}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for mode in ("--case-time=0.01", "--count"):
+        records = [json.loads(line) for line in run("saxpy.py", "--device=cpu", mode).splitlines()]
+        assert [record["record"] for record in records] == ["conditions", "case", "case"]
+        for record in records:
+            bench_schema.validate(record)
+        assert {record["status"] for record in records[1:]} <= {"ok", "counted"}
+    assert "ok" in run("-m", "orchestrator", "recipe", "check", "saxpy.yaml")
