@@ -25,7 +25,8 @@ SOURCES = ("measured", "counters", "datasheet")
 class Measured:
     """Measured roofs for a run: table `measured_roofs`, when and by which run they were measured.
 
-    `own`: the run measured them itself, so that they hold as they are. `caveat` is a clause for
+    `own`: the run measured them itself. `as_measured`: they stand at the clocks they were measured
+    at, and not at those of the run; so they do for `own` ones. `caveat` is a clause for
     roofs of another GPU of the same kind.
     """
 
@@ -34,6 +35,7 @@ class Measured:
     run_id: str = ""
     own: bool = True
     caveat: str = ""
+    as_measured: bool = False
 
 
 def build_roofs(
@@ -95,7 +97,7 @@ def _from_measured(measured: Measured, metrics: pd.DataFrame) -> Iterator[dict[s
         level, dtype = str(row["level_or_pipe"]), str(row["dtype"] or "")
         value, scaled = float(row["value"]), ""
         clock_of, clock = _clock_of(row)
-        if not measured.own and clock_of:
+        if clock_of and not (measured.own or measured.as_measured):
             here, _ = _clock(by_profile, Roof(level, "", 1.0, clock_of, dtype))
             if 0 < here < clock:
                 scaled = f"; {value:.4g} {row['unit']} at {clock / 1e9:.3f} GHz, scaled to"

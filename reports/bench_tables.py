@@ -147,7 +147,8 @@ def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None
     if match.fit is Fit.NO and not (file.given and of_this_gpu):
         gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.why}")
         return None
-    return Measured(file.roofs, file.measured, file.run_id, own=False, caveat=match.why)
+    # Cases are set against the roofs as they were measured: they run at many clocks.
+    return Measured(file.roofs, file.measured, file.run_id, False, match.why, is_bench(run))
 
 
 def run_facts(run: RunDir, gpus: pd.DataFrame) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reports.bench.llm_kernels_points import (
     BACKENDS,
@@ -54,16 +54,15 @@ def _rates(point: Point) -> tuple[str, ...]:
         shown(point.flop_rate, flop_rate(point.flop_rate)),
         shown(point.byte_rate, byte_rate(point.byte_rate)),
         shown(point.fraction, f"{share(point.fraction)} of {point.roof}"),
-        _counted(point),
+        _several((point.flops_ratio, point.bytes_ratio)),
     )
 
 
-def _counted(point: Point) -> str:
-    """Return counted over stated FLOPs and DRAM bytes; "–" where neither is known."""
-    flops, moved = point.flops_ratio, point.bytes_ratio
-    if math.isnan(flops) and math.isnan(moved):
+def _several(ratios: Sequence[float]) -> str:
+    """Return ratios side by side; one "–" where none is known."""
+    if all(map(math.isnan, ratios)):
         return NONE
-    return f"{shown(flops, speedup(flops))}, {shown(moved, speedup(moved))}"
+    return ", ".join(shown(ratio, speedup(ratio)) for ratio in ratios)
 
 
 def linear_overview(found: list[Point]) -> BenchTable | None:
@@ -211,7 +210,7 @@ def pointwise_table(found: list[Point]) -> BenchTable | None:
                 *(seconds(made[v].seconds) if v in made else NONE for v in VARIANTS),
                 byte_rate(best.byte_rate),
                 shown(best.fraction, share(best.fraction)),
-                ", ".join(shown(ratio, speedup(ratio)) for ratio in moved),
+                _several(moved),
             )
         )
     if not rows:

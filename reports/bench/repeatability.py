@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from parsers.bench_stats import spread
 from reports.bench.cases import value_text
 from reports.bench.models import Bar, BarFigure, BenchFinding, BenchTable, Section
 from reports.bench.roofs import MeasuredRoof, measured_roofs
@@ -16,15 +17,16 @@ from reports.formats import clock, count, counted, share, significant
 from reports.load import Run
 
 SHOWN = 40
+"""Bars of the figure, and cases in the table; of roofs the table has all."""
 
 
 @dataclass(frozen=True)
 class Repeated:
     """One roof or case: its value in each repeat and how far these lie apart.
 
-    `spread` is largest minus smallest over their median; `processes` the same over the medians of
-    single processes. `clocks` are the SM clocks of the repeats in Hz. `host`: it is about the host,
-    whose other work disturbs it.
+    `spread` is largest minus smallest time over the median of them; `processes` the same over the
+    medians of single processes. `clocks` are the SM clocks of the repeats in Hz. `host`: it is about
+    the host, whose other work disturbs it.
     """
 
     name: str
@@ -54,11 +56,11 @@ def section(run: Run) -> Section | None:
         title="Repeatability",
         intro=f"The whole recipe ran {counted(repeats, 'time')}, each time in fresh processes.",
         findings=(_finding(found, what, repeats),),
-        tables=(_table(shown, what, repeats),),
+        tables=(_table(found if roofs else shown, what, repeats),),
         figures=(_figure(shown, what),),
         method=(
             "A repeat's value is that of the median over its processes of the median time of a "
-            "call. Repeatability is the largest minus the smallest value over their median.",
+            "call. Repeatability is the largest minus the smallest such time over their median.",
         ),
         numbers={one.name: _numbers(one) for one in found},
     )
@@ -70,13 +72,13 @@ def _of_roof(run: Run, roof: MeasuredRoof) -> Repeated:
     middle = number(roof.case["median_s"])
     rate = roof.unit != "s"
     values = tuple(roof.value * (middle / t if rate else t / middle) for t in times)
-    return Repeated(roof.name, values, roof.unit, _spread(values), _processes(rows), _clocks(rows),
+    return Repeated(roof.name, values, roof.unit, spread(times), _processes(rows), _clocks(rows),
                     roof.key == "host")  # fmt: skip
 
 
 def _of_cases(run: Run) -> list[Repeated]:
     return [
-        Repeated(str(case), (times := _medians(rows)), "s", _spread(times), _processes(rows),
+        Repeated(str(case), (times := _medians(rows)), "s", spread(times), _processes(rows),
                  _clocks(rows))
         for case, rows in run.bench_runs.groupby("case_id", sort=False)
     ]  # fmt: skip
@@ -92,13 +94,7 @@ def _clocks(rows: pd.DataFrame) -> tuple[float, ...]:
 
 
 def _processes(rows: pd.DataFrame) -> float:
-    return _spread(tuple(float(t) for t in rows["median_s"]))
-
-
-def _spread(values: tuple[float, ...]) -> float:
-    if len(values) < 2:
-        return math.nan
-    return (max(values) - min(values)) / float(np.median(values))
+    return spread([float(t) for t in rows["median_s"]])
 
 
 def _finding(found: list[Repeated], what: str, repeats: int) -> BenchFinding:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reports.bench.view import BenchView
+from reports.bench.view import BenchView, leading
 from reports.method_view import glossary
 from reports.view_models import Fact, GlossaryEntry
 
@@ -28,7 +28,8 @@ class BenchSummary:
 
 def bench_summary(view: BenchView) -> BenchSummary:
     """Return the summary of a report; sentences are the plain ones of its findings."""
-    plain = _distinct([f.plain for section in view.sections for f in section.findings if f.plain])
+    told = [replace(s, findings=tuple(f for f in s.findings if f.plain)) for s in view.sections]
+    plain = _distinct([finding.plain for finding in leading(tuple(told), 2 + LEARNED)])
     rows = [Fact(*row) for section in view.sections for row in section.plain]
     first = " ".join(plain[:2]) if plain else next(iter(view.answer), "")
     learned = tuple(plain[2 : LEARNED + 2]) if plain else view.answer[1 : LEARNED + 1]

@@ -215,7 +215,7 @@ def test_work_in_a_dtype_that_was_not_counted_is_unknown_not_zero() -> None:
     tables = tables_from(Case(metrics))
     assert tables.counters["flops_tensor"].isna().all()
     assert tables.counters["flops"].isna().all()
-    assert reason(tables, "flops_tensor") == "dtype not among those collected"
+    assert reason(tables, "flops_tensor") == "of a dtype that is not among those collected"
 
 
 def test_halves_on_other_chips_are_flagged_as_an_upper_bound() -> None:

@@ -1,5 +1,6 @@
 """Roofs from the capture and from the vendor's documents, each with its source."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -204,6 +205,13 @@ def test_roofs_of_the_l2_are_scaled_by_its_own_clock_alone(
         )
     row = roof(build_roofs(gpu(**H200), captured, measured(own=False)), "l2", "", "measured")
     assert row["value"] == pytest.approx(value)
+
+
+def test_roofs_that_stand_as_measured_are_not_scaled() -> None:
+    given = replace(measured(own=False), as_measured=True)
+    row = roof(build_roofs(gpu(**H200), at(1.2e9), given), "l1", "", "measured")
+    assert row["value"] == 121.5 * 132 * 1.98e9
+    assert "by run roofline-1" in row["detail"]
 
 
 def test_roofs_of_another_run_are_never_scaled_up() -> None:

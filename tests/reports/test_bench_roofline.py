@@ -146,7 +146,7 @@ def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
     assert "100.0 % of the samples of Tensor bf16 ran under a limit (sw power cap)" in said
     assert "Zeros run up to 10.0 % faster" in said  # 880 / 800
     assert "L1 33.0 cycles (18.8 ns)" in said
-    assert "Starting a kernel costs 2.40 us, in a CUDA graph 900 ns" in said
+    assert "Starting a kernel costs 2.40 us by the driver, in a CUDA graph 900 ns" in said
     assert "pageable memory loses up to 80.0 %" in said
 
 
