@@ -113,17 +113,15 @@ def _with_stores(*shapes: tuple[int, int]) -> list[Shape]:
     ]
 
 
-SMALL = ((128, 1), (256, 1), (512, 1), (1024, 1))
+SMALL = ((128, 1), (256, 1), (512, 1))
 """One vector a thread: on an H200 the fastest way to write, and to read and write at once."""
 COMMON = (Shape(256, 4), Shape(256, 4, blocks_per_sm=8))
 """Shapes that programs often have: what they lose shows what the search is worth."""
 
 SHAPES: dict[str, list[Shape | Bulk]] = {
     "read": [
-        *_one_shots((128, 8), (256, 1), (256, 2), (512, 2), (512, 4), (1024, 4)),
-        Shape(256, 2, load="cs"),
+        *_one_shots((128, 8), (256, 1), (256, 2), (512, 4), (1024, 4)),
         Shape(256, 4, load="cs"),
-        Shape(256, 2, evict=1),
         Shape(256, 4, evict=1),
         Bulk(8 * KIB, 1),
         Bulk(16 * KIB, 1),
@@ -132,27 +130,22 @@ SHAPES: dict[str, list[Shape | Bulk]] = {
         *COMMON,
     ],
     "write": [
-        *_one_shots(*SMALL, (512, 2)),
-        Shape(128, 1, evict=2),
+        *_one_shots(*SMALL, (1024, 1), (512, 2)),
         Shape(256, 1, evict=2),
         Shape(512, 1, evict=2),
-        Shape(512, 2, evict=2),
         Shape(256, 1, store="cs"),
         Bulk(32 * KIB, 2, 2),
         *COMMON,
     ],
     "copy": [
         *_with_stores(*SMALL),
-        Shape(256, 1, load="cs", store="cs"),
-        Shape(256, 1, evict=3),
         Shape(512, 4, load="cs", store="cs"),
         Bulk(16 * KIB, 1),
-        Bulk(16 * KIB, 1, evict=2),
         Bulk(64 * KIB, 1, evict=2),
         *COMMON,
     ],
-    "scale": [*_with_stores(*SMALL), Shape(512, 4, evict=2), *COMMON],
-    "triad": [*_with_stores(*SMALL), Shape(512, 2, evict=2), *COMMON],
+    "scale": [*_with_stores(*SMALL), *COMMON],
+    "triad": [*_with_stores(*SMALL), *COMMON],
 }
 DEFAULT = Shape(256, 1)
 """The shape that is also run on zeros, for the gap to random data: every stream has it."""

@@ -123,12 +123,12 @@ __device__ __forceinline__ void go_around(uint4* out, const uint4* in, unsigned 
 }
 
 // Every warp goes around lines of its own: the `lines` of the buffer are shared out among `owners`
-// warps, all of the grid or those of a block. No warp asks for a line before what it asked for last
-// has come, and no other warp of its block asks for it at all: nothing can be merged on the way to
+// warps, all of the grid. No warp asks for a line before what it asked for last
+// has come, and no other warp asks for it at all: nothing can be merged on the way to
 // the L2. A warp does `first` steps and then, as long as there are any of the `tickets`, `more` for
 // each that it draws: warps that are served faster do more. `drawn` is 0 before and after.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    l2_own(uint4* out, const uint4* in, long long lines, long long owners, long long spread,
+    l2_own(uint4* out, const uint4* in, long long lines, long long owners,
            long long first, long long more, long long tickets, unsigned* drawn) {
     unsigned long long policy = normal_policy();
     unsigned lane = threadIdx.x % WARP;
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #if OPERATION != READ
     out += begin * LINE_VECTORS + lane % LINE_VECTORS;
 #endif
-    unsigned line = (blockIdx.x * (unsigned)spread + lane / LINE_VECTORS) % mine;
+    unsigned line = lane / LINE_VECTORS % mine;
     uint4 sum = make_uint4(blockIdx.x, threadIdx.x, 0x3f000000u, 0xbf000000u);
     int steps = (int)first;
     while (true) {

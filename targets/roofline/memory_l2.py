@@ -86,17 +86,16 @@ def points(args: Namespace) -> list[Around]:
     if not is_cuda(args.device):
         return found
     middle, large = searched_sizes(args)
-    for size in (middle, large):
-        found += [
-            Around(size, threads, unroll) for threads in (256, 512, 1024) for unroll in (2, 4, 8)
-        ]
-        found.append(Around(size, hops=1))
+    found += [
+        Around(large, threads, unroll) for threads in (256, 512, 1024) for unroll in (2, 4, 8)
+    ]
+    found += [Around(size, hops=1) for size in (middle, large)]
     found += [Around(large, load=load) for load in LOADS]
     return list(dict.fromkeys(found))
 
 
 def searched_sizes(args: Namespace) -> tuple[int, int]:
-    """Return the two sizes at which launch shapes are searched: 16 and 24 of 60 MiB."""
+    """Return the sizes at which other orders and launch shapes are tried: 16 and 24 of 60 MiB."""
     return sizes_up_to(args, 0.27)[-1], sizes_up_to(args, 0.4)[-1]
 
 

@@ -2,8 +2,7 @@
 
 Loads of a line that is in flight already are merged on the way to the L2. So no warp may ask for
 what another of its SM asks for, nor for what it has asked for itself and not got yet. That takes
-a few kilobytes a warp: there is no such case of less than a few megabytes. The same kernel also
-reads in the shared pattern: then each SM's warps share out the whole buffer.
+a few kilobytes a warp: there is no such case of less than a few megabytes.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Own:
 
     Attributes:
         kind: read, write or copy.
-        pattern: private: the warps of the grid share out the buffer; shared: those of a block.
         size: bytes that are touched; a multiple of 256.
         blocks: an SM.
         threads: a block.
@@ -53,7 +51,6 @@ class Own:
     blocks: int = 2
     threads: int = 512
     unroll: int = 4
-    pattern: str = "private"
     shape_named: bool = False
 
     @property
@@ -63,14 +60,13 @@ class Own:
 
     @property
     def name(self) -> str:
-        """Name of the point in its case: private-48mib, shared-24mib-own-k1-b1024-u4."""
-        own = "-own" if self.pattern == "shared" else ""
+        """Name of the point in its case: private-48mib, private-40mib-k1-b1024-u8."""
         shape = f"-k{self.blocks}-b{self.threads}-u{self.unroll}" if self.shape_named else ""
-        return f"{self.pattern}-{size_name(self.size)}{own}{shape}"
+        return f"private-{size_name(self.size)}{shape}"
 
     def owners(self, sms: int) -> int:
-        """Return the warps that a buffer is shared out among."""
-        return self.threads // WARP * (sms * self.blocks if self.pattern == "private" else 1)
+        """Return the warps that a buffer is shared out among: all of the grid."""
+        return self.threads // WARP * sms * self.blocks
 
     def lines(self) -> int:
         """Return the lines of a buffer."""
@@ -113,22 +109,13 @@ def points(args: Namespace) -> list[Own]:
     if not is_cuda(args.device):
         return [*swept, Own("write", 64 * KIB), Own("copy", 64 * KIB)]
     found = [fitting for point in swept if (fitting := _fitting(point, sms)) is not None]
-    middle, held, largest = (sizes_up_to(args, part)[-1] for part in (0.27, 0.4, 0.67))
-    for size in (held, largest):
-        for blocks, threads, unroll in ((1, 1024, 8), (2, 1024, 2), (8, 256, 2)):
-            found.append(Own("read", size, blocks, threads, unroll, shape_named=True))
+    held, largest = (sizes_up_to(args, part)[-1] for part in (0.4, 0.67))
+    for blocks, threads, unroll in ((1, 1024, 8), (2, 1024, 2), (8, 256, 2)):
+        found.append(Own("read", largest, blocks, threads, unroll, shape_named=True))
     for kind in ("write", "copy"):
         for blocks, threads, unroll in ((1, 1024, 2), (2, 1024, 1)):
             found.append(Own(kind, held, blocks, threads, unroll, shape_named=True))
-    for size in (middle, held):
-        for unroll in (4, 8):
-            found.append(Own("read", size, 1, 1024, unroll, "shared", shape_named=True))
     return [point for point in found if point.apart(sms)]
-
-
-def _spread(point: Own, sms: int) -> int:
-    """Return how many lines further a block begins than the one before it."""
-    return point.lines() // point.owners(sms) // sms if point.pattern == "shared" else 0
 
 
 def _launch(point: Own, setup: Setup, copy: int) -> Call:
@@ -153,7 +140,7 @@ def _launch(point: Own, setup: Setup, copy: int) -> Call:
         NORMAL=normal,
     )
     sms = sm_count(setup.device)
-    arguments: list[Any] = [out, data, point.lines(), point.owners(sms), _spread(point, sms)]
+    arguments: list[Any] = [out, data, point.lines(), point.owners(sms)]
     arguments += [*point.steps(sms), zeroed(setup, VECTOR_BYTES)]
     return own.bind(sms * point.blocks, point.threads, arguments)
 
@@ -166,7 +153,7 @@ def cases(args: Namespace) -> Iterator[Case]:
             args,
             point.name,
             point.kind,
-            point.pattern,
+            "private",
             size,
             point.moved(sm_count(args.device)) if is_cuda(args.device) else size,
             partial(_launch, point),

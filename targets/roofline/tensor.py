@@ -60,7 +60,7 @@ def sizes(dtype: str, sms: int) -> list[Size]:
         found.insert(0, (8192, 8192, 8192))
     if dtype != "int8":
         found.append((*deep, 32768))
-    return found if dtype in ("int8", "tf32") else [*found, (4096, 4096, 32768)]
+    return found if dtype in ("fp16", "int8", "tf32") else [*found, (4096, 4096, 32768)]
 
 
 DTYPES = ("bf16", "fp16", "fp8", "int8", "tf32", "fp64")
