@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from parsers.bench_records import ARITHMETIC
+from parsers.cells import number, records
 from parsers.tables import check
 
 LEVELS = ("dram", "l2", "l1", "shared")
@@ -55,7 +56,7 @@ def add_fractions(
     if not ceilings:
         return Fractions(check(bench, "bench"), ())
     filled, gaps = [], []
-    for row in ({str(k): v for k, v in r.items()} for r in bench.to_dict("records")):
+    for row in records(bench):
         limit, reason = _limit(row, ceilings, l2_bytes)
         if limit is not None:
             row |= {
@@ -81,8 +82,8 @@ def _limit(
     row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float], l2_bytes: float
 ) -> tuple[_Limit | None, str]:
     """Return the roof that limits a case, or why none can be told ("" where none is wanted)."""
-    seconds = _number(row["median_s"])
-    flops, moved = _number(row["flops"]), _number(row["bytes"])
+    seconds = number(row["median_s"])
+    flops, moved = number(row["flops"]), number(row["bytes"])
     level, dtype = str(row["level"] or ""), str(row["dtype"] or "")
     if math.isnan(seconds) or level not in (*LEVELS, *PIPES):
         return None, ""
@@ -109,12 +110,12 @@ def _from_l2(
     row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float], l2_bytes: float
 ) -> bool:
     """Tell whether a hot case has its data in L2: by counters, by its size, or by its speed."""
-    seen, calls = _number(row["dram_bytes"]), _number(row["counted_calls"])
-    needed = _number(row["bytes"])
+    seen, calls = number(row["dram_bytes"]), number(row["counted_calls"])
+    needed = number(row["bytes"])
     if not math.isnan(seen) and calls > 0:
         return seen / calls < needed * MOSTLY
     dram = _of_level("dram", needed, ceilings)
-    faster = dram is not None and dram.seconds > _number(row["median_s"]) * BEYOND
+    faster = dram is not None and dram.seconds > number(row["median_s"]) * BEYOND
     # The L2 of GH100 is two partitions, which may each hold a copy of a line.
     return faster or needed <= l2_bytes / 2
 
@@ -139,7 +140,3 @@ def _longer(one: _Limit | None, other: _Limit | None) -> _Limit | None:
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda limit: limit.seconds)
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None or pd.isna(value) else float(value)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsers.bench_records import ARITHMETIC, RoofKey
+from parsers.cells import number
 
 MOVED = 0.05
 """How far the bytes of a level may be from the bytes of the work."""
@@ -75,7 +76,7 @@ def confirm(row: Mapping[str, Any], key: RoofKey, idle: float = 0.0) -> Verdict:
         return Verdict(None, "not confirmed: counters of the GPU do not see the host")
     if key.kind == "memcpy":
         return Verdict(None, "not confirmed: ncu counts kernels, and cudaMemcpy is none")
-    calls, launches = _number(row, "counted_calls"), _number(row, "counted_launches")
+    calls, launches = number(row.get("counted_calls")), number(row.get("counted_launches"))
     if not launches > 0 or not calls > 0:
         return Verdict(None, "not confirmed: the counting run profiled no launch of it")
     counts = _counts(row, key, calls, idle)
@@ -95,26 +96,28 @@ def idle_traffic(rows: Iterable[Mapping[str, Any]]) -> float:
     what is counted. Chases in shared memory and L1 show it: their data never leave the SM.
     """
     quiet = [r for r in rows if str(r.get("roof")) in ("shared latency", "l1 latency")]
-    rates = [_number(r, "dram_bytes") / s for r in quiet if (s := _number(r, "counted_s")) > 0]
+    rates = [
+        number(r.get("dram_bytes")) / s for r in quiet if (s := number(r.get("counted_s"))) > 0
+    ]
     return max((rate for rate in rates if rate > 0), default=0.0)
 
 
 def _counts(row: Mapping[str, Any], key: RoofKey, calls: float, idle: float) -> _Counts:
     latency = key.kind == "latency"
-    work = _number(row, "accesses") * SECTOR if latency else _number(row, "bytes")
-    took = _number(row, "counted_s")
+    work = number(row.get("accesses")) * SECTOR if latency else number(row.get("bytes"))
+    took = number(row.get("counted_s"))
     return _Counts(
         work=work,
         latency=latency,
         reads=key.kind in ("read", "latency"),
-        dram=_number(row, "dram_bytes") / calls,
-        dram_read=_number(row, "dram_read_bytes") / calls,
-        l2=_number(row, "l2_bytes") / calls,
-        l1=_number(row, "l1_bytes") / calls,
-        shared=_number(row, "shared_memory_bytes") / calls,
-        flops=_number(row, "counted_flops") / calls,
-        needed_flops=_number(row, "flops"),
-        l1_hit_pct=_number(row, "l1_hit_pct"),
+        dram=number(row.get("dram_bytes")) / calls,
+        dram_read=number(row.get("dram_read_bytes")) / calls,
+        l2=number(row.get("l2_bytes")) / calls,
+        l1=number(row.get("l1_bytes")) / calls,
+        shared=number(row.get("shared_memory_bytes")) / calls,
+        flops=number(row.get("counted_flops")) / calls,
+        needed_flops=number(row.get("flops")),
+        l1_hit_pct=number(row.get("l1_hit_pct")),
         idle_dram=0.0 if math.isnan(took) else idle * took / calls,
     )
 
@@ -248,11 +251,3 @@ def _positive(value: float, what: str) -> float:
     if not value > 0:
         raise _Unknown(what)
     return value
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    try:
-        return math.nan if value is None else float(value)
-    except TypeError:  # pandas.NA
-        return math.nan

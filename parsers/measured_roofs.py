@@ -11,6 +11,7 @@ import pandas as pd
 
 from parsers.bench_records import ARITHMETIC, MEASURED, RoofKey, roof_key
 from parsers.bench_stats import median, spread
+from parsers.cells import Row, number, records
 from parsers.confirm import Verdict, confirm, idle_traffic
 from parsers.tables import check, tables
 
@@ -24,8 +25,6 @@ OWN_CLOCK = ("dram", "l2", "host")
 H200 ran at 1.71 GHz beside SMs at 1.98, and at 1.70 when a power limit held those at 1.61."""
 BEYOND = 1.05
 """A rate above this multiple of what the chip can do a clock is an error, not a roof."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def choose_roofs(
     `limits` is table `roofs` of counters and datasheet: a rate beyond them is contradicted.
     """
     by_roof: dict[RoofKey, list[Row]] = {}
-    every = _records(bench)
+    every = records(bench)
     idle = idle_traffic(every)
     for row in every:
         key = roof_key(str(row["roof"]) if pd.notna(row["roof"]) else "")
@@ -110,11 +109,11 @@ def _is_time(key: RoofKey) -> bool:
 def _value(row: Mapping[str, Any], key: RoofKey, seconds: float) -> float:
     """Return B/s, FLOP/s or s from the time of one call; NaN where the work is unknown."""
     if key.kind == "latency":
-        return seconds / _number(row["accesses"])
+        return seconds / number(row["accesses"])
     if key.kind in LAUNCHES:
-        launches = _number(row["launches"])
+        launches = number(row["launches"])
         return seconds / (1.0 if math.isnan(launches) else launches)
-    return _number(row["flops" if key.level_or_pipe in PIPES else "bytes"]) / seconds
+    return number(row["flops" if key.level_or_pipe in PIPES else "bytes"]) / seconds
 
 
 def _rows(
@@ -122,8 +121,8 @@ def _rows(
 ) -> list[Row]:
     row = best.row
     # A rate is lowest where the time is longest.
-    ends = [_value(row, key, _number(row[end])) for end in ("ci_low_s", "ci_high_s")]
-    value, clock = abs(best.value), _number(row["clock_hz"])
+    ends = [_value(row, key, number(row[end])) for end in ("ci_low_s", "ci_high_s")]
+    value, clock = abs(best.value), number(row["clock_hz"])
     of_sm_clock = key.level_or_pipe not in OWN_CLOCK and not _is_time(key)
     found = {
         "level_or_pipe": key.level_or_pipe,
@@ -167,7 +166,7 @@ def _repeatability(case_id: str, runs: pd.DataFrame) -> float:
 def _ceilings(frame: pd.DataFrame) -> list[bool]:
     """Mark for each level the largest stream, for each pipe and dtype the largest rate."""
     chosen: dict[tuple[str, str], tuple[tuple[bool, float], int]] = {}
-    for place, row in enumerate(_records(frame)):
+    for place, row in enumerate(records(frame)):
         kinds = {**dict.fromkeys(LEVELS, STREAMS), **dict.fromkeys(PIPES, RATES)}
         if row["kind"] not in kinds.get(row["level_or_pipe"], ()) or row["accepted"] is False:
             continue
@@ -184,14 +183,14 @@ class _Limits:
 
     def __init__(self, roofs: pd.DataFrame | None, sm_count: float) -> None:
         self._sm_count = sm_count
-        self._rows = [] if roofs is None else _records(roofs)
+        self._rows = [] if roofs is None else records(roofs)
 
     def judge(self, row: Mapping[str, Any], key: RoofKey, value: float) -> Verdict | None:
         """Return a contradiction, or None where the value is possible or nothing can be told."""
         # No case measures the clock of the L2 while it runs.
         if _is_time(key) or key.level_or_pipe in ("host", "l2"):
             return None
-        limit = self._limit(key, _number(row["clock_hz"]))
+        limit = self._limit(key, number(row["clock_hz"]))
         if not value > limit * BEYOND:
             return None
         unit = _unit(key)
@@ -203,24 +202,16 @@ class _Limits:
         if key.level_or_pipe != "l2" or _is_time(key):
             return math.nan
         clocks = [r["clock_hz"] for r in self._rows if r["level_or_pipe"] == "l2"]
-        return max(map(_number, clocks), default=math.nan)
+        return max(map(number, clocks), default=math.nan)
 
     def _limit(self, key: RoofKey, clock_hz: float) -> float:
         found = []
         for row in self._rows:
             if (row["level_or_pipe"], str(row["dtype"] or "")) != (key.level_or_pipe, key.dtype):
                 continue
-            value, clock = float(row["value"]), _number(row["clock_hz"])
+            value, clock = float(row["value"]), number(row["clock_hz"])
             if key.level_or_pipe == "dram":
                 found.append(value)
             elif clock > 0 and clock_hz > 0:
                 found.append(value / clock * clock_hz)
         return max(found, default=math.nan)
-
-
-def _records(frame: pd.DataFrame) -> list[Row]:
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None or pd.isna(value) else float(value)

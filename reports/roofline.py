@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.cells import number, records, text
+from reports.cells import Row, number, records, text
 
 LEVELS = ("dram", "l2", "l1")
 PIPES = ("tensor", "fp32", "fp16", "fp64")
@@ -70,20 +70,25 @@ def ceilings(roofs: pd.DataFrame) -> Ceilings:
     compute: dict[tuple[str, str], Ceiling] = {}
     order = usable["source"].map(rank).fillna(len(rank))
     for row in records(usable.assign(order=order).sort_values("order", kind="stable")):
-        ceiling = Ceiling(
-            text(row["level_or_pipe"]),
-            text(row["dtype"]),
-            number(row["value"]),
-            text(row["unit"]),
-            text(row["source"]),
-            number(row["clock_hz"]),
-            text(row["detail"]),
-        )
+        ceiling = ceiling_of(row)
         if ceiling.key in LEVELS:
             memory.setdefault(ceiling.key, ceiling)
         elif ceiling.key in PIPES:
             compute.setdefault((ceiling.key, ceiling.dtype), ceiling)
     return Ceilings(memory, compute)
+
+
+def ceiling_of(row: Row) -> Ceiling:
+    """Return a row of table `roofs` as a ceiling."""
+    return Ceiling(
+        text(row["level_or_pipe"]),
+        text(row["dtype"]),
+        number(row["value"]),
+        text(row["unit"]),
+        text(row["source"]),
+        number(row["clock_hz"]),
+        text(row["detail"]),
+    )
 
 
 def attainable(intensity: float, bandwidth: float, peak: float) -> float:

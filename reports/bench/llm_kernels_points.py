@@ -20,7 +20,6 @@ VARIANTS = {
     "compiled": "compiled",
     "compiled-graph": "compiled, in a graph",
 }
-FROM_COUNTERS = ("counted_calls", "counted_flops", "dram_bytes", "tensor_pct", "kernel_names")
 
 
 @dataclass(frozen=True)

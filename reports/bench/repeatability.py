@@ -25,8 +25,8 @@ class Repeated:
     """One roof or case: its value in each repeat and how far these lie apart.
 
     `spread` is largest minus smallest time over the median of them; `processes` the same over the
-    medians of single processes. `clocks` are the SM clocks of the repeats in Hz. `host`: it is about
-    the host, whose other work disturbs it.
+    medians of single processes. `clocks` are the SM clocks of the repeats in Hz. `host`: it is
+    about the host, whose other work disturbs it.
     """
 
     name: str

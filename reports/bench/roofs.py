@@ -11,7 +11,7 @@ from reports.bench.cases import cases, measured, params_of, ratio, roof_name, sh
 from reports.cells import Row, count, known, number, records, text
 from reports.formats import share, significant
 from reports.load import Run
-from reports.roofline import Ceiling
+from reports.roofline import Ceiling, ceiling_of
 
 ARITHMETIC = ("tensor", "fp16", "fp32", "fp64")
 MEMORY = ("dram", "l2", "l1", "shared")
@@ -81,19 +81,8 @@ def find(roofs: list[MeasuredRoof], key: str, kind: str, dtype: str = "") -> Mea
 
 def _ceilings(run: Run) -> dict[tuple[str, str, str], Ceiling]:
     """Return the roofs of counters and datasheet by (source, level or pipe, input type)."""
-    rows = records(run.roofs[run.roofs["source"] != "measured"])
-    return {
-        (text(r["source"]), text(r["level_or_pipe"]), text(r["dtype"])): Ceiling(
-            text(r["level_or_pipe"]),
-            text(r["dtype"]),
-            number(r["value"]),
-            text(r["unit"]),
-            text(r["source"]),
-            number(r["clock_hz"]),
-            text(r["detail"]),
-        )
-        for r in rows
-    }
+    found = [ceiling_of(row) for row in records(run.roofs[run.roofs["source"] != "measured"])]
+    return {(one.source, one.key, one.dtype): one for one in found}
 
 
 def _roof(
