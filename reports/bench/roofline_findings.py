@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from reports.bench.cases import interval_text, rate_text, shape_text, value_text
 from reports.bench.models import BenchFinding
 from reports.bench.roofline_figures import data_pairs, pace
-from reports.bench.roofline_sweeps import best_by_size, dram_part
+from reports.bench.roofline_l2 import l2_edge
 from reports.bench.roofs import MeasuredRoof, Search, clock_text, find
 from reports.cells import Row, known, number, text
 from reports.figure_views import roof_label
 from reports.formats import (
-    byte_rate,
     clock,
-    count,
     counted,
     difference,
     listed,
@@ -24,10 +22,6 @@ from reports.formats import (
     significant,
 )
 
-LEAKS = 0.05
-"""Part of the L2's bytes that come from DRAM from which the L2 no longer holds the footprint."""
-HOLDS = 0.9
-"""A footprint is served by the L2 while its bandwidth is this part of the best."""
 WORTH_SAYING = 0.01
 
 
@@ -42,7 +36,7 @@ def findings(
         *_launch_shape(found),
         *_pipes(roofs),
         *_caches(roofs),
-        *_l2_edge(rows, l2_bytes),
+        *l2_edge(rows, l2_bytes),
         *_steady(roofs),
         *_data(rows),
         *_latency(rows, roofs),
@@ -225,42 +219,6 @@ def _caches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         f"{evidence}.{_seen(l2) if l2 else ''}",
         "counters that show traffic in the levels below (DRAM for the L2, L2 for the L1).",
     )
-
-
-def _l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
-    """Say up to which footprint the L2 serves reads, and what is left beyond it."""
-    reads = [r for r in rows if text(r["level"]) == "l2" and text(r["operation"]).endswith("read")]
-    lines = [line for line in best_by_size(reads).values() if len(line) > 3]
-    if not lines:
-        return
-    line = max(lines, key=len)
-    rates = [(size, number(row["bytes_per_s"])) for size, row in line]
-    best = max(rate for _, rate in rates)
-    held = [size for size, rate in rates if rate >= HOLDS * best]
-    beyond = [(size, rate) for size, rate in rates if size > max(held)]
-    if not beyond:
-        return
-    leaking = [(size, dram_part(row)) for size, row in line if dram_part(row) > LEAKS]
-    seen = ""
-    if leaking:
-        seen = f" By the counters, DRAM serves {share(leaking[0][1])} of the bytes at "
-        seen += f"{_mib(leaking[0][0])} already."
-    of = f" ({share(max(held) / l2_bytes)} of the {_mib(l2_bytes)} L2)" if l2_bytes > 0 else ""
-    size, rate = beyond[-1]
-    first, after = beyond[0]
-    yield BenchFinding(
-        f"The L2 serves reads at full speed up to {_mib(max(held))}{of}: {byte_rate(best)} at the "
-        f"best, {byte_rate(after)} at {_mib(first)} and {byte_rate(rate)} at {_mib(size)}.",
-        f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; full speed is "
-        f"{share(HOLDS)} of the best.{seen}",
-        "DRAM bytes, by counters, that do not rise at this footprint.",
-        f"Data that are used again come faster from its cache while they are at most "
-        f"{_mib(max(held))}; at {_mib(size)} {share(1 - rate / best)} of that speed is lost.",
-    )
-
-
-def _mib(size: float) -> str:
-    return f"{significant(size / 2**20)} MiB"
 
 
 def _steady(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:

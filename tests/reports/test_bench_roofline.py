@@ -141,7 +141,7 @@ def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
     assert "costs DRAM 11.0 % of its bandwidth" in said  # 1 - 4.11 / 4.62
     assert "one-shot-b256-u4" in said
     assert "keeps 73.6 % of the best" in said  # 3.4 / 4.62
-    assert "up to 48.0 MiB (80.0 % of the 60.0 MiB L2)" in said
+    assert "90.0 % of its speed or more up to 48.0 MiB of its 60.0 MiB" in said
     assert "Steady load costs up to 10.0 %" in said  # 720 / 800
     assert "100.0 % of the samples of Tensor bf16 ran under a limit (sw power cap)" in said
     assert "Zeros run up to 10.0 % faster" in said  # 880 / 800
@@ -168,7 +168,9 @@ def test_a_footprint_whose_bytes_did_not_come_to_the_l2_is_left_out(
     rates, leaks = sweep.panels
     assert 16 << 20 not in rates.series[0].x
     assert leaks.series[0].y == pytest.approx((0, 0, 50, 50, 50))
-    assert "DRAM serves 50.0 % of the bytes at 48.0 MiB already" in sentences(run)
+    said = sentences(run)
+    assert "holds, of its 60.0 MiB, footprints of up to 32.0 MiB (L2 read, a part an SM)" in said
+    assert "DRAM serves at most 5.0 % of the bytes up to there" in said
 
 
 def test_every_finding_has_evidence(bench_run: Run) -> None:
