@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from parsers.run_dir import RunDir, plain_file
+from parsers.run_dir import RunDir, plain_file, read_manifest
 
 TAIL_BYTES = 4096
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -44,13 +44,12 @@ def count_cases(path: Path) -> int:
 
 
 def result_files(run: RunDir) -> list[Path]:
-    """Return the files of the finished bench step of a run, in the order of their names."""
-    command = run.artifact("bench", "command.json")
-    if command is None:
+    """Return the files of the bench step of a run, in the order of their names."""
+    record = read_manifest(run).step("bench")
+    if record is None or not record.directory:
         return []
-    return sorted(
-        [*command.parent.glob("result-*.jsonl"), *command.parent.glob("result-*.jsonl.xz")]
-    )
+    folder = run.step(record)
+    return sorted([*folder.glob("result-*.jsonl"), *folder.glob("result-*.jsonl.xz")])
 
 
 def measures_roofs(run: RunDir) -> bool:
