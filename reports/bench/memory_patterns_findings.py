@@ -64,7 +64,7 @@ def turnaround_finding(
     evidence = (
         f"fit of {len(best.predicted)} cases; residual {_per_cent(best.error)}, mixes predicted "
         f"from all others to {_per_cent(best.left_out_error)}; best of {len(models)} models by "
-        f"AICc{_seen(points)}"
+        f"AICc{_drained(best)}{_seen(points)}"
     )
     limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
     if best.model == "drain":
@@ -132,19 +132,28 @@ def _cost(best: MixFit) -> str:
 
 def _drain_cost(best: MixFit) -> str:
     """Say what the model "drain" found: the cost of a turn grows with the reads that follow."""
-    turn, held, exponent, cost = best.turnaround, best.batch, best.exponent, best.mix_cost
+    turn, held, cost = best.turnaround, best.batch, best.mix_cost
     assert turn is not None
     assert held is not None
-    assert exponent is not None
     assert cost is not None
     return (
         f"A turn from writing to reading costs {seconds(turn.value)} ({_interval(turn)}) when "
-        f"{binary_size(REFERENCE)} of reads follow, and more the more follow, in proportion to "
-        f"their bytes to the power of {significant(exponent.value, 2)} "
-        f"({significant(exponent.low, 2)} to {significant(exponent.high, 2)}): they pay for the "
-        f"last {data_size(held.value)} ({data_size(held.low)} to {data_size(held.high)}) written "
-        f"before them. Runs of writes shorter than that cost by the byte, however often they "
-        f"alternate: {seconds(1e9 * cost.value)} for each GB of either direction in an even mix."
+        f"{binary_size(REFERENCE)} of reads follow; runs of writes shorter than "
+        f"{data_size(held.value)} cost by the byte instead, {seconds(1e9 * cost.value)} a GB, "
+        "however often they alternate."
+    )
+
+
+def _drained(best: MixFit) -> str:
+    """Say how the cost of a turn grows in the model "drain"; "" in another."""
+    if best.model != "drain" or best.batch is None or best.exponent is None:
+        return ""
+    held, exponent = best.batch, best.exponent
+    return (
+        f"; the cost grows with the reads that follow, as their bytes to the power of "
+        f"{significant(exponent.value, 2)} ({significant(exponent.low, 2)} to "
+        f"{significant(exponent.high, 2)}), as if they paid for the last {data_size(held.value)} "
+        f"({data_size(held.low)} to {data_size(held.high)}) written before them"
     )
 
 
@@ -174,10 +183,9 @@ def _instead(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> str:
     if best.model != "switches":
         zero = "" if linear.turnaround.excludes_zero else ", which includes zero"
         said.append(
-            f"One price for every switch that the program asks for would be "
-            f"{_time(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), but "
-            f"explains the times worse: residual {_per_cent(linear.error)} against "
-            f"{_per_cent(best.error)}."
+            f"One price for every switch that the program asks for does not explain the times: "
+            f"it would be {_time(linear.turnaround.value)} ({_interval(linear.turnaround)}{zero}), "
+            f"with a residual of {_per_cent(linear.error)} against {_per_cent(best.error)}."
         )
     near = [one for one in models[1:] if one.aicc - best.aicc < SAME]
     if near:

@@ -95,7 +95,7 @@ def test_the_turnaround_that_made_the_times_is_found_and_said(
     assert len(said) == 6
     assert "Each turn from writing to reading costs" in said[1]
     assert " us (95 % interval" in said[1]
-    assert "One price for every switch that the program asks for would be" in said[2]
+    assert "One price for every switch that the program asks for does not explain" in said[2]
 
 
 def test_what_counters_saw_of_the_turns_is_evidence(make_section: Callable[..., Section]) -> None:
