@@ -201,9 +201,7 @@ def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
     most = lost[0][0]
     left = max((one.loss for one in padded if one.loss is not None), default=None)
     even = (
-        f"; padded to {padded[0].size}, at most {share(max(left, 0.0))} is lost"
-        if left is not None
-        else ""
+        f"; padded to {padded[0].size}, at most {share(max(left, 0.0))}" if left is not None else ""
     )
     return BenchFinding(
         f"{base.what}, sizes that are not a multiple of 8: {listed([words for _, words in lost])} "

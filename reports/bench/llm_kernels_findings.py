@@ -64,8 +64,8 @@ def batching(found: list[Point], reference: str) -> BenchFinding | None:
     sentence = (
         f"For one token the linear layers of a {title(reference)} layer take "
         f"{seconds(first.seconds)}: they read their weights at {byte_rate(first.byte_rate)}{rate}. "
-        f"For {count(few.tokens)} tokens they take {fold(longer)} as long, so a batch of "
-        f"{count(few.tokens)} yields {fold(few.tokens / longer)} as many tokens a second."
+        f"For {count(few.tokens)} tokens they take {fold(longer)} as long, which yields "
+        f"{fold(few.tokens / longer)} as many tokens a second."
     )
     return BenchFinding(
         sentence,

@@ -309,11 +309,12 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
     if spread is not None and number(spread["p5_s"]) > 0:
         more = (
             f"; where a line lies in the L2 moves its latency between {seconds(spread['p5_s'])} "
-            f"and {seconds(spread['p95_s'])} (5th and 95th percentile)"
+            f"and {seconds(spread['p95_s'])}"
         )
     yield BenchFinding(
         f"One dependent load takes {listed(parts)}{more}.",
-        "; ".join(f"{r.name} {_how(r)}" for r in mine) + ".",
+        "; ".join(f"{r.name} {_how(r)}" for r in mine)
+        + (". Of the L2's lines: 5th and 95th percentile." if more else "."),
         "a chain of loads that is faster at the same footprint.",
     )
 

@@ -124,7 +124,7 @@ def test_findings_name_what_a_user_gains(made_section: Section) -> None:
     words = said(made_section)
     # 40 us for one token, 48 us for 16: 1.2 times as long, 13.3 times the tokens a second.
     assert "take 40.0 us: they read their weights at 2.00 TB/s, 50.0 % of the DRAM roof" in words
-    assert "they take 1.20 times as long, so a batch of 16 yields 13.3 times as many" in words
+    assert "they take 1.20 times as long, which yields 13.3 times as many" in words
     assert "cuDNN is the fastest attention for a prompt of 8,192 positions: 1.00 ms" in words
     assert "FlashAttention takes 2.00 times as long" in words
     assert "the math back end takes 60.0 times as long" in words
