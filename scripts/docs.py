@@ -198,8 +198,8 @@ def render_tables() -> str:
         MADE,
         "# Tables\n",
         "Every run has these in `tables/` as Parquet and CSV (a table of over 200,000 rows as "
-        "Parquet alone). Units\nstand in the column's name or in a `unit` column. What is unknown is "
-        "empty, never 0; `gaps` says why.\n",
+        "Parquet alone). Units\nstand in the column's name or in a `unit` column. What is unknown "
+        "is empty, never 0; `gaps` says why.\n",
     ]
     for name, columns in tables().items():
         rows = [[f"`{c.name}`", DTYPES[c.dtype], c.unit, c.meaning] for c in columns]

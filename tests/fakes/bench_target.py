@@ -11,13 +11,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 FACTS = (
     "name uuid sm_count l2_bytes memory_bytes compute_capability max_sm_clock_hz",
     "max_memory_clock_hz sm_clock_hz memory_clock_hz power_limit_w temperature_c",
     "pcie_generation pcie_width",
 )
-NONE = dict.fromkeys(" ".join(FACTS).split(" "))
+NONE: dict[str, Any] = dict.fromkeys(" ".join(FACTS).split(" "))
 H200 = NONE | {
     "name": "NVIDIA H200",
     "uuid": "GPU-0",
@@ -28,7 +29,7 @@ H200 = NONE | {
     "max_memory_clock_hz": 3.201e9,
     "power_limit_w": 700.0,
 }
-SOFTWARE = dict.fromkeys(("cuda", "cudnn", "torch", "triton")) | {
+SOFTWARE: dict[str, Any] = dict.fromkeys(("cuda", "cudnn", "torch", "triton")) | {
     "driver": "580.95",
     "python": "3.11.0",
 }
@@ -39,7 +40,7 @@ CASES = [
 ]
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser()
     for name in ("out", "device", "only"):
         parser.add_argument(f"--{name}")
@@ -64,7 +65,7 @@ def main():
     return 1 if mode in ("dies", "half") else 0
 
 
-def write(args, mode):
+def write(args: argparse.Namespace, mode: str) -> None:
     with Path(args.out).open("w") as out:
         print(json.dumps(conditions(args)), file=out, flush=True)
         for number, case in enumerate([] if mode == "nothing" else CASES):
@@ -78,7 +79,7 @@ def write(args, mode):
             print(f"{case[1]}: measured", file=sys.stderr, flush=True)
 
 
-def conditions(args):
+def conditions(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "record": "conditions",
         "schema": 1,
@@ -94,7 +95,16 @@ def conditions(args):
     }
 
 
-def record(args, number, name, operation, level, dtype, work, roof):
+def record(
+    args: argparse.Namespace,
+    number: int,
+    name: str,
+    operation: str,
+    level: str,
+    dtype: str,
+    work: dict[str, float],
+    roof: tuple[str, str, str],
+) -> dict[str, Any]:
     median = (1 + number) * 2e-4 * (1 + args.process / 1e4 + args.repeat / 1e3)
     keys = ("level_or_pipe", "kind", "dtype")
     return {
@@ -126,7 +136,7 @@ def record(args, number, name, operation, level, dtype, work, roof):
     }
 
 
-def timing(median):
+def timing(median: float) -> dict[str, Any]:
     samples = [median * (1 + step / 1000) for step in range(-5, 6)]
     return {
         "median_s": median,

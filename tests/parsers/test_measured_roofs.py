@@ -111,8 +111,9 @@ def test_a_copy_that_no_counter_sees_is_shown_and_never_above_a_confirmed_roof()
 def test_traffic_of_an_idle_gpu_is_no_leak_of_a_slow_chase() -> None:
     counts = {"accesses": 65_536, "l2_bytes": 65_536 * 32.0, "l1_hit_pct": 0.0, "counted_s": 9e-3}
     l2 = {"roof": "l2 latency", "dram_bytes": 120e3, **counts, **CONFIRMED}
-    alone = {"accesses": 131_072, "shared_memory_bytes": 131_072 * 4.0, "counted_s": 1.5e-3}
-    alone |= {"roof": "shared latency", "dram_bytes": 6_900.0, "l1_bytes": 0.0, "l2_bytes": 0.0}
+    alone: dict[str, Any] = {"roof": "shared latency", "accesses": 131_072, "counted_s": 1.5e-3}
+    alone |= {"shared_memory_bytes": 131_072 * 4.0, "dram_bytes": 6_900.0}
+    alone |= {"l1_bytes": 0.0, "l2_bytes": 0.0}
     assert chosen(l2).roofs["accepted"].tolist() == [False, False]
     both = chosen(l2, alone | CONFIRMED).roofs
     assert both["accepted"].tolist() == [True] * 4
