@@ -57,7 +57,7 @@ def section(run: Run) -> Section | None:
         intro=f"The whole recipe ran {counted(repeats, 'time')}, each time in fresh processes.",
         findings=(_finding(found, what, repeats),),
         tables=(_table(found if roofs else shown, what, repeats),),
-        figures=(_figure(shown, what),),
+        figures=(_figure(shown, what, len(found)),),
         method=(
             "A repeat's value is that of the median over its processes of the median time of a "
             "call. Repeatability is the largest minus the smallest such time over their median.",
@@ -160,7 +160,7 @@ def _row(one: Repeated, repeats: int) -> tuple[str, ...]:
     return (one.name, *cells, share(one.spread), share(one.processes), apart)
 
 
-def _figure(shown: list[Repeated], what: str) -> BarFigure:
+def _figure(shown: list[Repeated], what: str, everything: int) -> BarFigure:
     return BarFigure(
         "repeatability",
         f"How far the repeats of each {what} lie apart",
@@ -170,7 +170,9 @@ def _figure(shown: list[Repeated], what: str) -> BarFigure:
             Bar(one.name, 100 * one.spread, text=f"{significant(100 * one.spread, 2)} %")
             for one in shown
         ),
-        subtitle=f"The {count(len(shown))} with the largest spread." if len(shown) == SHOWN else "",
+        subtitle=f"The {count(len(shown))} with the largest spread."
+        if len(shown) < everything
+        else "",
     )
 
 
