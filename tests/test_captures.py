@@ -104,7 +104,7 @@ def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Repl
     (row,) = [
         line
         for line in (folder / "report" / "report.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| gemm | gemm |")
+        if line.startswith("| gemm | case:gemm/8192x8192x8192/bf16")
     ]
     assert "8192 x 8192 x 8192" in row
     assert "320x128x64" in row
