@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from targets.harness import Case, Setup, run_target
+from targets.harness import Unsupported
 from targets.harness.cuda import compile_cubin
 from targets.roofline import (
     latency,
@@ -48,7 +49,10 @@ class Recorder:
 
     def __init__(self, text: str) -> None:
         if text not in self.compiled:
-            self.compiled[text] = compile_cubin(text, ("--gpu-architecture=sm_90a",))
+            try:
+                self.compiled[text] = compile_cubin(text, ("--gpu-architecture=sm_90a",))
+            except Unsupported as error:
+                pytest.skip(str(error))
         self.text = text
 
     def function(self, name: str) -> Recorder:
