@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from targets.harness import Case, Setup, run_target
-from targets.harness import Unsupported
+from targets.harness import Case, Setup, Unsupported, run_target
 from targets.harness.cuda import compile_cubin
 from targets.roofline import (
     latency,
