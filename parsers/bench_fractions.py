@@ -13,12 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.bench_records import ARITHMETIC
 from parsers.cells import number, records
+from parsers.measured_roofs import LEVELS, PIPES
 from parsers.tables import check
 
-LEVELS = ("dram", "l2", "l1", "shared")
-PIPES = ("tensor", *ARITHMETIC)
 BEYOND = 1.05
 """A case this much faster than its roof is not limited by it: no fraction is told."""
 

@@ -117,11 +117,6 @@ class Kernel:
         """Registers of a thread."""
         return self._attribute("CU_FUNC_ATTRIBUTE_NUM_REGS")
 
-    @property
-    def local_bytes(self) -> int:
-        """Local memory of a thread in bytes; more than 0 means spilled registers or arrays."""
-        return self._attribute("CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES")
-
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUfunction_attribute, name)
         return int(

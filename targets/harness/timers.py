@@ -27,10 +27,6 @@ class Sample:
     marked: bool
 
 
-class Pending(Protocol):
-    """A group of samples under way."""
-
-
 class Timer(Protocol):
     """Times groups of batches."""
 

@@ -127,6 +127,19 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Returns a function (text, name) that writes a recipe and returns its path."""
+
+    def write_file(text: str, name: str = "mine.yaml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+@pytest.fixture
 def watcher() -> Any:
     """A class of watchers."""
     return Watcher

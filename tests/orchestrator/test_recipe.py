@@ -12,7 +12,6 @@ import yaml
 from orchestrator.metric_choice import TENSOR_DTYPES
 from orchestrator.program import (
     BUNDLED_TARGETS,
-    counting_program,
     find_target,
     render_args,
     resolve_program,
@@ -25,17 +24,6 @@ from parsers.errors import RecipeError
 from parsers.metrics import catalogue
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write_file(text: str, name: str = "mine.yaml") -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write_file
 
 
 def refusal(path: object, *overrides: str) -> RecipeError:
@@ -303,35 +291,6 @@ def test_a_resolved_recipe_survives_the_manifest_and_keeps_no_secret(write: Writ
     again = recipe_from_dict(json.loads(text), "manifest.json")
     assert again.capture == recipe.capture
     assert list(again.target.env) == ["TOKEN"]
-
-
-def test_a_benchmark_has_no_trace_and_counts_between_the_marks(write: Write) -> None:
-    recipe = load_recipe(write(APP + "bench: {timeout: 5m}\n"), ["bench.processes=1"])
-    assert recipe.bench is not None
-    assert (recipe.bench.processes, recipe.bench.repeat, recipe.bench.timeout) == (1, 1, 300)
-    assert not recipe.trace.enabled
-    assert recipe.capture == "profiler-api"
-    again = recipe_from_dict(json.loads(json.dumps(recipe.to_dict())), "manifest.json")
-    assert again.to_dict() == recipe.to_dict()
-
-
-def test_a_benchmark_builds_on_another_and_another_target_starts_without_arguments(
-    write: Write,
-) -> None:
-    write("target: {file: gemm.py, args: {m: 1}}\nbench: {count_args: {only-if: a}}\n", "base.yaml")
-    same = load_recipe(write("extends: base.yaml\nbench: {repeat: 3}\n"))
-    assert same.bench is not None
-    assert (same.bench.repeat, same.bench.count_args) == (3, {"only_if": "a"})
-    other = load_recipe(write("extends: base.yaml\ntarget: {file: llm_block.py}\n"))
-    assert other.bench is not None
-    assert (other.target.args, other.bench.count_args) == ({}, {})
-
-
-def test_the_counting_run_overrides_and_extends_the_arguments(write: Write) -> None:
-    text = "target: {file: gemm.py, args: {m: 1, seed: 2}}\n"
-    recipe = load_recipe(write(text + "bench: {count_args: {m: 8, seed: null, launches: 2}}\n"))
-    argv = counting_program(recipe, Path("out")).argv[2:]
-    assert argv == ("--m", "8", "--launches", "2", "--count", "--out", "out")
 
 
 @pytest.mark.parametrize("name", ["roofline/run.py", "llm_kernels/run.py", "gemm.py"])
