@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from parsers.run_dir import StepRecord
+from parsers.run_dir import StepRecord, StepState
 from reports.cells import count, known, records, text
 from reports.formats import byte_rate, clock, data_size
 from reports.load import Run
@@ -72,7 +72,9 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
     passes = [int(p) for p in run.counters["passes"].dropna()]
     return Method(
         commands=tuple(
-            _command(step, bool(run.manifest.replayed_from)) for step in run.manifest.steps
+            _command(step, bool(run.manifest.replayed_from))
+            for step in run.manifest.steps
+            if step.state is not StepState.RUNNING  # this report itself
         ),
         versions=tuple(Fact(name, value) for name, value in run.manifest.tools.items()),
         clock_control=str(counters.get("clock_control", "")),

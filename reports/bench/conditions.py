@@ -26,6 +26,8 @@ STOPS = {
 }
 NOISY = 0.05
 """Relative standard deviation from which a case counts as noisy in the doubts."""
+MOST_NAMED = 3
+"""More roofs than these that counters could not judge are only counted."""
 
 
 @lru_cache(maxsize=4)
@@ -216,25 +218,34 @@ def _rejected(run: Run) -> list[Caveat]:
     if run.bench["roof"].fillna("").eq("").all():  # of another run: only what is used here
         roofs = roofs[roofs["is_ceiling"].fillna(False)]
     lost = roofs[roofs["accepted"].eq(False).fillna(False)]
-    open_ones = roofs[roofs["accepted"].isna() & (roofs["level_or_pipe"] != "host")]
+    own = roofs[roofs["level_or_pipe"] != "host"]
+    open_ones = own[own["accepted"].isna()]
     said = []
     if len(lost):
-        names = [
-            f"{roof_name(text(r['level_or_pipe']), text(r['dtype']), text(r['kind']))} "
-            f"({text(r['reason']).removeprefix('contradicted: ')})"
-            for r in records(lost)
-        ]
+        names = _named(lost, "contradicted: ")
         are = "these roofs, which are" if len(lost) > 1 else "one roof, which is"
         words = f"Counters contradict {are} not used: {'; '.join(names)}."
         plain = f"{counted(len(lost), 'number')} of {len(roofs)} did not stand its own check, "
         said.append(Caveat(words, (), f"{plain}and is not used."))
     if len(open_ones):
-        words = (
-            f"Counters could not tell whether {counted(len(open_ones), 'probe')} of {len(roofs)} "
-            "loaded what they are meant to; each says so in its row."
+        many = len(open_ones) > MOST_NAMED
+        which = (
+            "the table of roofs says why"
+            if many
+            else "; ".join(_named(open_ones, "not confirmed: "))
         )
+        words = f"Counters could not confirm {len(open_ones)} of {len(own)} roofs: {which}."
         said.append(Caveat(words, ()))
     return said
+
+
+def _named(roofs: pd.DataFrame, verdict: str) -> list[str]:
+    """Return each roof with what the counters showed; `verdict` goes from its front."""
+    return [
+        f"{roof_name(text(r['level_or_pipe']), text(r['dtype']), text(r['kind']))} "
+        f"({text(r['reason']).removeprefix(verdict)})"
+        for r in records(roofs)
+    ]
 
 
 def _clocks(done: pd.DataFrame) -> list[Caveat]:

@@ -71,7 +71,7 @@ def batching(found: list[Point], reference: str) -> BenchFinding | None:
         sentence,
         f"QKV, out, gate/up and down in CUDA graphs, weights not in L2; {samples(*first.parts)}.",
         "Attention grows with the batch, because each sequence has its own KV cache.",
-        f"Generating for {count(few.tokens)} users at once takes the model's layers "
+        f"Generating for {count(few.tokens)} users at once takes a model's matrix products "
         f"{fold(longer)} as long as for one.",
     )
 
@@ -100,14 +100,15 @@ def saturation(found: list[Point], reference: str) -> BenchFinding | None:
 def _held_down(layer: LayerPoint) -> str:
     """Return what held the clock down while the layers were measured; empty where nothing did."""
     held = [p for p in layer.parts if number(p.row["throttled_samples"]) > 0]
-    reasons = sorted({reason for p in held for reason in names(p.row["throttle_reasons"])})
+    found = {reason for p in held for reason in names(p.row["throttle_reasons"])}
+    reasons = sorted(reason.replace("_", " ") for reason in found)
     clocks = [value for p in held if (value := known(p.row["clock_hz"])) is not None]
     if not reasons or not clocks:
         return ""
     span = " to ".join(dict.fromkeys(clock(value) for value in (min(clocks), max(clocks))))
     return (
-        f"{count(len(held))} of the {count(len(layer.parts))} largest products ran under "
-        f"{listed(reasons)}, at {span}. "
+        f"{count(len(held))} of the {count(len(layer.parts))} largest products ran under a limit "
+        f"({listed(reasons)}), at {span}. "
     )
 
 
@@ -149,7 +150,7 @@ def precision(found: list[Point]) -> BenchFinding | None:
         sentence,
         f"Four products of a decoder layer each; {samples(*first[1].parts, *last[1].parts)}.",
         "Quantizing the activations costs a kernel more, which is not in these times.",
-        f"Numbers of 8 bits instead of 16 make a model's layers {fold(gains[1])} as fast.",
+        f"Numbers of 8 bits instead of 16 make a model's matrix products {fold(gains[1])} as fast.",
     )
 
 

@@ -212,14 +212,14 @@ def _stride_finding(found: Sequence[Access]) -> tuple[BenchFinding, ...]:
         sentence += f"; DRAM then moves {significant(widest.moved)} bytes for each useful one"
     writes = {one.size: one for one in found if one.kind == "write"}
     half = [size for size, one in sorted(reads.items()) if one.rate <= HALF * whole.rate]
-    evidence = f"strides of {', '.join(count(size) for size in sorted(reads))} sectors"
+    evidence = f"Strides of {', '.join(count(size) for size in sorted(reads))} sectors"
     if half:
         evidence += f"; half is lost from a stride of {count(half[0])} on"
     return (
         BenchFinding(
             f"{sentence[:1].upper()}{sentence[1:]}.",
-            evidence,
-            "lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more",
+            f"{evidence}.",
+            "Lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more.",
             plain="Skipping over data does not make a program faster by as much as it skips.",
         ),
         *_write_finding(writes),
@@ -243,8 +243,8 @@ def _write_finding(writes: dict[float, Access]) -> tuple[BenchFinding, ...]:
     return (
         BenchFinding(
             f"{sentence}.",
-            f"strides of {', '.join(count(size) for size in sorted(writes))} sectors",
-            "the written sectors are whole: nothing has to be read before",
+            f"Strides of {', '.join(count(size) for size in sorted(writes))} sectors.",
+            "The written sectors are whole: nothing has to be read before.",
         ),
     )
 
@@ -303,8 +303,8 @@ def _gather_finding(found: Sequence[Access]) -> tuple[BenchFinding, ...]:
         BenchFinding(
             f"{sentence}.",
             f"{count(small.items)} items a call, indices made in advance and not counted as "
-            "useful; DRAM bytes by counters",
-            "indices are uniform over the table: real ones that repeat or cluster find more in L2",
+            "useful; DRAM bytes by counters.",
+            "Indices are uniform over the table: real ones that repeat or cluster find more in L2.",
             plain="Fetching small pieces from random places wastes most of what memory delivers.",
         ),
     )

@@ -45,9 +45,9 @@ def mix_finding(points: Sequence[Point]) -> tuple[BenchFinding, ...]:
             f"of reads alone ({byte_rate(slow.rate)} of {byte_rate(read)}) in runs of "
             f"{binary_size(slow.run_bytes)}, and {share(fast.rate / read)} in runs of "
             f"{binary_size(fast.run_bytes)}.",
-            "bandwidths of the mix 1:1 at all granularities, counted in bytes read and written",
-            "written values are made up, not copied: no store waits for a load, as it does in a "
-            "copy",
+            "Bandwidths of the mix 1:1 at all granularities, counted in bytes read and written.",
+            "Written values are made up, not copied: no store waits for a load, as it does in a "
+            "copy.",
             plain=f"Memory that is read and written at the same time is "
             f"{share(1 - slow.rate / read)} slower than memory that is only read.",
         ),
@@ -62,20 +62,20 @@ def turnaround_finding(
     if best is None or linear is None or linear.turnaround is None:
         return ()
     evidence = (
-        f"fit of {len(best.predicted)} cases; residual {_per_cent(best.error)}, mixes predicted "
+        f"Fit of {len(best.predicted)} cases; residual {_per_cent(best.error)}, mixes predicted "
         f"from all others to {_per_cent(best.left_out_error)}; best of {len(models)} models by "
-        f"AICc{_drained(best)}{_seen(points)}"
+        f"AICc{_drained(best)}{_seen(points)}."
     )
-    limits = "a switch is one that the program asks for; DRAM may turn more often or more rarely"
+    limits = "A switch is one that the program asks for; DRAM may turn more often or more rarely"
     if best.model == "drain":
         limits += (
             "; that reads pay for lines which L2 held back is how the law was read, not measured "
             "by itself, and its power is empirical"
         )
-    told = [BenchFinding(_cost(best), evidence, limits, plain=_plain(best))]
+    told = [BenchFinding(_cost(best), evidence, f"{limits}.", plain=_plain(best))]
     other = _instead(best, linear, models)
     if other:
-        told.append(BenchFinding(other, "the same cases and weights in all models"))
+        told.append(BenchFinding(other, "The same cases and weights in all models."))
     return tuple(told)
 
 

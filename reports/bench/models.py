@@ -130,8 +130,9 @@ BenchFigure = LineFigure | BarFigure | RooflineFigure
 
 @dataclass(frozen=True)
 class BenchFinding:
-    """One sentence that the cases support, on what it rests, and what would disprove it.
+    """One sentence that the cases support, on what it rests, and its limits.
 
+    `limits` are sentences: where it ends, or what would disprove it; empty where nothing is known.
     `plain` says the same to a reader who does not know GPUs; empty where it is nothing to them.
     """
 

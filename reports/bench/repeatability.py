@@ -111,13 +111,15 @@ def _finding(found: list[Repeated], what: str, repeats: int) -> BenchFinding:
     if len(own) < len(found):
         host = max(one.spread for one in found if one.host)
         sentence += f". Transfers and launches of the host repeat within {share(host)}"
+    said = "the results of the GPU alone" if len(own) < len(found) else "the results"
     moved = _clock_words(worst)
     evidence = f"{worst.name} was {_listed(worst)} in turn{moved}."
     return BenchFinding(
         f"{sentence}.",
         evidence,
-        "a repeat on another day or another GPU of the kind that lies outside of this spread.",
-        f"Measured {repeats} times over, the results agree within {share(worst.spread)}.",
+        "Would be disproved by a repeat on another day, or on another GPU of the kind, that lies "
+        "outside of this spread.",
+        f"Measured {repeats} times over, {said} agree within {share(worst.spread)}.",
     )
 
 

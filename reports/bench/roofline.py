@@ -55,8 +55,8 @@ METHOD = (
     "(Williams, Waterman, Patterson 2009).",
     "Per clock and SM: the value over the SM clock of its own samples and the number of SMs, so "
     "that runs at different clocks can be compared.",
-    "Burst: windows of under 50 ms after a pause, in which a power limit has not yet acted. "
-    "Steady: after 2 s of load.",
+    "Burst: the first 20 ms after a pause, in which a power limit has not yet acted; chains of "
+    "multiply-adds are timed without pauses. Steady: after 2 s of load.",
 )
 
 

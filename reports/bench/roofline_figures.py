@@ -120,8 +120,8 @@ def _duration(roofs: list[MeasuredRoof]) -> BarFigure | None:
         "Bars: FLOP/s of each pipe in bursts and under steady load",
         "Throughput (TFLOP/s)",
         tuple(bars),
-        subtitle="Bursts: windows under 50 ms after a pause. Steady: after 2 s of load. Behind "
-        "each bar the clock that the power limit left.",
+        subtitle="Burst: the first 20 ms after a pause (FP16 to FP64: short samples). Steady: "
+        "after 2 s of load. Behind each bar: the SM clock.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Findings of the measured roofs: sentences with evidence and what would disprove them."""
+"""Findings of the measured roofs: sentences with evidence, and what would disprove them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _how(roof: MeasuredRoof) -> str:
         f"{interval_text(roof.low, roof.high, roof.unit)}, {counted(roof.samples, 'sample')} in "
         f"{counted(roof.processes, 'process')}"
     ]
-    if roof.clock_hz > 0:
+    if roof.clock_hz > 0 and roof.key != "host":
         parts.append(f"at {clock(roof.clock_hz)}")
     words = ", ".join(parts) + ")"
     if roof.shape:
@@ -80,8 +80,8 @@ def _dram(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"{verb} DRAM reaches {best.value_text}{part}{both}.",
         f"{_how(best)}.{_seen(best)}",
-        "counters that show more than 5 % other DRAM bytes than the probe asked for, or a faster "
-        "kernel.",
+        "Would be disproved by counters that show more than 5 % other DRAM bytes than the probe "
+        "asked for, or by a faster kernel.",
         f"This GPU {verb.lower().replace('ing', 's')} its memory at {_brief(best)}{_promised(of)}.",
     )
 
@@ -98,7 +98,8 @@ def _tensor(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"Large matrix products in bursts on random data reach{of}: {', '.join(parts)}.",
         f"{usual.dtype}: {_how(usual)}.{_seen(usual)}",
-        "a library or shape that is faster on the same data at the same clock.",
+        "Would be disproved by a library or a shape that is faster on the same data at the same "
+        "clock: the products are those of libraries, of int8 Triton's where it is faster.",
         _plain_tensor(usual, find(roofs, "tensor", "steady", usual.dtype)),
     )
 
@@ -140,7 +141,7 @@ def _mixing(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         f"Reading and writing at once costs DRAM {share(lost)} of its bandwidth: a copy by a "
         f"kernel moves {copy.value_text} where reading alone moves {read.value_text}.",
         f"copy: {_how(copy)}.{more}",
-        "a copy kernel that comes within a few per cent of reading alone.",
+        "Would be disproved by a copy kernel that comes within a few per cent of reading alone.",
         f"Programs that read and write at once get {share(lost)} less from its memory.",
     )
 
@@ -165,7 +166,7 @@ def _launch_shape(found: list[Search]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"{sentence}.",
         f"{evidence}. All shapes are in bench.csv, each with its interval.",
-        "a shape outside of the searched ones that beats the best.",
+        "Would be disproved by a shape outside of the searched ones that beats the best.",
         "How a program cuts its work into pieces matters: the poorest way that was tried is "
         f"{share(1 - worst.kept)} slower than the best.",
     )
@@ -192,7 +193,8 @@ def _pipes(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"Chains of multiply-adds reach, per clock and SM, {listed(parts)}.",
         "; ".join(f"{roof_label(r.key, '')} {_how(r)}" for r in mine) + ".",
-        "counted operations that differ by more than 2 % from those of the formula.",
+        "Would be disproved by counted operations that differ by more than 2 % from those of the "
+        "formula.",
     )
 
 
@@ -212,12 +214,13 @@ def _caches(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     parts = [f"{name} {clock_text(r)}{_of_peak(r)}" for name, r in zip(names, mine, strict=True)]
     words = f"L2 reads reach {l2.value_text}" if l2 else ""
     near = f"per clock and SM, {listed(parts)}" if parts else ""
-    evidence = "; ".join(_how(r) for r in ([l2] if l2 else []) + mine)
+    evidence = "; ".join(f"{r.name}: {_how(r)}" for r in ([l2] if l2 else []) + mine)
     sentence = "; ".join(part for part in (words, near) if part)
     yield BenchFinding(
         f"{sentence[:1].upper()}{sentence[1:]}.",
         f"{evidence}.{_seen(l2) if l2 else ''}",
-        "counters that show traffic in the levels below (DRAM for the L2, L2 for the L1).",
+        "Would be disproved by counters that show traffic in the levels below (DRAM for the L2, L2 "
+        "for the L1).",
     )
 
 
@@ -244,7 +247,7 @@ def _steady(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
         f"instead of {clock(burst.clock_hz)}.",
         "; ".join(f"{_label(s)} {difference(part)}" for part, s, _ in sorted(drops, key=_first))
         + f".{_capped(steady)}",
-        "the same rate at the same clock in bursts and under load.",
+        "Would be disproved by a clock that is the same in bursts and under load.",
         f"When the load lasts, its fastest arithmetic slows down by up to {share(-lost)}, because "
         "it reaches its power limit.",
     )
@@ -282,7 +285,7 @@ def _data(rows: list[Row]) -> Iterator[BenchFinding]:
         f"{clock(row['clock_hz'])}.",
         "; ".join(f"{text(pair[0]['operation'])} {difference(pace(pair) - 1)}" for pair in pairs)
         + " on zeros.",
-        "the same clock on both kinds of data and still another rate.",
+        "Would be disproved by the same clock on both kinds of data and still another rate.",
         f"Tests on empty data (zeros) show up to {share(gap)} more than real data get; all numbers "
         "here are of random data.",
     )
@@ -300,8 +303,8 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
     if not mine:
         return
     parts = [
-        f"{_inside(r.name.removesuffix(' latency'))} "
-        f"{significant(number(r.case['latency_cycles']))} cycles ({seconds(r.value)})"
+        f"{significant(number(r.case['latency_cycles']))} cycles ({seconds(r.value)}) from "
+        f"{_inside(r.name.removesuffix(' latency'))}"
         for r in sorted(mine, key=lambda r: r.value)
     ]
     spread = next((r for r in rows if text(r["name"]).endswith("by-address")), None)
@@ -313,9 +316,9 @@ def _latency(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindin
         )
     yield BenchFinding(
         f"One dependent load takes {listed(parts)}{more}.",
-        "; ".join(f"{r.name} {_how(r)}" for r in mine)
+        "; ".join(f"{r.name}: {_how(r)}" for r in mine)
         + (". Of the L2's lines: 5th and 95th percentile." if more else "."),
-        "a chain of loads that is faster at the same footprint.",
+        "Would be disproved by a chain of loads that is faster at the same footprint.",
     )
 
 
@@ -324,14 +327,17 @@ def _launches(rows: list[Row], roofs: list[MeasuredRoof]) -> Iterator[BenchFindi
     if host is None:
         return
     torch = next((r for r in rows if text(r["name"]).endswith("launch/torch")), None)
-    words = f", through PyTorch {seconds(torch['median_s'])}" if torch else ""
-    words += f", in a CUDA graph {seconds(graph.value)}" if graph else ""
+    ways = [f"{seconds(host.value)} through the driver"]
+    ways += [f"{seconds(torch['median_s'])} through PyTorch"] if torch else []
+    ways += [f"{seconds(graph.value)} in a CUDA graph"] if graph else []
     yield BenchFinding(
-        f"Starting a kernel costs {seconds(host.value)} by the driver{words}: shorter kernels "
-        "leave the GPU waiting for the host.",
+        f"Starting a kernel costs {listed(ways)}: shorter kernels leave the GPU waiting for the "
+        "host.",
         f"{_how(host)}.",
-        "a launch path that is faster on this host.",
-        f"Each piece of work costs {seconds(host.value)} to start: many small ones leave it idle.",
+        "Holds for this host and driver; would be disproved by a faster way to launch on them. "
+        "Counters see nothing of it.",
+        f"Each piece of work costs {seconds(host.value)} to start: many small ones leave the GPU "
+        "idle.",
     )
 
 
@@ -339,7 +345,7 @@ def _host(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     pinned = [r for r in (find(roofs, "host", f"{way}-pinned") for way in ("h2d", "d2h")) if r]
     if not pinned:
         return
-    words = [f"{'host to device' if 'h2d' in r.kind else 'device to host'} {r.value_text}"
+    words = [f"{r.value_text} {'host to device' if 'h2d' in r.kind else 'device to host'}"
              for r in pinned]  # fmt: skip
     pageable = [find(roofs, "host", r.kind.replace("pinned", "pageable")) for r in pinned]
     losses = [1 - b.value / a.value for a, b in zip(pinned, pageable, strict=True) if b is not None]
@@ -347,5 +353,6 @@ def _host(roofs: list[MeasuredRoof]) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"Copies between pinned memory and the GPU reach {listed(words)}{more}.",
         "; ".join(f"{r.name}: {_how(r)}" for r in pinned) + ".",
-        "a larger copy that is faster.",
+        "Holds for this host; would be disproved by a larger copy that is faster. Counters see "
+        "nothing of it.",
     )

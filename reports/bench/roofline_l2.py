@@ -43,7 +43,7 @@ def l2_edge(rows: list[Row], l2_bytes: float) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"{sentence}; at {_mib(size)} {byte_rate(rate)} are left of {byte_rate(best)}.",
         f"{count(len(rates))} footprints from {_mib(rates[0][0])} to {_mib(size)}; {why}.",
-        "DRAM bytes, by counters, that do not rise at these footprints.",
+        "Would be disproved by DRAM bytes, by counters, that do not rise beyond these footprints.",
         f"Data that are used again come faster from its cache while they are at most "
         f"{_mib(fit)}; at {_mib(size)} {share(1 - rate / best)} of that speed is lost.",
     )

@@ -145,8 +145,8 @@ def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
     assert "Steady load costs up to 10.0 %" in said  # 720 / 800
     assert "100.0 % of the samples of Tensor bf16 ran under a limit (sw power cap)" in said
     assert "Zeros run up to 10.0 % faster" in said  # 880 / 800
-    assert "L1 33.0 cycles (18.8 ns)" in said
-    assert "Starting a kernel costs 2.40 us by the driver, in a CUDA graph 900 ns" in said
+    assert "One dependent load takes 33.0 cycles (18.8 ns) from L1" in said
+    assert "Starting a kernel costs 2.40 us through the driver and 900 ns in a CUDA graph:" in said
     assert "pageable memory loses up to 80.0 %" in said
 
 

@@ -162,7 +162,7 @@ def test_a_power_cap_is_said(made: Cases, make_bench_run: MakeRun) -> None:
     found = section(make_bench_run(rows, target="llm_kernels"))
     assert found is not None
     limits = " ".join(finding.limits for finding in found.findings)
-    assert "4 of the 4 largest products ran under sw_power_cap, at 1.50 GHz." in limits
+    assert "4 of the 4 largest products ran under a limit (sw power cap), at 1.50 GHz." in limits
 
 
 def test_tables_have_a_text_for_each_column(made_section: Section) -> None:
