@@ -19,6 +19,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+# One worker for all of them: each recorded run is then replayed once.
+pytestmark = pytest.mark.xdist_group("captures")
+
 CAPTURES = Path(__file__).resolve().parent.parent / "captures"
 BENCHMARKS = ("roofline", "memory-patterns", "gemm-staircase", "llm-kernels")
 # FLOP a clock and SM of an H100 or H200 (GH100 whitepaper): two a multiply-add, two halves a lane.
