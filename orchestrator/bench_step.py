@@ -28,11 +28,20 @@ SAME_SOFTWARE = ("driver", "torch", "triton")
 
 @dataclass(frozen=True)
 class Ended:
-    """How one process ended; `error` is None where it went well."""
+    """How one process ended; `error` is None where it went well.
+
+    `hung`: it was ended because its time was over.
+    """
 
     turn: Turn
     cases: int
     error: ProfError | None = None
+    hung: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the next process would fail alike: it sees no GPU, or waits for ever."""
+        return self.hung or isinstance(self.error, ToolMissing)
 
 
 def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -57,7 +66,7 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
         if one.error is None:
             finished = [done.turn.file for done in ended if done.error is None]
             write_atomic(folder / FINISHED, json.dumps({"key": key, "files": finished}) + "\n")
-        elif not any(done.cases for done in ended) and _lasts(one.error):
+        elif not any(done.cases for done in ended) and one.lasts:
             raise one.error
         else:
             result.warnings.append(_told(one, part))
@@ -96,7 +105,7 @@ def _run(step: Step, turn: Turn, part: str, folder: Path, work: Work, result: Re
         result.exit_code = finished.exit_code
     cut_half_line(out)
     cases = count_cases(out)
-    return Ended(turn, cases, _error(finished, what, cases))
+    return Ended(turn, cases, _error(finished, what, cases), finished.timed_out)
 
 
 def _error(finished: Finished, what: Call, cases: int) -> ProfError | None:
@@ -132,11 +141,6 @@ def _error(finished: Finished, what: Call, cases: int) -> ProfError | None:
 def _last_words(tail: str) -> str:
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it printed nothing"
-
-
-def _lasts(error: ProfError) -> bool:
-    """Say whether the next process would fail alike: it sees no GPU, or waits for ever."""
-    return isinstance(error, ToolMissing) or "did not end within" in error.message
 
 
 def _told(one: Ended, part: str) -> str:

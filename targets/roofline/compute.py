@@ -70,6 +70,8 @@ SHAPES = (
     Shape(1024, 2048, 8, 256),
     Shape(1024, 2048, 8, 1024),
 )
+SAME_WORK = tuple(shape for shape in SHAPES if shape.threads_per_sm == 2048)
+"""Shapes whose launches do the same work, so that their times can be compared."""
 
 
 @functools.cache
@@ -114,8 +116,9 @@ def _on_cpu(setup: Setup, precision: Precision) -> Call:
 
 def _prepare(precision: Precision, shape: Shape) -> Callable[[Setup], Sequence[Call]]:
     def prepare(setup: Setup) -> Sequence[Call]:
-        make = _chains if is_cuda(setup.device) else None
-        return [make(setup, precision, shape) if make else _on_cpu(setup, precision)]
+        if not is_cuda(setup.device):
+            return [_on_cpu(setup, precision)]
+        return [_chains(setup, precision, shape)]
 
     return prepare
 
@@ -126,15 +129,10 @@ def _prepare_quickest(precision: Precision) -> Callable[[Setup], Sequence[Call]]
     def prepare(setup: Setup) -> Sequence[Call]:
         if not is_cuda(setup.device):
             return [_on_cpu(setup, precision)]
-        calls = {shape: _chains(setup, precision, shape) for shape in _same_work()}
-        return [min(calls.values(), key=trial_seconds)]
+        calls = [_chains(setup, precision, shape) for shape in SAME_WORK]
+        return [min(calls, key=trial_seconds)]
 
     return prepare
-
-
-def _same_work() -> list[Shape]:
-    """Return the shapes with 2048 threads an SM: their launches do the same work."""
-    return [shape for shape in SHAPES if shape.threads_per_sm == 2048]
 
 
 def trial_seconds(call: Call) -> float:
@@ -171,16 +169,16 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
                 dtype=precision.name,
                 level=precision.name,
                 modes=("hot",),
-                data=("normal", "zeros") if shape == _same_work()[0] else ("normal",),
+                data=("normal", "zeros") if shape == SAME_WORK[0] else ("normal",),
                 roof=Roof(precision.name, "fma", precision.name),
             )
-        widest = _same_work()[0]
+        widest = SAME_WORK[0]
         yield Case(
             name=f"fma/{precision.name}/steady",
             operation=f"{precision.name.upper()} multiply-add",
             prepare=_prepare_quickest(precision),
             work=Work(flops=flops_of(precision, widest, sms) if on_gpu else 2 * 4096),
-            params={"launch_shape": f"quickest of {len(_same_work())}"},
+            params={"launch_shape": f"quickest of {len(SAME_WORK)}"},
             dtype=precision.name,
             level=precision.name,
             modes=("hot",),

@@ -11,7 +11,7 @@ show how the latency of the L2 depends on where the line is and on which SM asks
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,11 +329,6 @@ def cases(args: Namespace) -> Iterator[Case]:
         )
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of the latencies: there are none."""
-    del parser
-
-
 if __name__ == "__main__":
     sys.exit(
         run_target(
@@ -341,6 +336,5 @@ if __name__ == "__main__":
             cases,
             sys.argv[1:],
             description="Measure the latency of L1, shared memory, L2 and DRAM.",
-            add_arguments=add_arguments,
         )
     )

@@ -1,26 +1,12 @@
 """A recorded benchmark becomes small, and its report is rebuilt from it without a GPU."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from orchestrator.cli import main
-
-
-@pytest.fixture
-def slim(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slim_capture", root / "scripts/slim_capture.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
 
 
 @pytest.fixture

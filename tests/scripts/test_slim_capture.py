@@ -1,10 +1,8 @@
 """A recorded run becomes small and tells nothing of the machine, with the same result."""
 
-import importlib.util
 import json
 import lzma
 import runpy
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -15,18 +13,6 @@ from parsers.nsys import open_trace
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 SECRET = "token-4711"
-
-
-@pytest.fixture(scope="session")
-def slim(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slim_capture", root / "scripts/slim_capture.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = before
-    return module
 
 
 def message(number: int, content: bytes) -> bytes:
