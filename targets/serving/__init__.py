@@ -1,0 +1,1 @@
+"""vLLM, measured: an engine in this process or a server, offline and under load."""
