@@ -1,0 +1,26 @@
+"""Sections of the report of a profiled serving engine: the model, its steps and its operators.
+
+A module has `section(run) -> Section | None`; None where the run has nothing of the kind.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.bench.models import Section
+    from reports.load import Run
+
+SECTIONS = ("stages", "steps", "operators", "model")
+"""Modules in the order of a report."""
+
+
+def sections(run: Run) -> tuple[Section, ...]:
+    """Return the sections that a profile run allows, in the order of the report."""
+    made = []
+    for name in SECTIONS:
+        if find_spec(f"reports.serving.{name}") is not None:
+            made.append(import_module(f"reports.serving.{name}").section(run))
+    return tuple(section for section in made if section is not None)
