@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -108,7 +107,7 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
             gaps.add("launches", "the trace is a kernel summary, without single launches")
             gaps.add("stages", "the trace is a kernel summary, without NVTX ranges")
             return {"kernels": read_kern_sum(path)}
-        stages: Sequence[str] = read_manifest(run).recipe.get("stages") or ()
+        stages = read_manifest(run).recipe.get("stages") or ()
         with open_trace(path, stages) as trace:
             return _read_trace(trace, folder, gaps)
     except ProfError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from parsers.nsys.database import Database
 from parsers.nsys.kern_sum_csv import read_kern_sum
+from parsers.nsys.paths import Stages
 from parsers.nsys.trace import NsysTrace
 from parsers.run_dir import plain_file
 
@@ -15,13 +16,15 @@ __all__ = ["NsysTrace", "open_trace", "read_kern_sum"]
 
 
 @contextmanager
-def open_trace(path: Path, stages: Sequence[str] = ()) -> Iterator[NsysTrace]:
+def open_trace(path: Path, stages: Stages = ()) -> Iterator[NsysTrace]:
     """Open an nsys SQLite export (.sqlite or .sqlite.xz), strictly read only.
 
     Args:
         path: export of any nsys version from 2021.2 on.
         stages: regular expressions of NVTX range names that are stages of the program, matched as
             a whole; the outermost fitting range wins. None: the outermost range of the thread.
+            A mapping from names to regular expressions gives the stages these names; of several
+            that fit a range, the first names it.
 
     Raises:
         ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.

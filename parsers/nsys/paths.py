@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from parsers.nsys.codes import Codebook
 from parsers.nsys.database import Array
 from parsers.nsys.nvtx import Ranges
 
+Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
 _CALLS = 1 << 16  # calls of a block: positions in it fit 16 bits, which numpy sorts by radix
 _PAIRS = 1 << 22  # (call, open range) pairs held at a time
 
@@ -106,19 +107,35 @@ def _walk(
         instance[calls[begins]] = ranges_here[begins]
 
 
-def stage_names(names: Sequence[tuple[str, str]], patterns: Sequence[str]) -> Array:
-    """Which names fit one of the patterns as a whole; all, where there is no pattern.
+def name_stages(names: Sequence[tuple[str, str]], stages: Stages) -> list[str | None]:
+    """Return the stage that a range of each name is, None for no stage.
 
-    A pattern is matched with the bare name and with `domain:name`.
+    A pattern must fit the bare name or `domain:name` as a whole. A stage has the name that the
+    mapping gives its pattern, of the first that fits; else the label of the range. Without
+    patterns, each range is a stage.
     """
-    if not patterns:
-        return np.ones(len(names), bool)
-    compiled = [re.compile(pattern) for pattern in patterns]
-    fits = [
-        any(p.fullmatch(text) or p.fullmatch(label((domain, text))) for p in compiled)
-        for domain, text in names
+    labels = [label(name) for name in names]
+    if not stages:
+        return list(labels)
+    patterns = [(stage, re.compile(pattern)) for stage, pattern in named_patterns(stages)]
+    return [
+        next(
+            (
+                stage or text
+                for stage, pattern in patterns
+                if pattern.fullmatch(bare) or pattern.fullmatch(text)
+            ),
+            None,
+        )
+        for (_, bare), text in zip(names, labels, strict=True)
     ]
-    return np.array(fits, bool)
+
+
+def named_patterns(stages: Stages) -> list[tuple[str | None, str]]:
+    """Return each pattern with the name of its stage, None where ranges name it."""
+    if isinstance(stages, Mapping):
+        return list(stages.items())
+    return [(None, pattern) for pattern in stages]
 
 
 def label(name: tuple[str, str]) -> str:

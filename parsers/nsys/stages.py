@@ -13,10 +13,11 @@ from parsers import tables
 from parsers.nsys.calls import Calls
 from parsers.nsys.codes import STEP, Codebook, counts, totals
 from parsers.nsys.database import Array, Database
+from parsers.nsys.followers import find_followers, follow_steps
 from parsers.nsys.inherit import find_heirs, inherit_stages
 from parsers.nsys.kernels import KernelRows
 from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
-from parsers.nsys.paths import attribute, label, stage_names
+from parsers.nsys.paths import Stages, attribute, label, name_stages, named_patterns
 from parsers.nsys.timeline import Operations, busy, busy_until, last_end
 
 ALL = "(all)"
@@ -53,30 +54,37 @@ class Attributed:
         return codes
 
 
-def attribute_calls(db: Database, calls: Calls, patterns: Sequence[str]) -> Attributed:
+def attribute_calls(db: Database, calls: Calls, stages: Stages) -> Attributed:
     """Read the NVTX ranges and attribute all calls to them."""
     ranges = read_ranges(db, calls)
-    warnings = _warnings(ranges, calls, patterns)
+    warnings = _warnings(ranges, calls, stages)
     order, count = calls.order, calls.count
-    is_stage = stage_names(ranges.names, patterns)
+    stage_of_name = name_stages(ranges.names, stages)
+    is_stage = np.array([stage is not None for stage in stage_of_name], bool)
     heirs = find_heirs(calls, ranges, is_stage)
+    followers = find_followers(calls, ranges)
     del calls  # its axis is as long as the trace
     found = attribute(ranges, len(order), is_stage)
+    if followed := follow_steps(followers, found.instance):
+        warnings.append(
+            f"{followed} CUDA calls after the end of vLLM's range of an engine step count to the "
+            "stage of that step: they sample its tokens"
+        )
     if inherited := inherit_stages(heirs, ranges, found.instance):
         warnings.append(
             f"{inherited} CUDA calls of threads that have no NVTX range count to the stage that "
             "another thread has open: torch runs the backward pass on such a thread"
         )
-    del heirs
+    del heirs, followers
     ranges.first = ranges.last = ranges.order = np.empty(0, np.int32)  # long, and done with
     path, paths = _used(_scattered(found.path, order, count, 0), found.paths)
     instance = _scattered(found.instance, order, count, -1)
     del order
     labels = [label(name) for name in ranges.names]
     kept, instance = _kept(instance, len(ranges.start))
-    stage, stages = _stages(ranges, kept, labels)
+    stage, names = _stages(ranges, kept, stage_of_name)
     columns = (stage, ranges.start[kept], ranges.end[kept])
-    return Attributed(path, paths, labels, instance, stages, *columns, warnings)
+    return Attributed(path, paths, labels, instance, names, *columns, warnings)
 
 
 def _scattered(values: Array, order: Array, count: int, outside: int) -> Array:
@@ -103,19 +111,22 @@ def _used(path: Array, paths: list[tuple[int, ...]]) -> tuple[Array, list[tuple[
     return renumbered[path], [paths[code] for code in np.flatnonzero(used)]
 
 
-def _stages(ranges: Ranges, kept: Array, labels: list[str]) -> tuple[Array, list[str]]:
+def _stages(
+    ranges: Ranges, kept: Array, stage_of_name: Sequence[str | None]
+) -> tuple[Array, list[str]]:
+    """Stage of each range of `kept` as a code, and what the codes stand for."""
     book: Codebook[str] = Codebook()
     by_start = kept[np.argsort(ranges.start[kept], kind="stable")]
     names = ranges.name[by_start]
     for code in names[np.sort(np.unique(names, return_index=True)[1])].tolist():
-        book.code(labels[code])
+        book.code(stage_of_name[code] or "")
     known = book.keys
     codes = {name: code for code, name in enumerate(known)}
-    of_name = np.array([codes.get(name, -1) for name in labels] + [-1], np.int32)
+    of_name = np.array([codes.get(name or "", -1) for name in stage_of_name] + [-1], np.int32)
     return of_name[ranges.name[kept]], known
 
 
-def _warnings(ranges: Ranges, calls: Calls, patterns: Sequence[str]) -> list[str]:
+def _warnings(ranges: Ranges, calls: Calls, stages: Stages) -> list[str]:
     found = []
     if calls.missing:
         found.append(
@@ -127,12 +138,11 @@ def _warnings(ranges: Ranges, calls: Calls, patterns: Sequence[str]) -> list[str
             f"{ranges.across_threads} NVTX ranges end on another thread than they start on: "
             "kernels are not attributed to them"
         )
-    for pattern in patterns:
-        if not stage_names(ranges.names, [pattern]).any():
+    for stage, pattern in named_patterns(stages):
+        if not any(name_stages(ranges.names, [pattern])):
             seen = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
-            found.append(
-                f"no NVTX range around GPU work fits stage {pattern!r} (there are: {seen})"
-            )
+            shown = repr(pattern) if stage is None else f"{stage} ({pattern!r})"
+            found.append(f"no NVTX range around GPU work fits stage {shown} (there are: {seen})")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from parsers.nsys.database import Database
 from parsers.nsys.gpus import read_gpus
 from parsers.nsys.kernels import KernelRows, read_kernels
 from parsers.nsys.launches import launch_frames, write_launches
+from parsers.nsys.paths import Stages
 from parsers.nsys.stages import Work, attribute_calls
 from parsers.nsys.summaries import api_calls, memory_operations
 from parsers.nsys.timeline import read_operations
@@ -30,9 +30,9 @@ class NsysTrace:
     it as a context manager.
     """
 
-    def __init__(self, db: Database, stages: Sequence[str] = ()) -> None:
+    def __init__(self, db: Database, stages: Stages = ()) -> None:
         self._db = db
-        self._patterns = tuple(stages)
+        self._stages = stages
         self.product_version, self.schema_version = schema.versions(db)
         schema.check(db, self.schema_version)
         self.warnings: list[str] = schema.warnings(db, self.schema_version)
@@ -118,7 +118,7 @@ class NsysTrace:
         memory = read_operations(self._db, schema.MEMCPY, schema.MEMSET)
         graphs = read_operations(self._db, schema.GRAPH_TRACE)
         operations = (kernels, memory, graphs)
-        attributed = attribute_calls(self._db, read_calls(self._db, operations), self._patterns)
+        attributed = attribute_calls(self._db, read_calls(self._db, operations), self._stages)
         self.warnings += attributed.warnings
         return Work(kernels, memory, graphs, attributed)
 
