@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from targets.harness.api import Case, case_id
@@ -140,7 +140,7 @@ def _records(
     for note in session.notes:
         print(f"note: {note}", file=sys.stderr)
     records = Records(stream, target, args.process, args.repeat)
-    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     records.conditions(
         {"argv": args.argv, "time": started, "seed": args.seed, "device": args.device}
         | session.conditions()
