@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from orchestrator.recipe_schema import Bench, Recipe
+from orchestrator.recipe_schema import Recipe
+from orchestrator.recipe_sections import Bench
 
 Tool = Literal["nsys", "ncu", "prof", "target"]
-StepName = Literal["bench", "trace", "select", "counters", "report"]
+StepName = Literal["bench", "untraced", "trace", "select", "counters", "operators", "report"]
+# Steps whose failure leaves the others, and a report without what they would tell.
+SPARE = ("untraced", "counters", "operators")
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,18 @@ def plan(recipe: Recipe, capabilities: Capabilities) -> tuple[Step, ...]:
     if recipe.bench is not None:
         return _identify(_bench_steps(recipe, recipe.bench, capabilities))
     steps = []
+    if recipe.untraced.enabled:
+        steps.append(_by_target("untraced", "steps/0-untraced", recipe, capabilities))
+    traced = []
     if recipe.trace.enabled or recipe.trace.from_run is not None:
-        steps.append(_trace(recipe, capabilities))
+        traced.append(_trace(recipe, capabilities))
+    steps += traced
     if recipe.counters.enabled:
-        needs = tuple(step.name for step in steps)
+        needs = tuple(step.name for step in traced)
         steps.append(_select(recipe, capabilities, needs))
         steps.append(_counters(recipe, capabilities))
+    if recipe.operators.enabled:
+        steps.append(_by_target("operators", "steps/4-operators", recipe, capabilities))
     return _identify([*steps, _report(steps)])
 
 
@@ -110,11 +119,35 @@ def _program(recipe: Recipe, capabilities: Capabilities) -> dict[str, str]:
     }
 
 
+def _own_args(recipe: Recipe, step: str) -> dict[str, str]:
+    """Return the arguments that only this step has, as an input; none where there are none."""
+    args = getattr(recipe, step).args
+    return {f"{step}.args": _text(args)} if args else {}
+
+
+def _by_target(
+    name: Literal["untraced", "operators"],
+    directory: str,
+    recipe: Recipe,
+    capabilities: Capabilities,
+) -> Step:
+    """Return a step that starts the program without Nsight."""
+    return Step(
+        name,
+        "target",
+        directory,
+        _program(recipe, capabilities) | _own_args(recipe, name),
+        timeout_s=getattr(recipe, name).timeout,
+        unsupported=capabilities.unavailable.get(name, ""),
+    )
+
+
 def _trace(recipe: Recipe, capabilities: Capabilities) -> Step:
     directory = "steps/1-trace"
     if recipe.trace.from_run is not None:
         return Step("trace", "prof", directory, {"trace.from": recipe.trace.from_run})
     inputs = _program(recipe, capabilities) | {
+        **_own_args(recipe, "trace"),
         "trace.extra_args": _text(recipe.trace.extra_args),
         "nsys": capabilities.versions.get("nsys", ""),
     }
@@ -130,15 +163,18 @@ def _trace(recipe: Recipe, capabilities: Capabilities) -> Step:
 
 def _select(recipe: Recipe, capabilities: Capabilities, needs: tuple[str, ...]) -> Step:
     inputs = {f"select.{k}": _text(v) for k, v in recipe.select.model_dump(mode="json").items()}
-    inputs["stages"] = _text(recipe.stages)
+    # In the order in which they are tried, which a mapping sorted by name would lose.
+    stages = recipe.stages
+    inputs["stages"] = _text([*stages.items()] if isinstance(stages, dict) else stages)
     inputs["kernel file's content"] = capabilities.kernels_digest
     return Step("select", "prof", "steps/2-select", inputs, needs=needs)
 
 
 def _counters(recipe: Recipe, capabilities: Capabilities) -> Step:
-    counters = recipe.counters.model_dump(mode="json", exclude={"enabled", "timeout"})
+    counters = recipe.counters.model_dump(mode="json", exclude={"enabled", "timeout", "args"})
     inputs = _program(recipe, capabilities) | {
         **{f"counters.{k}": _text(v) for k, v in counters.items()},
+        **_own_args(recipe, "counters"),
         "ncu": capabilities.versions.get("ncu", ""),
     }
     return Step(

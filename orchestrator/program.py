@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.recipe_schema import Recipe, Target
+from orchestrator.recipe_schema import Recipe
+from orchestrator.recipe_sections import Target
 from orchestrator.target_digest import digest_of
 from parsers.errors import RecipeError
 

@@ -43,7 +43,8 @@ def _follows(item: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> boo
 
 
 def _finding(item: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[str, str]:
-    path = tuple(str(part) for part in item["loc"] if not str(part).startswith("<"))
+    # Tags of unions, and pydantic's mark of a key that is wrong itself, stand in no recipe.
+    path = tuple(str(part) for part in item["loc"] if str(part)[:1] != "<" and part != "[key]")
     keys = tuple(part for part in path if not part.isdigit())
     dotted = ".".join(path)
     where = _where(keys, layers)

@@ -14,6 +14,15 @@ from parsers.errors import RecipeError
 
 KeyPath = tuple[str, ...]
 SUFFIXES = (".yaml", ".yml")
+# Where a recipe has arguments of the program.
+ARGUMENTS = (
+    ("target", "args"),
+    ("bench", "count_args"),
+    ("untraced", "args"),
+    ("trace", "args"),
+    ("counters", "args"),
+    ("operators", "args"),
+)
 
 
 @dataclass(frozen=True)
@@ -135,8 +144,8 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
     """Merge the layers in order: mappings are merged, lists and other values replaced.
 
     A layer that names another program (`target.file`, `target.command`) starts with empty
-    `target.args` and `bench.count_args`, because the arguments of the old program mean nothing to
-    the new one.
+    `target.args`, `bench.count_args` and `args` of single steps, because the arguments of the old
+    program mean nothing to the new one.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -148,11 +157,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
             and isinstance(inherited, dict)
             and {"file", "command"} & target.keys()
         ):
-            for key in ("file", "command", "args"):
-                inherited.pop(key, None)
-            if isinstance(merged.get("bench"), dict):
-                kept = {k: v for k, v in merged["bench"].items() if k != "count_args"}
-                merged["bench"] = kept
+            for section, key in (("target", "file"), ("target", "command"), *ARGUMENTS):
+                if isinstance(merged.get(section), dict):
+                    merged[section] = {k: v for k, v in merged[section].items() if k != key}
         merged = _merge(merged, data)
     return merged
 
@@ -170,7 +177,7 @@ def _merge(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 def _canonical(data: dict[str, Any]) -> dict[str, Any]:
     """Spell the target's arguments with underscores: prompt-len and prompt_len are the same."""
-    for section, key in (("target", "args"), ("bench", "count_args")):
+    for section, key in ARGUMENTS:
         inner = data.get(section)
         args = inner.get(key) if isinstance(inner, dict) else None
         if isinstance(inner, dict) and isinstance(args, dict):

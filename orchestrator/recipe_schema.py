@@ -6,266 +6,43 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
-SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-MetricSet = Literal["roofline", "occupancy", "memory", "tensor", "stalls"]
+from orchestrator.recipe_sections import (
+    Bench,
+    Counters,
+    NvtxCapture,
+    Operators,
+    Select,
+    Target,
+    Trace,
+    Untraced,
+)
+from orchestrator.recipe_values import Model, Regex, Regexes, Words, kind_of_value
+
 # Arguments that prof gives to a benchmark target.
 RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
-TensorDtype = Literal["bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64"]
+# Sections of steps that start the program, each with arguments of its own.
+PROFILED = ("untraced", "trace", "counters", "operators")
+# Cells of tables list the stages of a kernel with commas, and `(all)` is the whole capture.
+STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 
 
-def _duration(value: object) -> object:
-    """Turn 90, "90", "90s", "10m" or "1.5h" into seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("write seconds (600) or a number with a unit: 90s, 10m, 1.5h")
-    match = DURATION.fullmatch(str(value).strip())
-    if match is None:
-        raise ValueError("write seconds (600) or a number with a unit: 90s, 10m, 1.5h")
-    return float(match[1]) * SECONDS[match[2]]
-
-
-def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error
+def _stage_name(value: str) -> str:
+    if STAGE_NAME.fullmatch(value) is None:
+        raise ValueError("a stage is called with letters, digits, spaces and . _ + - only")
     return value
 
 
-def _word(value: object) -> object:
-    """Let numbers stand for text where the program will only see text (commands, environment)."""
-    if isinstance(value, bool) or value is None:
-        raise ValueError(f"YAML reads this as {value}; put it in quotes to pass it as text")
-    return str(value) if isinstance(value, int | float) else value
+StageName = Annotated[str, AfterValidator(_stage_name)]
+NamedStages = dict[StageName, Regex]
 
 
-def _kind(value: object) -> str:
-    return "<text>" if isinstance(value, str) else "<other>"
+def _list_or_mapping(value: object) -> str:
+    return "<mapping>" if isinstance(value, dict) else "<list>"
 
 
-Duration = Annotated[
-    float,
-    BeforeValidator(_duration),
-    Field(gt=0),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": rf"^{DURATION.pattern}$"},
-            ]
-        }
-    ),
-]
-Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"format": "regex"})]
-Word = Annotated[
-    str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
-]
-Words = Annotated[tuple[Word, ...], Field(strict=False)]
-Regexes = Annotated[tuple[Regex, ...], Field(strict=False)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False
-    )
-
-
-class Target(_Model):
-    """The program to profile: a Python file or a command. It runs as a child process."""
-
-    file: str | None = Field(
-        default=None,
-        description="Python file to run: a bundled target (llm_block.py), or a path relative to "
-        "the recipe or to the current folder. Either file or command.",
-    )
-    command: Words | None = Field(
-        default=None,
-        description="Any command as a list: [./my_app, --size, 4096] or [python, train.py]. A "
-        "leading `python` is replaced by target.python where that is given.",
-    )
-    args: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Arguments appended as `--key value`: underscores become dashes, true gives "
-        "the bare option, false and null leave it out, a list gives all its values.",
-    )
-    python: str | None = Field(
-        default=None,
-        description="Interpreter that has the target's packages (torch, …): a path or a name on "
-        "PATH. Default: the one that runs prof.",
-    )
-    env: dict[str, Word] = Field(
-        default_factory=dict,
-        description="Environment variables set for the target; ${NAME} takes a value of prof's "
-        "own environment. Variables that look like secrets are passed on only where named here.",
-    )
-    cwd: str | None = Field(
-        default=None,
-        description="Folder in which the target runs, relative to the current folder. Default: "
-        "the current folder.",
-    )
-
-    @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if self.file is not None and self.command is not None:
-            raise ValueError("names a file and a command: keep one of them")
-        if self.file is None and self.command is None:
-            raise ValueError("names no program: give target.file or target.command")
-        if self.command is not None and not self.command:
-            raise ValueError("the command is an empty list")
-        for key, value in self.args.items():
-            if isinstance(value, dict):
-                raise ValueError(f"args.{key} is a mapping; an argument is a value or a list")
-        return self
-
-
-class NvtxCapture(_Model):
-    """Capture one NVTX range."""
-
-    nvtx: str = Field(
-        min_length=1,
-        description="Name of the NVTX range; nsys captures its first occurrence, ncu profiles "
-        "only launches inside it.",
-    )
-
-
-class Trace(_Model):
-    """The nsys run that says which kernels take the time."""
-
-    enabled: bool = Field(
-        default=True, description="false: no nsys run (give select.kernels then)."
-    )
-    from_run: str | None = Field(
-        default=None,
-        alias="from",
-        description="Run directory whose trace is used in place of a new nsys run.",
-    )
-    timeout: Duration = Field(
-        default=900.0,
-        description="Longest time for the traced program, seconds or 90s, 10m, 1h; then the whole "
-        "process group is ended.",
-    )
-    extra_args: Words = Field(
-        default=(),
-        description="More options for `nsys profile`, for example [--gpu-metrics-devices=all].",
-    )
-
-
-class Select(_Model):
-    """Which kernels get hardware counters."""
-
-    top_k: int | None = Field(
-        default=20, ge=1, description="At most this many kernels; null: no limit."
-    )
-    coverage: float | None = Field(
-        default=0.95,
-        gt=0,
-        le=1,
-        description="Stop once the chosen kernels hold this share of GPU time; null: no limit.",
-    )
-    by_stage: bool = Field(
-        default=False,
-        description="true: apply top_k and coverage to each stage and to the whole program, and "
-        "profile the union.",
-    )
-    include: Regexes = Field(
-        default=(), description="Regexes over kernel names; where given, only matches are chosen."
-    )
-    exclude: Regexes = Field(
-        default=(), description="Regexes over kernel names that are never chosen."
-    )
-    collectives: bool = Field(
-        default=False,
-        description="true: also NCCL kernels. They wait for other GPUs, and ncu's replay can hang "
-        "on them.",
-    )
-    kernels: (
-        Annotated[
-            Annotated[str, Tag("<text>")] | Annotated[Words, Tag("<other>")], Discriminator(_kind)
-        ]
-        | None
-    ) = Field(
-        default=None,
-        description="A given selection in place of the ranking: a file made by `prof top-kernels "
-        "-o`, or a list of mangled kernel names; of these the ones that the trace has.",
-    )
-
-
-class Counters(_Model):
-    """The ncu run that measures the selected kernels, all in one run of the program."""
-
-    enabled: bool = Field(default=True, description="false: trace only, no ncu run.")
-    sets: Annotated[tuple[MetricSet, ...], Field(strict=False, min_length=1)] = Field(
-        default=("roofline", "occupancy", "memory", "tensor", "stalls"),
-        description="Metric sets of the catalogue (`prof metrics`): fewer sets, fewer passes.",
-    )
-    tensor_dtypes: Annotated[
-        Annotated[Literal["auto"], Tag("<text>")]
-        | Annotated[tuple[TensorDtype, ...], Field(strict=False), Tag("<other>")],
-        Discriminator(_kind),
-    ] = Field(
-        default="auto",
-        description="Input types whose Tensor Core operations are counted; each costs passes. "
-        "auto: those that the selected kernels' names tell.",
-    )
-    clock_control: Literal["none", "base"] = Field(
-        default="none",
-        description="none: the clocks of the real run. base: ncu locks the base clock, which moves "
-        "the roofs.",
-    )
-    cache_control: Literal["none", "all"] = Field(
-        default="none",
-        description="none: caches as the program leaves them. all: ncu flushes them before each "
-        "pass, which turns L2 hits into DRAM traffic.",
-    )
-    timeout: Duration = Field(
-        default=3600.0, description="Longest time for the ncu run, seconds or 90s, 10m, 1h."
-    )
-    extra_args: Words = Field(
-        default=(), description="More options for `ncu`, for example [--replay-mode, application]."
-    )
-
-
-class Bench(_Model):
-    """A benchmark target, which measures its own cases; it is not profiled while it does.
-
-    It takes `--out FILE --process N --repeat N`, and `--count` for the counting run under ncu.
-    """
-
-    processes: int = Field(
-        default=3,
-        ge=1,
-        description="Fresh processes, one after another; each measures every case anew.",
-    )
-    repeat: int = Field(
-        default=1,
-        ge=1,
-        description="How often all processes are started: the report states how well the repeats "
-        "agree. Also `prof run RECIPE --repeat N`.",
-    )
-    timeout: Duration = Field(
-        default=1200.0, description="Longest time for one process, seconds or 90s, 10m, 1h."
-    )
-    count_args: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Arguments that override or extend target.args in the counting run under ncu, "
-        "for example {only: dram, launches: 2}; null takes one away.",
-    )
-
-
-class Recipe(_Model):
+class Recipe(Model):
     """One question about one GPU program, and how prof answers it."""
 
     name: str = Field(
@@ -284,20 +61,31 @@ class Recipe(_Model):
     capture: Annotated[
         Annotated[Literal["all", "profiler-api"], Tag("<text>")]
         | Annotated[NvtxCapture, Tag("<other>")],
-        Discriminator(_kind),
+        Discriminator(kind_of_value),
     ] = Field(
         default="all",
         description="What is captured, by nsys and ncu alike: all, profiler-api (between "
         "cudaProfilerStart and cudaProfilerStop), or {nvtx: NAME}.",
     )
-    stages: Regexes = Field(
+    stages: Annotated[
+        Annotated[Regexes, Tag("<list>")] | Annotated[NamedStages, Tag("<mapping>")],
+        Discriminator(_list_or_mapping),
+    ] = Field(
         default=(),
         description="Regexes of whole NVTX range names that are stages of the program; the "
-        "outermost match wins. Empty: the outermost range of each thread.",
+        "outermost match wins. Or a mapping of stage to regex: {prefill: ^ctx_.*}; all ranges that "
+        "match are one stage, and the first regex that matches counts. Empty: the outermost range "
+        "of each thread.",
+    )
+    untraced: Untraced = Field(
+        default_factory=Untraced, description="The program without a profiler."
     )
     trace: Trace = Field(default_factory=Trace, description="The nsys run.")
     select: Select = Field(default_factory=Select, description="Which kernels get counters.")
     counters: Counters = Field(default_factory=Counters, description="The ncu run.")
+    operators: Operators = Field(
+        default_factory=Operators, description="The run under the torch profiler."
+    )
     bench: Bench | None = Field(
         default=None,
         description="Only for benchmark targets: prof starts the target un-profiled, and once more "
@@ -316,6 +104,17 @@ class Recipe(_Model):
     def folders(self) -> tuple[Path, ...]:
         """Folders of the recipe file and of those it extends: relative paths are sought there."""
         return self._folders
+
+    def args_in(self, step: str) -> dict[str, Any]:
+        """Return the arguments that the program gets in a step: `trace`, `counters`, ….
+
+        In the counters step of a benchmark they are those of its counting run.
+        """
+        if self.bench is not None:
+            own = self.bench.count_args if step == "counters" else {}
+        else:
+            own = getattr(self, step).args if step in PROFILED else {}
+        return {**self.target.args, **own}
 
     def found_in(self, folders: tuple[Path, ...]) -> Self:
         """Return a copy that seeks relative paths in `folders`."""
@@ -354,6 +153,13 @@ class Recipe(_Model):
                 "a benchmark counts every case: leave `select` out beside `bench`; the target's "
                 "own option chooses cases: target.args.only or bench.count_args.only"
             )
+        for step in ("untraced", "operators"):
+            if getattr(self, step).enabled:
+                raise ValueError(
+                    f"a benchmark measures itself un-profiled: leave `{step}` out beside `bench`"
+                )
+        if self.counters.args:
+            raise ValueError("a benchmark's arguments under ncu stand in bench.count_args")
         if self.capture != "profiler-api":
             raise ValueError(
                 "a benchmark target brackets its counted cases with cudaProfilerStart and Stop: "
@@ -376,9 +182,12 @@ class Recipe(_Model):
         if self.bench is not None:
             return self
         traced = self.trace.enabled or self.trace.from_run is not None
-        if not traced and not self.counters.enabled:
-            raise ValueError("neither the trace nor the counters are enabled: nothing to do")
-        if not traced and self.select.kernels is None:
+        counted, seen = self.counters.enabled, self.operators.enabled
+        if not traced and not counted and not seen:
+            raise ValueError(
+                "neither the trace nor the counters nor the operators are enabled: nothing to do"
+            )
+        if counted and not traced and self.select.kernels is None:
             raise ValueError(
                 "counters without a trace need a kernel list: give select.kernels or trace.from"
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.program import Program
-from orchestrator.recipe_schema import NvtxCapture, Recipe
+from orchestrator.recipe_schema import Recipe
+from orchestrator.recipe_sections import NvtxCapture
 from orchestrator.tools.ncu import CountersRequest
 from orchestrator.tools.nsys import TraceRequest
 from parsers.selection import Selection

@@ -46,6 +46,19 @@ TABLES = {
     "bench_runs": "A row a case and process.",
     "measured_roofs": "A row a roof that was measured: the best candidate that counters confirm.",
     "ridge_points": "A row a pair of pipe and memory level, for each source of roofs.",
+    "serving_points": "A row a case of a serving benchmark: a batch, a load, or one generation.",
+    "requests": "A row a request of a serving case.",
+    "host_steps": "A row a step of the serving engine, as the host timed it.",
+    "phases": "A row a phase of a serving benchmark: start, warm-up, measurement.",
+    "telemetry": "A row a sample of a GPU by NVML, beside the measurement.",
+    "engine_stats": "A row a sample of the serving engine's own counters.",
+    "engines": "A row a start of the serving engine, with how it was configured.",
+    "vllm_totals": "A row a repeat: what vLLM's own counters say of it.",
+    "engine_steps": "A row a step of the serving engine in the trace, for each GPU.",
+    "engine_gaps": "A row a cause of idle time of the GPU in a step.",
+    "modules": "A row a module of the model in a stage, from layer-wise NVTX ranges.",
+    "operators": "A row an operator and its shapes in a stage, from the torch profiler.",
+    "gemms": "A row a matrix product of the model in a stage: operator, kernel, share of the roof.",
     "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",
 }
 VARIABLES = {
@@ -56,6 +69,8 @@ VARIABLES = {
     "Nsight Compute; ~/.cache else",
     "PROF_NSYS_LIBS": "folders, joined by `:`, with libraries that nsys's importer lacks (libdw)",
     "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
+    "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, for what "
+    "a program has to tell (docs/vllm.md)",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
     "PROF_SHARED": "for the tests: folder with real exports; its tests are skipped without it",
     "PROF_NSIGHT": "for the tests: folder with a real nsys and ncu; tests of them are skipped else",
@@ -129,6 +144,11 @@ the name of a bundled recipe.
   once under ncu, which counts each case; there is no trace and no selection. The target takes
   `--out FILE --process N --repeat N --count`, and writes a line a case
   ([records](bench-records.md)). `prof run roofline --repeat 3` says how well the roofs repeat.
+- **See more than kernels:** `operators: {enabled: true}` runs a torch program once more under the
+  torch profiler, for operators and shapes; `untraced: {enabled: true}` runs it without a profiler,
+  so that the report can say what profiling costs. `args` of `trace`, `counters`, `operators` and
+  `untraced` change the program's arguments in that step alone: a shorter run under ncu, say.
+- **Name stages:** `stages: {prefill: ^ctx_.*, decode: ^gen_.*}`: all ranges that match are one.
 - **Look before:** `prof recipe check FILE`, `prof recipe show NAME --resolved`, and
   `prof run NAME --dry-run` for the exact commands.
 - **Write your own:** `prof recipe show top-kernels > mine.yaml`.

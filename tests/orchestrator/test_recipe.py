@@ -19,7 +19,8 @@ from orchestrator.program import (
 from orchestrator.recipe import expand, load_recipe, recipe_from_dict, recipe_schema
 from orchestrator.recipe_errors import all_keys
 from orchestrator.recipe_files import bundled
-from orchestrator.recipe_schema import MetricSet, NvtxCapture, Recipe, TensorDtype
+from orchestrator.recipe_schema import Recipe
+from orchestrator.recipe_sections import MetricSet, NvtxCapture, TensorDtype
 from parsers.errors import RecipeError
 from parsers.metrics import catalogue
 
@@ -101,6 +102,14 @@ def test_all_wrong_keys_are_named_at_once(write: Write) -> None:
         ("bench: {}\ncapture: all", "leave `capture` out beside `bench`"),
         ("bench: {}\nsweep: {target.args.m: [1]}", "leave `sweep` out beside `bench`"),
         ("bench: {count_args: {out: x}}", "the argument out is set by prof"),
+        ("bench: {}\noperators: {enabled: true}", "leave `operators` out beside `bench`"),
+        ("bench: {}\nuntraced: {enabled: true}", "leave `untraced` out beside `bench`"),
+        ("bench: {}\ncounters: {args: {m: 1}}", "bench.count_args"),
+        ("operators: {arg: {}}", "unknown key operators.arg"),
+        ("trace: {args: {a: {b: 1}}}", "trace.args: a is a mapping"),
+        ("stages: {prefill: '(('}", "stages.prefill: not a regular expression"),
+        ("stages: {'a, b': x}", "stages.a, b: a stage is called with letters"),
+        ("stages: 5", "stages: 5 does not fit: it wants a list"),
         ("sweep: {select.top_k: [1, 1]}", "two variants are called top_k=1"),
         ("1: 2", "does not fit"),
     ],
@@ -117,7 +126,7 @@ def test_a_wrong_value_is_explained(write: Write, text: str, words: str) -> None
         ("{command: []}", "target: the command is an empty list"),
         ("{command: './app --x'}", "target.command: './app --x' does not fit: it wants a list"),
         ("{command: [./app, true]}", "YAML reads this as True; put it in quotes"),
-        ("{file: a.py, args: {x: {y: 1}}}", "args.x is a mapping"),
+        ("{file: a.py, args: {x: {y: 1}}}", "target.args: x is a mapping"),
         ("{file: a.py, env: {A: null}}", "target.env.A: YAML reads this as None"),
     ],
 )

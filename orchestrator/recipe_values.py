@@ -1,0 +1,79 @@
+"""Kinds of values that recipes have: durations, regexes, words, arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _duration(value: object) -> object:
+    """Turn 90, "90", "90s", "10m" or "1.5h" into seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("write seconds (600) or a number with a unit: 90s, 10m, 1.5h")
+    match = DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("write seconds (600) or a number with a unit: 90s, 10m, 1.5h")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def _regex(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return value
+
+
+def _word(value: object) -> object:
+    """Let numbers stand for text where the program will only see text (commands, environment)."""
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"YAML reads this as {value}; put it in quotes to pass it as text")
+    return str(value) if isinstance(value, int | float) else value
+
+
+def kind_of_value(value: object) -> str:
+    """Return the tag of a value that may be text or something else, for discriminated unions."""
+    return "<text>" if isinstance(value, str) else "<other>"
+
+
+def _no_mapping(args: dict[str, Any]) -> dict[str, Any]:
+    for key, value in args.items():
+        if isinstance(value, dict):
+            raise ValueError(f"{key} is a mapping; an argument is a value or a list")
+    return args
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": rf"^{DURATION.pattern}$"},
+            ]
+        }
+    ),
+]
+Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"format": "regex"})]
+Word = Annotated[
+    str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
+]
+Words = Annotated[tuple[Word, ...], Field(strict=False)]
+Regexes = Annotated[tuple[Regex, ...], Field(strict=False)]
+# Arguments of the program: key -> value, rendered as `--key value`.
+Arguments = Annotated[dict[str, Any], AfterValidator(_no_mapping)]
+
+
+class Model(BaseModel):
+    """A part of a recipe: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False
+    )
