@@ -55,7 +55,7 @@ FAMILIES = {
         expert_width_key="moe_intermediate_size",
     ),
 }
-"""`model_type` of config.json -> what the family adds (modules of Hugging Face transformers 4.57)."""
+"""`model_type` of config.json -> what the family adds (modules of transformers 4.57)."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class GapEntry:
 
 def render_metrics(view: ReportView, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
-    return _dump("report", view, {"gaps": _entries(gaps)})
+    lean = dataclasses.replace(view, sections=_lean(view.sections))
+    return _dump("report", lean, {"gaps": _entries(gaps)})
 
 
 def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
@@ -49,11 +50,14 @@ def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFram
     A case has the columns of table `bench` that are known for it. Figures are left out: their
     numbers are those of the cases.
     """
-    lean = dataclasses.replace(
-        view, sections=tuple(dataclasses.replace(s, figures=()) for s in view.sections)
-    )
+    lean = dataclasses.replace(view, sections=_lean(view.sections))
     extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
     return _dump("bench", lean, extra)
+
+
+def _lean(sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    """Leave the figures out: their numbers are those of cases and tables."""
+    return tuple(dataclasses.replace(section, figures=()) for section in sections)
 
 
 def _case(row: Row) -> dict[str, Any]:

@@ -71,7 +71,9 @@ def render_report(run: Run) -> ReportPaths:
         METRICS: render_metrics(view, run.gaps),
         **_counter_pages(view, sources),
     }
-    return _write(run.directory.report, files, shown, headline(run))
+    told = [finding.sentence for finding in leading(view.sections, HEADLINE - 1)]
+    first = [*told[: HEADLINE - 1], *headline(run)][:HEADLINE]
+    return _write(run.directory.report, files, shown, first)
 
 
 def _render_bench(run: Run) -> ReportPaths:

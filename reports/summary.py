@@ -12,9 +12,9 @@ import yaml
 from reports.evidence import say, threshold
 from reports.formats import brief, duration, listed, share
 from reports.method_view import glossary
-from reports.view_models import FindingRow, KernelRow, ReportView, SummaryRow, SummaryView
+from reports.view_models import Fact, FindingRow, KernelRow, ReportView, SummaryRow, SummaryView
 
-ROWS, STEPS, RESERVATIONS, SUBJECTS = 5, 3, 3, 3
+ROWS, LEARNED, STEPS, RESERVATIONS, SUBJECTS = 5, 4, 3, 3, 3
 NOT_MEASURED = "not measured"
 WORTH_SAYING = 0.01
 NEAR = 0.1
@@ -25,13 +25,18 @@ def summarise(view: ReportView) -> SummaryView:
     """Return the summary of a report; the numbers are those of the report."""
     rows, steps, doubts = _rows(view), _steps(view), _reservations(view)
     answer = _answer(view, rows)
-    words = " ".join([answer, *steps, *doubts, *(f"{row.what} {row.limited_by}" for row in rows)])
+    learned = tuple(f.plain for s in view.sections for f in s.findings if f.plain)[:LEARNED]
+    facts = tuple(Fact(*row) for s in view.sections for row in s.plain)[:ROWS]
+    told = (f"{row.what} {row.limited_by}" for row in rows)
+    words = " ".join([answer, *learned, *steps, *doubts, *told, *(f.label for f in facts)])
     return SummaryView(
         title=view.title,
         question=view.question,
         machine=next((fact.value for fact in view.environment if fact.label == "GPU"), ""),
         answer=answer,
         rows=rows,
+        facts=facts,
+        learned=learned,
         next_steps=steps,
         reservations=doubts,
         terms=glossary(words),

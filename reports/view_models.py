@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reports.bench.models import Section
 from reports.figure_models import (
     NotPlotted,
     OccupancyBar,
@@ -275,8 +276,9 @@ class ReportView:
 
     `answer` are whole sentences, the most important first. `kernels` are those that the table
     shows, in order of their share; `rest_kernels` and `rest_share` stand for all others.
-    `profiled_share` is the part of GPU time that has counters. `abstained` are questions that the
-    evidence does not answer, each with the reason.
+    `profiled_share` is the part of GPU time that has counters. `sections` are what a serving engine
+    adds (its model, steps and operators); empty for other programs. `abstained` are questions that
+    the evidence does not answer, each with the reason.
     """
 
     title: str
@@ -299,6 +301,7 @@ class ReportView:
     stages: tuple[StageRow, ...]
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]
+    sections: tuple[Section, ...]
     roofs: tuple[Roof, ...]
     roof_comparison: tuple[RoofComparison, ...]
     roofs_measured_by: str
@@ -335,13 +338,18 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class SummaryView:
-    """Half a page for a reader who decides and does not tune kernels."""
+    """Half a page for a reader who decides and does not tune kernels.
+
+    `facts` are what was measured in plain words, `learned` the plain sentences about it.
+    """
 
     title: str
     question: str
     machine: str
     answer: str
     rows: tuple[SummaryRow, ...]
+    facts: tuple[Fact, ...]
+    learned: tuple[str, ...]
     next_steps: tuple[str, ...]
     reservations: tuple[str, ...]
     terms: tuple[GlossaryEntry, ...]

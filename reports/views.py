@@ -6,6 +6,8 @@ reports/sweep_models.py.
 
 from __future__ import annotations
 
+from reports.bench.models import Section
+from reports.bench.view import leading, section_words
 from reports.bound import LABELS
 from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
@@ -25,6 +27,7 @@ from reports.method_view import environment, failed_joins, glossary, left_out, m
 from reports.profiled import kernel_time
 from reports.program_findings import wall_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
+from reports.serving import sections
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -38,6 +41,7 @@ from reports.view_models import (
 
 ANSWERS = 4
 """Findings whose sentences make the answer; the rest follows in the list of findings."""
+SECTION_ANSWERS = 3
 TOP_CALLS = 8
 
 
@@ -48,7 +52,8 @@ def report_view(run: Run) -> ReportView:
     rows = tuple(finding_row(place, f, kernels) for place, f in enumerate(found, 1))
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
-    answer = answer_sentences(found, open_questions)
+    made = sections(run)
+    answer = (*section_sentences(made), *answer_sentences(found, open_questions))
     wall, idle = wall_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
@@ -73,6 +78,7 @@ def report_view(run: Run) -> ReportView:
         stages=stage_views(run, kernels),
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
+        sections=made,
         roofs=roofs,
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
@@ -89,7 +95,7 @@ def report_view(run: Run) -> ReportView:
         method=method(run, kernels),
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
-        glossary=glossary(_report_text(rows, bool(panels))),
+        glossary=glossary(_report_text(rows, bool(panels), made)),
     )
 
 
@@ -112,6 +118,11 @@ def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> t
     # How the time divides by limits says already what share was not measured.
     told = any(finding.key == "bounds" for finding in found)
     return (*top, *(() if told else open_questions[:1]))
+
+
+def section_sentences(made: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the first findings of the sections: what a serving engine's user asks comes first."""
+    return tuple(finding.sentence for finding in leading(made, SECTION_ANSWERS))
 
 
 def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:
@@ -174,11 +185,12 @@ def _api_calls(run: Run) -> tuple[OperationRow, ...]:
     )
 
 
-def _report_text(rows: tuple[FindingRow, ...], counted: bool) -> str:
+def _report_text(rows: tuple[FindingRow, ...], counted: bool, made: tuple[Section, ...]) -> str:
     """Return the words of a report whose terms the glossary explains."""
     always = "GPU time, kernel, stage, nsys"
     if counted:
         always += (
             ", ncu, roof, roofline, intensity, bound, DRAM, L2, L1, occupancy, stall, warp, SM"
         )
-    return " ".join([always, *(f"{row.title} {row.sentence} {row.action}" for row in rows)])
+    told = [f"{row.title} {row.sentence} {row.action}" for row in rows]
+    return " ".join([always, *told, section_words(made) if made else ""])

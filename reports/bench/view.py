@@ -104,7 +104,7 @@ def bench_view(run: Run) -> BenchView:
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         gaps=_gaps(run),
-        glossary=glossary(_words(made)),
+        glossary=glossary(section_words(made)),
     )
 
 
@@ -185,7 +185,8 @@ def _gap(what: str, reason: str, names: list[str]) -> str:
     return f"{what}{': ' if what else ''}{reason}{who}"
 
 
-def _words(made: tuple[Section, ...]) -> str:
+def section_words(made: tuple[Section, ...]) -> str:
+    """Return the words of the sections whose terms the glossary explains."""
     parts = ["roof, kernel, SM, DRAM, L2, L1"]
     for section in made:
         parts += [section.intro, *(f.sentence for f in section.findings)]
@@ -193,4 +194,4 @@ def _words(made: tuple[Section, ...]) -> str:
     return " ".join(parts)
 
 
-__all__ = ["BenchView", "NotRun", "answer", "bench_view", "leading", "not_run"]
+__all__ = ["BenchView", "NotRun", "answer", "bench_view", "leading", "not_run", "section_words"]

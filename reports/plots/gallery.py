@@ -37,7 +37,8 @@ class Picture:
 
 def pictures(view: ReportView) -> list[Picture]:
     """Return the pictures that the data of `view` allow, in the order of the report."""
-    return _distinct([*_time(view), *_rooflines(view), *_counters(view)])
+    own = [*_time(view), *_rooflines(view), *_counters(view)]
+    return _distinct([*own, *bench_pictures(view.sections)])
 
 
 def sweep_pictures(view: SweepView) -> list[Picture]:
