@@ -21,6 +21,16 @@ from parsers.run_dir import plain_file
 SCHEMA = 1
 MEASURED, COUNTED = "ok", "counted"
 STATUSES = (MEASURED, COUNTED, "unsupported", "out-of-memory", "failed")
+SERVING = {
+    "engine": "engines",
+    "request": "requests",
+    "step": "host_steps",
+    "phase": "phases",
+    "telemetry": "telemetry",
+    "engine_stats": "engine_stats",
+    "vllm_totals": "vllm_totals",
+}
+"""Kinds of records of serving targets, which parsers.serving_records reads, and their tables."""
 ARITHMETIC = ("fp64", "fp32", "fp16")
 """Pipes that work in one dtype, which their name tells."""
 
@@ -157,7 +167,7 @@ def join_records(parts: Iterable[BenchRecords]) -> BenchRecords:
     )
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """A field that is missing or wrong; the text names it."""
 
 
@@ -177,12 +187,15 @@ class _Reader:
             return
         try:
             self._record(record)
-        except _Malformed as error:
+        except Malformed as error:
             self.problems.append(f"{self.name}: line {place} is left out: {error}")
 
     def _record(self, record: Any) -> None:
         if not isinstance(record, dict):
-            raise _Malformed("it is no JSON object")
+            raise Malformed("it is no JSON object")
+        kind = record.get("record")
+        if isinstance(kind, str) and kind in SERVING:
+            return
         version = _of(record, "schema", int)
         if version > SCHEMA:
             raise SchemaTooNew(
@@ -190,18 +203,17 @@ class _Reader:
                 f"{SCHEMA}",
                 "upgrade prof, or render the report with the version that made the run",
             )
-        kind = record.get("record")
         if kind == "conditions":
             self.conditions.append(_conditions(record))
         elif kind == "case":
             self._case(parse_case(record))
         else:
-            raise _Malformed(f"records of kind {kind!r} are not known")
+            raise Malformed(f"records of kind {kind!r} are not known")
 
     def _case(self, case: CaseRecord) -> None:
         key = (case.case_id, case.repeat, case.process)
         if key in self.cases:
-            raise _Malformed(f"a second record of {case.case_id}")
+            raise Malformed(f"a second record of {case.case_id}")
         self.cases[key] = case
 
     def finish(self) -> BenchRecords:
@@ -225,7 +237,7 @@ def parse_case(record: Mapping[str, Any]) -> CaseRecord:
     """Return one parsed record of kind `case`."""
     status = _of(record, "status", str)
     if status not in STATUSES:
-        raise _Malformed(f"status {status!r} is not known")
+        raise Malformed(f"status {status!r} is not known")
     timing = _timing(_mapping(record, "time")) if status == MEASURED else None
     work, throttle = _mapping(record, "work"), _mapping(record, "throttle")
     memory = _mapping(record, "memory")
@@ -265,7 +277,7 @@ def parse_case(record: Mapping[str, Any]) -> CaseRecord:
 def _timing(time: Mapping[str, Any]) -> Timing:
     values = _list(time, "samples_s")
     if not values or not all(_is_number(v) and 0 < v < math.inf for v in values):
-        raise _Malformed("time.samples_s must be seconds above 0")
+        raise Malformed("time.samples_s must be seconds above 0")
     return Timing(
         samples=np.array(values, dtype=np.float64),
         ci_low_s=_number(time, "ci_low_s"),
@@ -290,7 +302,7 @@ def _roof(roof: Mapping[str, Any]) -> RoofKey | None:
 def _of(record: Mapping[str, Any], key: str, kind: type[T]) -> T:
     value = record.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise _Malformed(f"{key} is {'missing' if value is None else 'of the wrong type'}")
+        raise Malformed(f"{key} is {'missing' if value is None else 'of the wrong type'}")
     return value
 
 
@@ -311,7 +323,7 @@ def _number(record: Mapping[str, Any], key: str) -> float:
     if value is None:
         return math.nan
     if not _is_number(value):
-        raise _Malformed(f"{key} is no number")
+        raise Malformed(f"{key} is no number")
     return float(value)
 
 

@@ -34,6 +34,7 @@ from reports.bench_tables import (
 from reports.bound import assign_bounds, bound_gaps
 from reports.gaps import Gaps, joined, summed
 from reports.ncu_only import gpus_of, kernels_of
+from reports.serving_tables import serving_frames
 
 ROWS_AS_CSV = 200_000
 """Rows of a table up to which a CSV is written beside the Parquet file."""
@@ -82,6 +83,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
+    frames |= serving_frames(run, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
     for table in tables.tables():

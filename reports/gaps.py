@@ -20,6 +20,10 @@ class Gaps:
         """Say why `table` is not available, or one column or one row (kernel, case) of it."""
         self._rows.append((table, row, column, reason))
 
+    def told(self, reason: str) -> bool:
+        """Whether this reason is there already, of whatever table."""
+        return any(row[3] == reason for row in self._rows)
+
     def frame(self, *others: pd.DataFrame) -> pd.DataFrame:
         """Return the rows as table `gaps`, with those of `others` behind them."""
         return joined([pd.DataFrame(self._rows, columns=_columns()), *others])

@@ -117,6 +117,46 @@ class Run:
         return self._read("ridge_points")
 
     @cached_property
+    def serving_points(self) -> pd.DataFrame:
+        """Table `serving_points`: a row a serving point: rates, latencies, telemetry."""
+        return self._read("serving_points")
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """Table `requests`: each request of a serving target."""
+        return self._read("requests")
+
+    @cached_property
+    def host_steps(self) -> pd.DataFrame:
+        """Table `host_steps`: each engine step as the host timed it."""
+        return self._read("host_steps")
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Table `phases`: what a serving target did from when to when."""
+        return self._read("phases")
+
+    @cached_property
+    def telemetry(self) -> pd.DataFrame:
+        """Table `telemetry`: samples of NVML."""
+        return self._read("telemetry")
+
+    @cached_property
+    def engine_stats(self) -> pd.DataFrame:
+        """Table `engine_stats`: the engine's own gauges over time."""
+        return self._read("engine_stats")
+
+    @cached_property
+    def engines(self) -> pd.DataFrame:
+        """Table `engines`: each engine that was started."""
+        return self._read("engines")
+
+    @cached_property
+    def vllm_totals(self) -> pd.DataFrame:
+        """Table `vllm_totals`: growth of vLLM's own counters."""
+        return self._read("vllm_totals")
+
+    @cached_property
     def gaps(self) -> pd.DataFrame:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")

@@ -1,0 +1,55 @@
+"""Makes the tables of what serving targets recorded: points, requests, telemetry, engines, …."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from parsers.bench import bench_files
+from parsers.errors import ProfError
+from parsers.run_dir import RunDir, read_manifest
+from parsers.serving_points import build_points
+from parsers.serving_records import ServingRecords, join_serving, read_serving
+from reports.gaps import Gaps
+
+RESULT = "result.jsonl"
+STEPS = ("untraced", "trace", "counters", "operators")
+"""Steps of a profile run whose target may record something, in their order."""
+
+
+def serving_files(run: RunDir) -> Iterator[tuple[str, int, Path]]:
+    """Yield step, number and path of each file in which a serving target may have recorded."""
+    if read_manifest(run).step("bench") is not None:
+        yield from (("bench", n, path) for n, path in enumerate(bench_files(run), start=1))
+        return
+    for step in STEPS:
+        path = run.artifact(step, RESULT)
+        if path is not None:
+            yield step, 1, path
+
+
+def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return `serving_points` and the tables of records; empty for a run that served nothing.
+
+    Points of a target that records nothing else are cases of a benchmark, no serving points.
+    """
+    parts: list[ServingRecords] = []
+    for step, number, path in serving_files(run):
+        try:
+            found = read_serving(path, step, number)
+        except ProfError as error:
+            gaps.add("serving_points", f"{path.name} of step {step}: {error.message}")
+            continue
+        if not found.found:
+            continue
+        parts.append(found)
+        for problem in found.problems:
+            if not gaps.told(problem):  # table bench reads the same lines of step bench
+                where = "" if step == "bench" else f"step {step}: "
+                gaps.add("serving_points", f"{where}{problem}")
+    records = join_serving(parts)
+    if not records.found:
+        return {}
+    return records.frames() | {"serving_points": build_points(records)}
