@@ -222,7 +222,6 @@ def run_script(path: Path, arguments: list[str]) -> int:
     finds its classes.
     """
     sys.argv = [str(path), *arguments]
-    sys.path[0] = str(path.resolve().parent)
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=str(path.absolute()), __builtins__=__builtins__, __spec__=None)
     sys.modules["__main__"] = module
@@ -314,6 +313,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(sys.argv[1:] if argv is None else argv)
     if not options.script.is_file():
         return fail(f"there is no script {options.script}", "give the path of a Python file", 2)
+    sys.path[0] = str(options.script.resolve().parent)  # nothing here shadows a module of its
     try:
         import torch
     except ImportError as error:
