@@ -17,12 +17,15 @@ from orchestrator.program import (
     Turn,
     counting_program,
     measuring_program,
+    operators_program,
     resolve_program,
+    step_program,
 )
 from orchestrator.recipe import Recipe, expand
 from orchestrator.requests import counters_request, trace_request
 from orchestrator.tools import ncu, nsys
-from parsers.errors import ToolMissing
+from orchestrator.work import RESULTS, RESULTS_VARIABLE
+from parsers.errors import RecipeError, ToolMissing
 from parsers.selection import SelectedKernel, Selection
 
 SELECTED = "<the selected kernels>"
@@ -56,14 +59,16 @@ def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> 
     place = folder / step.directory
     if step.name == "bench":
         return _render_bench(step, recipe, program, place)
+    if step.name in ("untraced", "operators"):
+        return _render_target(step, recipe, place)
     if step.name == "trace" and step.tool == "nsys":
-        return _render_trace(step, recipe, program, place)
+        return _render_trace(step, recipe, place)
     if step.name == "trace":
         return f"# {step.name}: the trace of {recipe.trace.from_run} is used"
     if step.name == "select":
         return f"# {step.name}: {_selection_words(recipe)}; written to {place}/selection.yaml"
     if step.name == "counters":
-        return _render_counters(step, recipe, program, place)
+        return _render_counters(step, recipe, place)
     return f"# {step.name}: tables and report, written to {folder}/report/report.md"
 
 
@@ -81,10 +86,27 @@ def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> 
     return "\n".join([*lines, shlex.join(one.argv)])
 
 
-def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+def _render_target(step: Step, recipe: Recipe, place: Path) -> str:
+    """Render a run of the target without Nsight."""
+    how = "under the torch profiler" if step.name == "operators" else "without a profiler"
+    head = f"# {step.name}: the target {how}, at most {step.timeout_s:g} s"
+    try:
+        program = (
+            operators_program(recipe, place / "operators.json.gz")
+            if step.name == "operators"
+            else step_program(recipe, step.name)
+        )
+    except RecipeError as error:
+        return f"# {step.name}: not possible: {error.message}"
+    lines = [head, *_around(program, {**_results(place), **program.env})]
+    return "\n".join([*lines, shlex.join(program.argv)])
+
+
+def _render_trace(step: Step, recipe: Recipe, place: Path) -> str:
+    program = step_program(recipe, step.name)
     tool, note = _tool("nsys", find_nsys)
     request = trace_request(recipe, program, tool.program, place)
-    variables = {**nsys.environment(request), **program.env}
+    variables = {**nsys.environment(request), **_results(place), **program.env}
     lines = _head(step, tool, note, program, variables)
     lines.append(_shell(nsys.profile_argv(request, tool.features), program))
     report, database = place / "trace.nsys-rep", place / "trace.sqlite"
@@ -92,15 +114,17 @@ def _render_trace(step: Step, recipe: Recipe, program: Program, place: Path) -> 
     return "\n".join(lines)
 
 
-def _render_counters(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+def _render_counters(step: Step, recipe: Recipe, place: Path) -> str:
     tool, note = _tool("ncu", find_ncu)
     if recipe.bench is not None:
         return _render_counting(step, recipe, place, (tool, note))
+    program = step_program(recipe, step.name)
     given = _known_selection(recipe)
     selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
     metrics = _metrics(recipe, None if given is None else dtypes_of(given))
     request = counters_request(recipe, program, tool.program, place, (selection, metrics))
-    lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
+    variables = {**ncu.ENVIRONMENT, **_results(place), **program.env}
+    lines = _head(step, tool, note, program, variables)
     if given is None:
         lines.append(f"#   {SELECTED}: known once the trace is there; one regex over their names")
         lines.append("#   and with them the launches that stand for each: --launch-skip, -count")
@@ -162,6 +186,10 @@ def _head(
     if note:
         lines.append(f"#   {note}")
     return lines + _around(program, variables)
+
+
+def _results(place: Path) -> dict[str, str]:
+    return {RESULTS_VARIABLE: str(place / RESULTS)}
 
 
 def _around(program: Program, variables: dict[str, str]) -> list[str]:

@@ -14,10 +14,10 @@ from orchestrator.discover import Tool, find_ncu, find_nsys
 from orchestrator.environment import has_gpu, read_gpus, read_interpreter, read_software
 from orchestrator.permission import ask_counters
 from orchestrator.plan import Capabilities
-from orchestrator.program import Program
+from orchestrator.program import Program, operators_program
 from orchestrator.recipe import Recipe
 from orchestrator.secrets import Environment, choose_environment
-from parsers.errors import ProfError, ToolMissing
+from parsers.errors import ProfError, RecipeError, ToolMissing
 
 # The largest file of a command whose content counts as part of the program.
 LARGEST_PROGRAM = 64 << 20
@@ -70,6 +70,11 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
         obstacle = _counters_tool(tools, environment)
         if obstacle is not None:
             obstacles["counters"] = obstacle
+    if recipe.operators.enabled:
+        try:
+            operators_program(recipe, Path())
+        except RecipeError as error:
+            obstacles["operators"] = error
     nvml = read_gpus()
     interpreter = _interpreter(recipe, program, environment)
     software = {"driver": nvml.driver, "cuda_driver": nvml.cuda}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +16,11 @@ from orchestrator.target_digest import digest_of
 from parsers.errors import RecipeError
 
 BUNDLED_TARGETS = Path(__file__).resolve().parent.parent / "targets"
+TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
+MAIN = '\nif __name__ == "__main__":'
+INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
+# Options of the interpreter that may stand before a script: -c and -m take no script.
+OPTION = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*")
 
 
 @dataclass(frozen=True)
@@ -70,34 +78,89 @@ def measuring_program(program: Program, out: Path, turn: Turn) -> Program:
     return replace(program, argv=(*program.argv, "--out", str(out), *numbers))
 
 
+def step_program(recipe: Recipe, step: str) -> Program:
+    """Return the program as a step starts it, with the arguments that only this step has.
+
+    Raises:
+        RecipeError: the target's file or folder does not exist.
+    """
+    target = recipe.target.model_copy(update={"args": recipe.args_in(step)})
+    return resolve_program(recipe.model_copy(update={"target": target}).found_in(recipe.folders))
+
+
 def counting_program(recipe: Recipe, out: Path) -> Program:
     """Return the benchmark as ncu runs it: each case once, with `bench.count_args`."""
-    assert recipe.bench is not None
-    args = {**recipe.target.args, **recipe.bench.count_args}
-    counted = recipe.model_copy(
-        update={"target": recipe.target.model_copy(update={"args": args})}
-    ).found_in(recipe.folders)
-    program = resolve_program(counted)
+    program = step_program(recipe, "counters")
     return replace(program, argv=(*program.argv, "--count", "--out", str(out)))
+
+
+def operators_program(recipe: Recipe, out: Path) -> Program:
+    """Return the target under the torch profiler, which leaves its trace in the file `out`.
+
+    torch's profiler cannot begin at an NVTX range: `capture: {nvtx: …}` gives the whole program.
+
+    Raises:
+        RecipeError: the target is no Python script, or does not exist.
+    """
+    program = step_program(recipe, "operators")
+    python, script = _script(program.argv)
+    capture = recipe.capture if recipe.capture == "profiler-api" else "all"
+    wrapper = (str(TORCH_PROFILER), "--out", str(out), "--capture", capture, "--")
+    return replace(program, argv=(*python, *wrapper, *script))
+
+
+def _script(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split a command into the interpreter with its options, and the script with its arguments."""
+    place = 1
+    while place < len(argv) and OPTION.fullmatch(argv[place]):
+        place += 2 if argv[place] in ("-X", "-W") else 1
+    python = INTERPRETER.fullmatch(Path(argv[0]).name)
+    if python is None or place >= len(argv) or argv[place].startswith("-"):
+        raise RecipeError(
+            f"torch's profiler needs a Python script, and the target is {shlex.join(argv[:3])} …",
+            "give target.file, or a command of the form [python, script.py, …]; else leave the "
+            "step out: --set operators.enabled=false",
+        )
+    return argv[:place], argv[place:]
 
 
 def find_target(name: str, folders: tuple[Path, ...]) -> Path:
     """Return the absolute path of a target file.
 
-    It is sought beside the recipe, among the bundled targets (roofline/run.py lies in a folder of
-    its own) and in the current folder, in this order.
+    It is sought beside the recipe, among the bundled targets (roofline/run.py and
+    serving/offline.py lie in folders) and in the current folder, in this order.
+
+    Raises:
+        RecipeError: it is nowhere; the hint names the nearest bundled targets.
     """
     wanted = Path(name).expanduser()
     places = [*folders, BUNDLED_TARGETS, Path.cwd()]
     for place in places:
         if (place / wanted).is_file():
             return (place / wanted).resolve()
-    found = [*BUNDLED_TARGETS.glob("[!_]*.py"), *BUNDLED_TARGETS.glob("*/run.py")]
-    bundled = ", ".join(sorted(str(p.relative_to(BUNDLED_TARGETS)) for p in found))
+    bundled = bundled_targets()
+    last = {Path(known).name: known for known in bundled}
+    near = difflib.get_close_matches(name, bundled, n=1) or [
+        last[key] for key in difflib.get_close_matches(wanted.name, last, n=1)
+    ]
+    guess = f"did you mean {near[0]}? " if near else ""
     raise RecipeError(
         f"target.file {name} does not exist; sought in {', '.join(map(str, places))}",
-        f"give a path to a Python file, or a bundled target: {bundled}",
+        f"{guess}give a path to a Python file, or a bundled target: {', '.join(bundled)}",
     )
+
+
+def bundled_targets() -> list[str]:
+    """Return the bundled targets as `target.file` names them, sorted.
+
+    Of a folder with a run.py that is the target; of another each file that can be run.
+    """
+    alone = [path for path in BUNDLED_TARGETS.glob("[!_]*.py") if path != TORCH_PROFILER]
+    found = [*alone, *BUNDLED_TARGETS.glob("*/run.py")]
+    folders = {path.parent for path in BUNDLED_TARGETS.glob("*/*.py")}
+    for folder in folders - {path.parent for path in found}:
+        found += [path for path in folder.glob("*.py") if MAIN in path.read_text("utf-8")]
+    return sorted(path.relative_to(BUNDLED_TARGETS).as_posix() for path in found)
 
 
 def render_args(args: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.plan import Capabilities
 from orchestrator.recipe import Recipe
+from orchestrator.recipe_schema import PROFILED
 from orchestrator.secrets import choose_environment
 from orchestrator.work import Result
 from parsers.errors import UsageError
@@ -103,6 +104,12 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         if _plain(counted[0]) != _plain(counted[1]):
             told = f"{_text(counted[0])} here and {_text(counted[1])} there"
             differences.append(f"bench.count_args is {told}")
+    if not ours_bench and not theirs_bench:
+        for step in PROFILED:
+            pair = [recipe.get(step, {}).get("args") for recipe in (ours, theirs)]
+            if _plain(pair[0]) != _plain(pair[1]):
+                told = f"{_text(pair[0])} here and {_text(pair[1])} there"
+                differences.append(f"{step}.args is {told}")
     if _plain(ours["capture"]) != _plain(theirs.get("capture", "all")):
         differences.append(
             f"capture is {_text(ours['capture'])} here and {_text(theirs.get('capture'))} there"
@@ -113,11 +120,11 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
 def recorded_capabilities(recorded: Manifest) -> Capabilities:
     """Return what the recording machine could do: the plan of a replay is that of the record."""
     unavailable = {}
-    for name in ("bench", "trace", "counters"):
+    for name in ("bench", *PROFILED):
         step = recorded.step(name)
         if step is None or step.state != StepState.DONE:
             why = step.error if step is not None and step.error else "it was not part of it"
-            unavailable[name] = f"the recorded run has no {name}: {why}"
+            unavailable[name] = f"the recorded run has no {name} step: {why}"
     first = recorded.step("trace") or recorded.step("bench")
     digest = first.inputs.get("target file's content", "") if first is not None else ""
     return Capabilities(recorded.tools, unavailable, digest)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.journal import Journal, plain_errors, told_where
-from orchestrator.plan import Step, plan
+from orchestrator.plan import SPARE, Step, plan
 from orchestrator.prepare import RunOptions, prepare, start_manifest
+from orchestrator.program import step_program
 from orchestrator.recipe import Recipe, expand
+from orchestrator.recipe_schema import PROFILED
 from orchestrator.replay import check_same_program
 from orchestrator.reporting import compare_variants, make_report
 from orchestrator.roofs_of_run import attach, keep
@@ -112,9 +114,9 @@ def _step(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> 
             perform(step, folder, work, result)
     except ProfError as error:
         work.progress.finished(step.name, StepState.FAILED, error.message)
-        if step.name != "counters" or isinstance(error, Interrupted):
+        if step.name not in SPARE or isinstance(error, Interrupted):
             raise
-        # The trace stands without the counters: report it, and say what is missing.
+        # The other steps stand without this one: report them, and say what is missing.
         errors.append(error)
         return
     for warning in record.warnings:
@@ -208,9 +210,11 @@ def _waits_for(step: Step, work: Work) -> str:
         return f"the recorded run {work.replay.path}"
     if step.tool == "prof":
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
-    command = shlex.join(work.program.argv)
-    tool = "" if step.tool == "target" else f"{step.tool} "
-    return work.machine.environment.redact(f"{tool}{command}")
+    own = step.name in PROFILED and work.recipe.bench is None
+    program = step_program(work.recipe, step.name) if own else work.program
+    under = {"target": "", "operators": "torch profiler: "}
+    tool = under.get(step.name, under.get(step.tool, f"{step.tool} "))
+    return work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.bench_records import result_files, tensor_dtypes
+from orchestrator.bench_records import cut_half_line, result_files, tensor_dtypes
 from orchestrator.bench_step import measure
 from orchestrator.discover import Tool
 from orchestrator.export import export_csv, export_with
@@ -14,13 +14,14 @@ from orchestrator.given_kernels import given_selection
 from orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
 from orchestrator.plan import Step
 from orchestrator.process import Finished
-from orchestrator.program import counting_program
+from orchestrator.program import counting_program, step_program
 from orchestrator.replay import as_recorded, copy_step
 from orchestrator.requests import counters_request, trace_request
 from orchestrator.secrets import mask_file
 from orchestrator.select import SelectOptions, choose_kernels
+from orchestrator.target_step import run_target
 from orchestrator.tools import ncu, nsys, target
-from orchestrator.work import Call, Result, Work, call, failure
+from orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call, failure
 from parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from parsers.ncu import can_read_rep, read_ncu
 from parsers.nsys import open_trace
@@ -28,7 +29,6 @@ from parsers.run_dir import RunDir
 from parsers.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
-COUNTED = "result.jsonl"
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 
 
@@ -46,13 +46,28 @@ def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
         copy_step(RunDir(Path(work.recipe.trace.from_run)), step.name, folder, result)
     elif step.name == "bench":
         measure(step, folder, work, result)
-    elif step.name == "trace":
-        _trace(step, folder, work, result)
-    elif work.recipe.bench is not None:
+    else:
+        try:
+            _start(step, folder, work, result)
+        finally:
+            # What the program told stays, also where it was ended in the middle of a line.
+            cut_half_line(folder / RESULTS)
+            _mask(folder / RESULTS, work, result)
+
+
+def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
+    """Start the program for `step`, under its tool."""
+    if step.name in ("untraced", "operators"):
+        run_target(step, folder, work, result)
+        return
+    if work.recipe.bench is not None:
         told = tensor_dtypes(result_files(work.run))
-        counting = replace(work, program=counting_program(work.recipe, folder / COUNTED))
+        counting = replace(work, program=counting_program(work.recipe, folder / RESULTS))
         _counters(step, folder, counting, result, (None, told))
-        _mask(folder / COUNTED, work, result)
+        return
+    work = replace(work, program=step_program(work.recipe, step.name))
+    if step.name == "trace":
+        _trace(step, folder, work, result)
     else:
         selection = _selection(work)
         _counters(step, folder, work, result, (selection, dtypes_of(selection)))
@@ -63,13 +78,14 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     request = trace_request(work.recipe, work.program, tool.program, folder)
     result.argv = nsys.profile_argv(request, tool.features)
     timeout_s = step.timeout_s
-    what = Call(step.name, tool, result.argv, folder, timeout_s, nsys.environment(request))
+    own = nsys.environment(request) | {RESULTS_VARIABLE: str(folder / RESULTS)}
+    what = Call(step.name, tool, result.argv, folder, timeout_s, own)
     finished = call(work, what)
     result.exit_code = finished.exit_code
     report = folder / REPORT
     _mask(report, work, result)
     if finished.timed_out or not nsys.succeeded(finished.exit_code, request):
-        raise failure(finished, what, (target.explain, nsys.explain))
+        raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
     if not report.is_file():
         raise failure(finished, what, (nsys.explain, _no_report))
     export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
@@ -157,8 +173,8 @@ def _counters(
             finished, what = _profile(step, folder, work, selection, left)
     result.argv, result.exit_code = what.argv, finished.exit_code
     if not finished.ok or not (folder / COUNTERS).is_file():
-        own = target.explain_itself if work.recipe.bench is not None else target.explain
-        explainers = (ncu.explain_tool, own, target.explain, ncu.explain, *_nothing(finished))
+        of_target = (target.explain_itself, target.explain)
+        explainers = (ncu.explain_tool, *of_target, ncu.explain, *_nothing(finished))
         raise failure(finished, what, explainers, _read(folder / NCU_LOG))
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)
@@ -176,7 +192,10 @@ def _profile(
     chosen = (selection, metrics)
     request = counters_request(work.recipe, work.program, tool.program, folder, chosen)
     argv = ncu.counters_argv(request, tool.features)
-    what = Call(step.name, tool, argv, folder, step.timeout_s, ncu.ENVIRONMENT)
+    own = dict(ncu.ENVIRONMENT)
+    if work.recipe.bench is None:  # a benchmark gets the file as its argument
+        own[RESULTS_VARIABLE] = str(folder / RESULTS)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, own)
     finished = call(work, what)
     mask_file(folder / NCU_LOG, work.machine.environment.secrets)
     return finished, what

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-# Sources in other languages that lie beside the modules which load them.
+# Sources in other languages, and data, that lie beside the modules which load them.
 BESIDE = (".cu", ".cuh", ".json", ".yaml")
 
 
@@ -15,7 +15,7 @@ def digest_of(path: Path) -> str:
     """Return the SHA-256 of a target; of a lone script it is that of its bytes.
 
     Of a file in a package (`targets/roofline/run.py`) all modules of that package count which it
-    imports, directly or not, and the CUDA sources beside them.
+    imports, directly or not, and the CUDA sources and data beside them and in folders there.
     """
     digest = hashlib.sha256(path.read_bytes())
     root = _root(path)
@@ -45,7 +45,7 @@ def _used(path: Path, root: Path) -> set[Path]:
         found.add(file)
         waiting += _imported(file, root)
         # The outermost package holds targets that have nothing to do with each other.
-        start = f"{file.stem}*" if file.parent.parent == root else "*"
+        start = f"{file.stem}*" if file.parent.parent == root else "**/*"
         found |= {beside for kind in BESIDE for beside in file.parent.glob(f"{start}{kind}")}
     return found
 

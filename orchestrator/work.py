@@ -18,7 +18,12 @@ from parsers.errors import ProfError, StepFailed
 from parsers.run_dir import RunDir, write_atomic
 
 # Variables whose values change what a GPU program does; they go into command.json.
-TELLING = ("CUDA_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "TORCH", "TRITON_", "CUBLAS", "XLA_")
+TELLING = (
+    *("CUDA_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "TORCH", "TRITON_", "CUBLAS", "XLA_"),
+    *("VLLM_", "HF_", "TRANSFORMERS_", "SAFETENSORS_", "RAY_", "FLASHINFER_"),
+)
+# Set for every program that prof profiles: the file for what the program itself has to tell.
+RESULTS_VARIABLE, RESULTS = "PROF_RESULTS", "result.jsonl"
 
 
 @dataclass(frozen=True)

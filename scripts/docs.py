@@ -69,8 +69,8 @@ VARIABLES = {
     "Nsight Compute; ~/.cache else",
     "PROF_NSYS_LIBS": "folders, joined by `:`, with libraries that nsys's importer lacks (libdw)",
     "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
-    "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, for what "
-    "a program has to tell (docs/vllm.md)",
+    "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, with "
+    "what a program has to tell (docs/vllm.md)",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
     "PROF_SHARED": "for the tests: folder with real exports; its tests are skipped without it",
     "PROF_NSIGHT": "for the tests: folder with a real nsys and ncu; tests of them are skipped else",

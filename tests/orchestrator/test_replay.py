@@ -121,7 +121,7 @@ def test_a_record_without_counters_gives_the_report_of_the_trace(lab: Any, recor
     write_manifest(RunDir(recorded), manifest)
     outcome = lab.run(replay=recorded)
     assert outcome.exit_code == 3
-    assert "the recorded run has no counters: no permission there" in outcome.errors[0].message
+    assert "the recorded run has no counters step: no permission there" in outcome.errors[0].message
     assert lab.state("trace") == "done"
 
 
