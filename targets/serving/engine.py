@@ -1,143 +1,188 @@
-"""Starts vLLM's offline engine and times what it does, step by step."""
+"""Starts vLLM's offline engine, times what it does step by step, and ends it.
+
+All requests of a batch are added before the first step, so that a batch in this process begins
+with one clean prefill (as far as max_num_batched_tokens lets it).
+"""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+import gc
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-MODES = ("cuda-graphs", "eager")
-PROCESSES = ("inline", "spawn")
+from targets.serving import hooks
+from targets.serving.child_log import ChildLog
+from targets.serving.environment import prepare
+from targets.serving.facts import engine_facts, hf_config
+from targets.serving.failures import EngineFailure, explain
+from targets.serving.generation import Generation, RequestTimes, StepTimes, run_batch
+from targets.serving.inputs import random_prompts
+from targets.serving.models import Model, find_model, vocabulary
+from targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from targets.serving.records import BEGIN
 
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the engine is to be made; None leaves a value to vLLM.
-
-    Attributes:
-        model: a bundled configuration's name, a local folder, or a hub name.
-        weights: "auto" (dummy where the folder has no weights), "dummy" or "load".
-        mode: "cuda-graphs" (torch.compile and CUDA graphs, vLLM's default) or "eager".
-        process: "inline" (engine in this process) or "spawn" (in its own).
-        tensor_parallel: number of GPUs.
-        dtype: of weights and activations, "auto" takes the configuration's.
-        max_model_len: most tokens of a sequence.
-        max_num_seqs: most sequences of a step.
-        max_num_batched_tokens: most tokens of a step.
-        gpu_memory_utilization: share of the GPU's memory that vLLM may take.
-        kv_cache_gib: size of the KV cache on each GPU in GiB, instead of what is left.
-        attention_backend: FLASH_ATTN, TRITON_ATTN, …
-        capture_sizes: batch sizes that CUDA graphs are captured for.
-        profiler: prepare start_profile and stop_profile (CUDA profiler API, step ranges).
-        nvtx_scopes: add vLLM's NVTX ranges of scheduler, forward and sampling.
-        layer_ranges: add vLLM's NVTX ranges of layers and modules (eager only).
-        seed: of dummy weights and sampling.
-        extra: more arguments of vllm.LLM by name.
-    """
-
-    model: str = "qwen2.5-7b"
-    weights: str = "auto"
-    mode: str = "cuda-graphs"
-    process: str = "inline"
-    tensor_parallel: int = 1
-    dtype: str = "auto"
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float = 0.85
-    kv_cache_gib: float | None = None
-    attention_backend: str | None = None
-    capture_sizes: tuple[int, ...] = ()
-    profiler: bool = False
-    nvtx_scopes: bool = False
-    layer_ranges: bool = False
-    seed: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-def add_engine_arguments(parser: ArgumentParser) -> None:
-    """Add the options of the engine; `engine_options` turns what was given into EngineOptions."""
-    raise NotImplementedError
-
-
-def engine_options(given: Namespace, **changes: Any) -> EngineOptions:
-    """Return the options that a command line gave, some of them changed."""
-    raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class RequestTimes:
-    """One request; its fields are those of a `request` record. Seconds since the process began."""
-
-    request: int
-    prompt_tokens: int
-    output_tokens: int
-    arrival_s: float
-    first_token_s: float | None
-    finish_s: float | None
-    token_times_s: tuple[float, ...]  # of each token, after arrival
-    queue_s: float | None
-    engine_ttft_s: float | None
-    engine_tpot_s: float | None
-    status: str  # "ok" or "failed"
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """One engine step as the host timed it; its fields are those of a `step` record."""
-
-    index: int
-    t_s: float  # when the step returned
-    seconds: float  # since the one before it returned
-    outputs: int  # requests that got tokens in it
-    tokens: int  # tokens that they got in it
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One batch: generated tokens of all requests added before the first step."""
-
-    begin_s: float
-    end_s: float
-    requests: tuple[RequestTimes, ...]
-    steps: tuple[StepTimes, ...]
-
-    @property
-    def seconds(self) -> float:
-        """End to end: from before the first request is added to the return of the last step."""
-        return self.end_s - self.begin_s
+__all__ = [
+    "Engine",
+    "EngineOptions",
+    "Generation",
+    "RequestTimes",
+    "StepTimes",
+    "add_engine_arguments",
+    "engine_options",
+    "make_engine",
+]
 
 
 class Engine:
-    """A started engine. Every method raises EngineFailure where vLLM fails."""
+    """A started engine; `make_engine` makes it. Methods raise EngineFailure where vLLM fails."""
+
+    def __init__(
+        self, options: EngineOptions, model: Model, begin: float, log: ChildLog | None
+    ) -> None:
+        self.options, self.model = options, model
+        self._begin, self._log = begin, log
+        self._llm: Any = None
+        self._names = (f"batch{number}" for number in itertools.count())
+        self._facts: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Import vLLM, check its hooks and start the engine; see `make_engine`."""
+        options, started = self.options, time.monotonic()
+        with self._explained("starting"):
+            self._vllm = hooks.import_vllm()
+            version = str(getattr(self._vllm, "__version__", "unknown"))
+            wanted = hooks.engine_arguments(options, self.model)
+            arguments, missing = hooks.fit(self._vllm, wanted, version)
+            hooks.check_class(self._vllm.LLM, options, version)
+            self._llm = self._vllm.LLM(**arguments)
+            self._engine = hooks.stepping_engine(self._llm, version)
+            config = self.model.config or hf_config(self._llm)
+        for name in missing:
+            print(f"note: vLLM {version} has no {name}", file=sys.stderr)
+        self._vocabulary = vocabulary(config or {})
+        self._facts = {
+            "version": version,
+            "model": self.model.name,
+            "model_config": config,
+            "tensor_parallel": options.tensor_parallel,
+            "mode": options.mode,
+            "engine_process": options.process,
+            "gpu_memory_utilization": options.gpu_memory_utilization,
+            "load_format": self.model.load_format,
+            "dummy_weights": self.model.dummy,
+            "start_s": time.monotonic() - started,
+            "args": {k: v for k, v in arguments.items() if k != "model"},
+            "missing_hooks": missing,
+            **engine_facts(self._llm, self._log.text() if self._log else ""),
+        }
 
     def generate(
-        self, batch: int, prompt_tokens: int, output_tokens: int, seed: int = 0
+        self,
+        batch: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        seed: int = 0,
+        on_step: Callable[[StepTimes], None] | None = None,
     ) -> Generation:
-        """Generate exactly `output_tokens` tokens for each of `batch` random prompts."""
-        raise NotImplementedError
+        """Generate exactly `output_tokens` tokens for each of `batch` random prompts.
+
+        Args:
+            batch: requests, all added before the first step.
+            prompt_tokens: length of each prompt.
+            output_tokens: tokens that each gives.
+            seed: of the prompts.
+            on_step: called after each engine step; its time belongs to the next step.
+
+        Raises:
+            EngineFailure: too long for the engine (it lives on, `dead` False), or it failed.
+        """
+        longest = self._facts.get("max_model_len")
+        if longest is not None and prompt_tokens + output_tokens > longest:
+            raise EngineFailure(
+                f"{prompt_tokens} + {output_tokens} tokens are more than a sequence may have "
+                f"({longest})",
+                "a larger --max-model-len, as far as the model's configuration allows",
+                "unsupported",
+                dead=False,
+            )
+        if self._vocabulary is None:
+            raise EngineFailure(
+                "the model's configuration has no vocab_size", "prompts are random token ids"
+            )
+        ids = random_prompts(batch, prompt_tokens, self._vocabulary, seed)
+        with self._explained(f"generating for a batch of {batch}"):
+            prompts = [hooks.token_prompt(tokens) for tokens in ids]
+            params = hooks.sampling(self._vllm, output_tokens)
+            return run_batch(
+                self._engine,
+                prompts,
+                params,
+                output_tokens,
+                next(self._names),
+                self._begin,
+                on_step,
+            )
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of the `engine` record."""
-        raise NotImplementedError
+        return dict(self._facts)
 
     def metrics(self) -> dict[str, float]:
-        """Return vLLM's counters and gauges by name ("vllm:generation_tokens"), {} if none."""
-        raise NotImplementedError
+        """Return vLLM's counters and gauges by name ("vllm:generation_tokens"), {} if none.
+
+        Those with several sets of labels are summed.
+        """
+        values: dict[str, float] = {}
+        for metric in self._snapshot():
+            value = getattr(metric, "value", None)
+            if isinstance(value, int | float):
+                values[metric.name] = values.get(metric.name, 0.0) + float(value)
+        return values
 
     def start_profile(self) -> None:
-        """Let the profiler record from here on (profiler=True)."""
-        raise NotImplementedError
+        """Let the profiler record from here on (options.profiler), and mark the steps."""
+        with self._explained("starting the profiler"):
+            self._llm.start_profile()
 
     def stop_profile(self) -> None:
         """End what start_profile began."""
-        raise NotImplementedError
+        with self._explained("stopping the profiler"):
+            self._llm.stop_profile()
 
     def close(self) -> None:
         """End the engine and its processes and give its GPU memory back; may be called twice."""
-        raise NotImplementedError
+        llm, self._llm, self._engine = self._llm, None, None
+        if llm is not None:
+            try:
+                llm.llm_engine.engine_core.shutdown()
+            except Exception as error:
+                print(f"note: vLLM did not shut down: {error}", file=sys.stderr)
+            del llm
+            gc.collect()
+            _empty_cache()
+        if self._log is not None:
+            self._log.settle()
+
+    def _snapshot(self) -> list[Any]:
+        try:
+            return list(self._llm.get_metrics())
+        except (AttributeError, AssertionError):  # no such hook, or statistics are off
+            return []
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        """Turn what vLLM raises into what it means."""
+        try:
+            yield
+        except EngineFailure:
+            raise
+        except Exception as error:
+            log = self._log.settle() if self._log is not None else ""
+            raise explain(error, log, doing) from error
 
 
 def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
@@ -145,10 +190,31 @@ def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
 
     Args:
         options: how.
-        begin: the time.monotonic() that all times in seconds count from; None: this process's
-            first import of this module.
+        begin: the time.monotonic() that all times in seconds count from; None: the start of this
+            process (records.BEGIN).
 
     Raises:
         EngineFailure: no vLLM, a version without a hook, no such model, out of memory, ….
     """
-    raise NotImplementedError
+    model = find_model(options.model, options.weights)
+    prepare(model, options)
+    children = options.process == "spawn" or options.tensor_parallel > 1
+    log = ChildLog() if children else None
+    engine = Engine(options, model, BEGIN if begin is None else begin, log)
+    try:
+        engine.start()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def _empty_cache() -> None:
+    """Give the GPU memory back that torch keeps, where torch is there and has used a GPU."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError as error:  # after a CUDA error nothing works
+        print(f"note: the GPU memory was not given back: {error}", file=sys.stderr)
