@@ -1,0 +1,115 @@
+"""What a run knows of its serving engine: the model's shape, how it is split, and the requests."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+from parsers.errors import ProfError
+from parsers.model_shape import ModelShape, model_shape
+from reports.cells import Row, count, records, text
+from reports.load import Run
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
+"""PyTorch's name of a type -> that of a Tensor Core roof."""
+NO_ENGINE = "the target recorded no engine, so that the model's configuration is not known"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine of a run. `shape` is None where the model is not known, and `reason` says why.
+
+    `shard` is what one of `tensor_parallel` GPUs holds. `capture_sizes` are batch sizes with a CUDA
+    graph, `kv_tokens` what the KV cache holds (None: not known).
+    """
+
+    model: str
+    version: str
+    mode: str
+    tensor_parallel: int
+    shape: ModelShape | None
+    shard: ModelShape | None
+    reason: str
+    capture_sizes: tuple[int, ...]
+    kv_tokens: int | None
+    dummy_weights: bool
+
+    @property
+    def dtype(self) -> str:
+        """Type of weights and activations as the roofs name it; empty where they have none."""
+        return DTYPES.get(self.shape.dtype, "") if self.shape else ""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """A batch of equal requests that were sent at once; `output_tokens` 0 is not known."""
+
+    batch: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+def engine_of(run: Run) -> Engine | None:
+    """Return the engine of the traced step, else the first that the run has; None without one."""
+    rows = records(run.engines)
+    if not rows:
+        return None
+    traced = [row for row in rows if text(row["source"]) == "trace"]
+    return _engine((traced or rows)[0])
+
+
+def traced_requests(run: Run) -> tuple[Requests, ...]:
+    """Return the batches that ran under the trace, in their order; empty where not recorded."""
+    points = run.serving_points
+    ours = points[(points["source"] == "trace") & (points["status"] == "ok")]
+    told = ours[ours["traced"].fillna(False).astype(bool)]
+    found = []
+    for row in records(told):
+        batch, prompt = count(row["batch"]), count(row["prompt_tokens"])
+        if batch and prompt:
+            found.append(Requests(batch, prompt, count(row["output_tokens"]) or 0))
+    return tuple(found)
+
+
+def _engine(row: Row) -> Engine:
+    parallel = count(row["tensor_parallel"]) or 1
+    shape = shard = None
+    reason = ""
+    try:
+        config = json.loads(text(row["model_config"]) or "{}")
+        dtype = text(row["dtype"]).removeprefix("torch.")
+        shape = model_shape(config, dtype, text(row["kv_cache_dtype"]) or "auto")
+        shard = shape.shard(parallel)
+    except ValueError as error:
+        reason = f"the recorded configuration of the model is no JSON: {error}"
+    except ProfError as error:
+        reason = error.message
+    return Engine(
+        model=text(row["model"]),
+        version=text(row["version"]),
+        mode=text(row["mode"]),
+        tensor_parallel=parallel,
+        shape=shape,
+        shard=shard,
+        reason=reason,
+        capture_sizes=_sizes(text(row["capture_sizes"])),
+        kv_tokens=_product(row["kv_blocks"], row["block_size"]),
+        dummy_weights=not math.isnan(_flag(row["dummy_weights"])) and bool(row["dummy_weights"]),
+    )
+
+
+def _flag(value: object) -> float:
+    return float(value) if isinstance(value, (bool, int)) else math.nan
+
+
+def _sizes(cell: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted(int(size) for size in json.loads(cell or "[]")))
+    except (ValueError, TypeError):
+        return ()
+
+
+def _product(blocks: object, size: object) -> int | None:
+    first, second = count(blocks), count(size)
+    return first * second if first and second else None

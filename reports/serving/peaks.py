@@ -1,0 +1,82 @@
+"""The roofs that a model's steps are held to: measured ones, and beside them the datasheet's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.cells import known, records, text
+from reports.load import Run
+
+NOT_MEASURED = "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """One roof: `value` in FLOP/s or B/s, `name` as a sentence needs it, `detail` its origin."""
+
+    key: str
+    name: str
+    value: float
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Roofs of one GPU, None where the run does not have them.
+
+    `steady`: Tensor Cores under load that lasts, at the clock that the power limit allows;
+    `burst`: the first 20 ms of it; `read`: DRAM read. `*_sheet` are the datasheet's.
+    """
+
+    steady: Peak | None
+    burst: Peak | None
+    read: Peak | None
+    compute_sheet: Peak | None
+    read_sheet: Peak | None
+
+    @property
+    def compute(self) -> Peak | None:
+        """The roof for arithmetic: steady where it was measured, else burst, else datasheet."""
+        return self.steady or self.burst or self.compute_sheet
+
+    @property
+    def memory(self) -> Peak | None:
+        """The roof for reading memory: measured, else the datasheet's."""
+        return self.read or self.read_sheet
+
+    def attained(self, flop_rate: float) -> Peak | None:
+        """Return the roof that a step reaching `flop_rate` FLOP/s is held to.
+
+        A step that is faster than the steady roof was over before the power limit slowed it: it is
+        held to the burst roof.
+        """
+        first = self.compute
+        faster = first is not None and flop_rate > first.value
+        return self.burst if faster and self.burst is not None else first
+
+
+def peaks(run: Run, dtype: str) -> Peaks:
+    """Return the roofs of the run's GPU for an input type ("bf16"); an empty one has no peak."""
+    kinds = {
+        (text(row["level_or_pipe"]), text(row["dtype"]), text(row["kind"])): row
+        for row in reversed(records(run.measured_roofs))
+        if known(row["value"]) is not None and text(row["unit"]) in ("B/s", "FLOP/s")
+    }
+    sheet = {
+        (text(row["level_or_pipe"]), text(row["dtype"])): row
+        for row in records(run.roofs)
+        if text(row["source"]) == "datasheet" and known(row["value"]) is not None
+    }
+    return Peaks(
+        steady=_peak(kinds.get(("tensor", dtype, "steady")), "steady", "measured steady roof"),
+        burst=_peak(kinds.get(("tensor", dtype, "burst")), "burst", "measured burst roof"),
+        read=_peak(kinds.get(("dram", "", "read")), "read", "measured DRAM read roof"),
+        compute_sheet=_peak(sheet.get(("tensor", dtype)), "compute_sheet", "datasheet peak"),
+        read_sheet=_peak(sheet.get(("dram", "")), "read_sheet", "datasheet bandwidth"),
+    )
+
+
+def _peak(row: dict[str, object] | None, key: str, name: str) -> Peak | None:
+    if row is None:
+        return None
+    return Peak(key, name, known(row["value"]) or 0.0, text(row.get("detail")))
