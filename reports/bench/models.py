@@ -125,7 +125,35 @@ class RooflineFigure:
     subtitle: str = ""
 
 
-BenchFigure = LineFigure | BarFigure | RooflineFigure
+class Span(NamedTuple):
+    """What went on from `begin` to `end` of a time axis; spans of one `group` have one colour.
+
+    `text` stands in the span where there is room for it.
+    """
+
+    begin: float
+    end: float
+    group: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TimelineFigure:
+    """Panels below each other over one time axis, with what went on as shaded spans behind them.
+
+    The spans stand as a strip of their own above the panels, too. Labels name the unit.
+    """
+
+    name: str
+    title: str
+    alt: str
+    x_label: str
+    panels: tuple[Panel, ...]
+    spans: tuple[Span, ...] = ()
+    subtitle: str = ""
+
+
+BenchFigure = LineFigure | BarFigure | RooflineFigure | TimelineFigure
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from reports.bench.models import BarFigure, BenchFigure, RooflineFigure, Section
+from reports.bench.models import BarFigure, BenchFigure, RooflineFigure, Section, TimelineFigure
 from reports.figure_models import RooflinePanel
 from reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from reports.plots.bench_bars import plot_bars
@@ -17,6 +17,7 @@ from reports.plots.bench_lines import plot_lines
 from reports.plots.roofline import plot_roofline
 from reports.plots.stacks import plot_stalls, plot_sweep
 from reports.plots.throughput import plot_throughput
+from reports.plots.timeline import plot_timeline
 from reports.sweep_models import SweepView
 from reports.view_models import ReportView
 
@@ -62,6 +63,8 @@ def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
 def _drawn(figure: BenchFigure) -> Figure:
     if isinstance(figure, RooflineFigure):
         return plot_roofline(figure.panel, figure.subtitle)
+    if isinstance(figure, TimelineFigure):
+        return plot_timeline(figure)
     return plot_bars(figure) if isinstance(figure, BarFigure) else plot_lines(figure)
 
 

@@ -11,11 +11,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from reports.bench.models import Bar, BarFigure, LineFigure, Panel, Series
+from reports.bench.models import Bar, BarFigure, LineFigure, Panel, Series, Span, TimelineFigure
 from reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
 from reports.plots.bench_bars import plot_bars
 from reports.plots.bench_lines import plot_lines
 from reports.plots.style import WIDTH, render_svg
+from reports.plots.timeline import plot_timeline
 
 X = tuple(2.0**power for power in range(13, 30))
 MIB = 2.0**20
@@ -47,6 +48,20 @@ BARS = BarFigure(
      Bar("unknown", math.nan, None, None, "steady", "n/a")),
     levels=((989.0, "datasheet"), (980.0, "counters")),
 )  # fmt: skip
+TIMES = tuple(float(n) for n in range(90))
+TIMELINE = TimelineFigure(
+    "timeline", "The GPU meanwhile", "alt", "Seconds",
+    (
+        Panel("Power, W", (Series("GPU 0", TIMES, tuple(300 + t for t in TIMES)),),
+              levels=((700.0, "power limit 700 W"),)),
+        Panel("Requests", (Series("running", TIMES, tuple(t % 9 for t in TIMES)),
+                           Series("waiting", TIMES, (math.nan,) * 45 + TIMES[:45]))),
+        Panel("Never seen", (Series("GPU 0", TIMES, (math.nan,) * 90),)),
+    ),
+    (Span(0, 60, "start engine", "starts"), Span(60, 61, "warm-up", "too long for a second"),
+     *(Span(61 + 4 * n, 64 + 4 * n, "batch", str(4**n)) for n in range(7))),
+    "What went on is shaded. " * 9,
+)  # fmt: skip
 SHORT = Series("ends early", X[:2], (1.0, 1.0))
 FIGURES = {
     "sweep": lambda: plot_lines(SWEEP),
@@ -55,6 +70,9 @@ FIGURES = {
     "one point": lambda: plot_lines(replace(SWEEP, series=(Series("p", (1.0,), (1.0,)),))),
     "nothing": lambda: plot_lines(replace(SWEEP, series=(), marks=(), levels=())),
     "bars": lambda: plot_bars(BARS),
+    "timeline": lambda: plot_timeline(TIMELINE),
+    "no spans": lambda: plot_timeline(replace(TIMELINE, spans=())),
+    "no time": lambda: plot_timeline(replace(TIMELINE, spans=(), panels=())),
     "one bar": lambda: plot_bars(BarFigure("b", "t", "a", "v", (Bar("x", 0.0),))),
 }  # fmt: skip
 
@@ -83,7 +101,7 @@ def test_all_text_lies_inside(name: str) -> None:
         assert top <= height + 1, text.get_text()
 
 
-@pytest.mark.parametrize("name", ["sweep", "legend", "stairs", "bars"])
+@pytest.mark.parametrize("name", ["sweep", "legend", "stairs", "bars", "timeline"])
 def test_no_text_covers_another(name: str) -> None:
     found = texts(FIGURES[name]())
     for (a, one), (b, other) in itertools.combinations(found, 2):

@@ -1,0 +1,158 @@
+"""Several quantities over one time axis, with what went on meanwhile as shaded spans."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.bench.models import Panel, Series, Span, TimelineFigure
+from reports.plots.bench_axes import Scale, dress, scale
+from reports.plots.bench_lines import DASHES
+from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    SKY,
+    VERMILLION,
+    WIDTH,
+    YELLOW,
+    style,
+    text_width,
+)
+
+PANEL, HEAD, FOOT = 82.0, 24.0, 50.0
+STRIP, BELOW_STRIP = 16.0, 6.0
+LEFT = 74.0
+PALE, STRONG = 0.12, 0.55
+ROOM = 6.0  # pixels that a text in the strip needs besides its own width
+MOST_TICKS = 12
+LINES = (BLUE, VERMILLION, INK)
+SPANS = (GREY, YELLOW, GREEN, SKY, ORANGE, PURPLE)
+Look = tuple[str, tuple[float, ...]]
+"""Colour and dashes of a line."""
+
+
+def plot_timeline(figure: TimelineFigure) -> Figure:
+    """Return the figure; a panel without one drawable point is left out."""
+    with style():
+        return _Timeline(figure).draw()
+
+
+class _Timeline:
+    def __init__(self, figure: TimelineFigure) -> None:
+        self.figure = figure
+        self.panels = [p for p in figure.panels if any(map(_drawable, p.series))]
+        series = [one for panel in self.panels for one in panel.series if _drawable(one)]
+        groups = dict.fromkeys(span.group for span in figure.spans)
+        self.colours = {g: SPANS[n % len(SPANS)] for n, g in enumerate(groups)}
+        self.looks = _looks(self.panels)
+        xs = [x for one in series for x in one.x]
+        xs += [x for span in figure.spans for x in (span.begin, span.end)]
+        self.x = _exact(xs)
+        keys = [Key(group, colour) for group, colour in self.colours.items()]
+        keys += [Key(name, colour, dashes=dash) for name, (colour, dash) in self.looks.items()]
+        strip = STRIP + BELOW_STRIP if figure.spans else 0.0
+        head = title_height(figure.subtitle) + keys_height(keys)
+        self.sheet = Sheet(
+            MARGIN + head + strip + (PANEL + HEAD) * len(self.panels) + FOOT + MARGIN
+        )
+        self.sheet.title(figure.title, figure.subtitle)
+        self.sheet.keys(keys)
+        self.right = WIDTH - MARGIN - 8
+
+    def draw(self) -> Figure:
+        top = self.sheet.top
+        if self.figure.spans:
+            self._strip(top - STRIP)
+            top -= STRIP + BELOW_STRIP
+        for place, panel in enumerate(self.panels):
+            self._head(panel, top - HEAD / 2 - 2)
+            bottom = top - HEAD - PANEL
+            self._panel(panel, bottom, last=place == len(self.panels) - 1)
+            top = bottom
+        middle = (LEFT + self.right) / 2
+        self.sheet.text(middle, MARGIN + 10, self.figure.x_label, Ink(ha="center"))
+        return self.sheet.figure
+
+    def pixel(self, x: float) -> float:
+        """Return where a time lies, in pixels from the left."""
+        return LEFT + self.x.place(x) * (self.right - LEFT)
+
+    def _strip(self, bottom: float) -> None:
+        for span in self.figure.spans:
+            left, right = self.pixel(span.begin), self.pixel(span.end)
+            self.sheet.box(left, bottom, max(right - left, 0.5), STRIP, linewidth=0.4,
+                           facecolor=self.colours[span.group], edgecolor="white",
+                           alpha=STRONG)  # fmt: skip
+            if span.text and text_width(span.text) + ROOM <= right - left:
+                ink = Ink(ha="center", role="span")
+                self.sheet.text((left + right) / 2, bottom + STRIP / 2, span.text, ink)
+
+    def _head(self, panel: Panel, y: float) -> None:
+        """Write what the panel shows, and what its level is at the right."""
+        self.sheet.text(LEFT, y, panel.y_label, Ink(bold=True))
+        if panel.levels:
+            words = f"dashed: {', '.join(text for _, text in panel.levels)}"
+            self.sheet.text(self.right, y, words, Ink(colour=QUIET, ha="right", role="level"))
+
+    def _panel(self, panel: Panel, bottom: float, last: bool) -> None:
+        y = _y_scale(panel)
+        axes = self.sheet.axes(LEFT, bottom, self.right - LEFT, PANEL)
+        dress(axes, self.x, y, x_labels=last)
+        for span in self.figure.spans:
+            _shade(axes, span, self.colours[span.group])
+        for series in panel.series:
+            if _drawable(series):
+                self._line(axes, series, self.looks.get(series.label, (BLUE, ())))
+        for value, _ in panel.levels:
+            axes.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (5.0, 3.0)), zorder=2)
+
+    def _line(self, axes: Axes, series: Series, look: Look) -> None:
+        colour, dashes = look
+        if series.low is not None and series.high is not None:
+            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.25,
+                              linewidth=0, zorder=2)  # fmt: skip
+        axes.plot(series.x, series.y, color=colour, linewidth=1.2, zorder=3,
+                  linestyle=(0, dashes) if dashes else "-",
+                  drawstyle="steps-post" if series.style == "steps" else "default",
+                  marker="o" if series.style == "points" else "", markersize=2.5)  # fmt: skip
+
+
+def _drawable(series: Series) -> bool:
+    return any(math.isfinite(y) for y in series.y)
+
+
+def _exact(xs: list[float]) -> Scale:
+    """Return an axis from the first moment to the last, without room at the ends."""
+    known = [x for x in xs if math.isfinite(x)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    high = high if high > low else low + 1.0
+    ticks = scale([low, high], log=False, most=MOST_TICKS).ticks
+    return Scale(low, high, False, tuple(t for t in ticks if low <= t <= high))
+
+
+def _y_scale(panel: Panel) -> Scale:
+    ys = [y for s in panel.series for every in (s.y, s.low or (), s.high or ()) for y in every]
+    ys += [value for value, _ in panel.levels]
+    return scale(ys, log=panel.y_log, zero=panel.y_zero, most=4)
+
+
+def _shade(axes: Axes, span: Span, colour: str) -> None:
+    axes.axvspan(span.begin, span.end, color=colour, alpha=PALE, linewidth=0, zorder=0)
+
+
+def _looks(panels: list[Panel]) -> dict[str, Look]:
+    """Return how each line is drawn that shares a panel with others; one alone needs no key."""
+    shared = [p for p in panels if sum(map(_drawable, p.series)) > 1]
+    labels = dict.fromkeys(one.label for p in shared for one in p.series if _drawable(one))
+    return {
+        label: (LINES[n % len(LINES)], DASHES[n // len(LINES) % len(DASHES)])
+        for n, label in enumerate(labels)
+    }
