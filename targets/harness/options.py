@@ -35,13 +35,13 @@ def make_parser(description: str, add_arguments: AddArguments | None) -> Argumen
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu runs tiny sizes (cuda)")
     add("--seed", type=int, default=0, help="of the random data (0)")
     add("--out", metavar="FILE", help="records go there, not to stdout")
-    add("--only", type=_regex, metavar="REGEX", help="cases whose id it is found in")
+    add("--only", type=regex, metavar="REGEX", help="cases whose id it is found in")
     add("--list", action="store_true", help="print the ids of the cases and end")
     add("--count", action="store_true", help="run each case once for a profiler; no times")
     add("--launches", type=positive, default=1, help="calls of a case in --count (1)")
     add("--min-samples", type=positive, default=10, help="least samples of a case (10)")
     add("--max-noise", type=_share, default=0.005, help="relative std to stop at (0.005)")
-    add("--case-time", type=_seconds, default=1.0, help="seconds of sampling (1.0)")
+    add("--case-time", type=seconds, default=1.0, help="seconds of sampling (1.0)")
     add("--process", type=positive, default=1, help="number of this process (1)")
     add("--repeat", type=positive, default=1, help="number of this repeat (1)")
     return parser
@@ -71,7 +71,12 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a number of seconds above 0, as the type of an option.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
     value = _number(text)
     if not 0 < value < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
@@ -92,7 +97,12 @@ def _number(text: str) -> float:
         return float("nan")  # which is in no range
 
 
-def _regex(text: str) -> re.Pattern[str]:
+def regex(text: str) -> re.Pattern[str]:
+    """Read a regular expression, as the type of an option.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
     try:
         return re.compile(text)
     except re.error as error:
