@@ -125,7 +125,12 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
         "stage_kernels": trace.stage_kernels(),
         "memory_operations": trace.memory_operations(),
         "api_calls": trace.api_calls(),
+        "engine_steps": trace.engine_steps(),
+        "engine_gaps": trace.engine_gaps(),
     }
+    frames["modules"], frames["module_kernels"] = trace.modules()
+    if reason := trace.why_no_modules():
+        gaps.add("modules", reason)
     _write_launches(trace, folder, gaps)
     for warning in trace.warnings:
         gaps.add("launches", warning)

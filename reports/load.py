@@ -72,6 +72,26 @@ class Run:
         return self._read("api_calls")
 
     @cached_property
+    def engine_steps(self) -> pd.DataFrame:
+        """Table `engine_steps`: steps of an inference engine on each GPU."""
+        return self._read("engine_steps")
+
+    @cached_property
+    def engine_gaps(self) -> pd.DataFrame:
+        """Table `engine_gaps`: what the host did while the GPU was idle."""
+        return self._read("engine_gaps")
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        """Table `modules`: GPU time of the model's modules."""
+        return self._read("modules")
+
+    @cached_property
+    def module_kernels(self) -> pd.DataFrame:
+        """Table `module_kernels`: kernels of each module."""
+        return self._read("module_kernels")
+
+    @cached_property
     def metrics(self) -> pd.DataFrame:
         """Table `metrics`: the counters as the tool gave them."""
         return self._read("metrics")

@@ -57,6 +57,7 @@ TABLES = {
     "engine_steps": "A row a step of the serving engine in the trace, for each GPU.",
     "engine_gaps": "A row a cause of idle time of the GPU in a step.",
     "modules": "A row a module of the model in a stage, from layer-wise NVTX ranges.",
+    "module_kernels": "A row a kernel in a module of the model, in a stage.",
     "operators": "A row an operator and its shapes in a stage, from the torch profiler.",
     "gemms": "A row a matrix product of the model in a stage: operator, kernel, share of the roof.",
     "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",

@@ -6,17 +6,14 @@ launched by the same thread before the range of the next step begins.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from parsers.nsys.calls import Calls
 from parsers.nsys.database import Array
+from parsers.nsys.engine_ranges import ENGINE_STEP
 from parsers.nsys.nvtx import Ranges
-
-# Worker.annotate_profile of vLLM: requests and tokens of prefill, then of decode
-ENGINE_STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 
 
 @dataclass

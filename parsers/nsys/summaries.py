@@ -30,7 +30,7 @@ COPY_KINDS = {
     13: "unified memory device to device",
 }
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
-_ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
+ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
 
 
 def memory_operations(db: Database) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def api_calls(db: Database) -> pd.DataFrame:
     strings = read_strings(db, [number for (number,) in book.keys])
     names: Codebook[str] = Codebook()
     to_name = [
-        names.code(_ABI_VERSION.sub("", strings.get(number, f"call {number}")))
+        names.code(ABI_VERSION.sub("", strings.get(number, f"call {number}")))
         for (number,) in book.keys
     ]
     codes, durations = columns.finish()

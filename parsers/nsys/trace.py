@@ -14,9 +14,11 @@ from parsers.nsys import schema
 from parsers.nsys.calls import read_calls
 from parsers.nsys.codes import statistics
 from parsers.nsys.database import Database
+from parsers.nsys.engine import Engine, read_engine
 from parsers.nsys.gpus import read_gpus
 from parsers.nsys.kernels import KernelRows, read_kernels
 from parsers.nsys.launches import launch_frames, write_launches
+from parsers.nsys.modules import module_tables
 from parsers.nsys.paths import Stages
 from parsers.nsys.stages import Work, attribute_calls
 from parsers.nsys.summaries import api_calls, memory_operations
@@ -107,6 +109,41 @@ class NsysTrace:
     def api_calls(self) -> pd.DataFrame:
         """CUDA API calls by function (table `api_calls`)."""
         return api_calls(self._db)
+
+    def engine_steps(self) -> pd.DataFrame:
+        """Steps of an inference engine on each GPU (table `engine_steps`).
+
+        Empty where no thread has vLLM's range `execute_context_…` of a step.
+        """
+        return self._engine.steps
+
+    def engine_gaps(self) -> pd.DataFrame:
+        """What the host did while the GPU was idle, by engine step (table `engine_gaps`)."""
+        return self._engine.gaps
+
+    def modules(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """GPU time of the model's modules by kind of step (tables `modules`, `module_kernels`).
+
+        Empty without vLLM's layer-wise NVTX tracing, which CUDA graphs do not have.
+        """
+        return module_tables(self._work, self._engine.works, self._engine.module_ranges)
+
+    def why_no_modules(self) -> str | None:
+        """Why there is no table `modules`; None where there is one, or no engine step."""
+        if self._engine.steps.empty or self._engine.module_ranges:
+            return None
+        if self._kernel_rows.graph_node is not None:
+            return (
+                "the kernels ran in CUDA graphs, which launch them without the ranges of modules: "
+                "trace an eager engine with vLLM's enable_layerwise_nvtx_tracing"
+            )
+        return "the trace has no ranges of modules: set vLLM's enable_layerwise_nvtx_tracing"
+
+    @cached_property
+    def _engine(self) -> Engine:
+        found = read_engine(self._db, self._kernel_rows)
+        self.warnings += found.warnings
+        return found
 
     @cached_property
     def _kernel_rows(self) -> KernelRows:
