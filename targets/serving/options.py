@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from targets.harness.options import positive
 from targets.serving.models import WEIGHTS, bundled
 
 MODES = ("cuda-graphs", "eager")
@@ -105,17 +106,6 @@ def engine_options(given: Namespace, **changes: Any) -> EngineOptions:
     values = {name: value for name, value in vars(given).items() if name in named}
     values["capture_sizes"] = tuple(values.get("capture_sizes") or ())
     return EngineOptions(**{**values, **changes})
-
-
-def positive(text: str) -> int:
-    """Read a whole number from 1 on, as the type of an option.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 def _number(highest: float, what: str) -> Callable[[str], float]:
