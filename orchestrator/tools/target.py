@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.tools import vllm_engine
 from orchestrator.tools.explanations import Explanations, first_known
 from parsers.errors import ProfError, StepFailed, ToolMissing
 
@@ -14,7 +15,7 @@ def explain(log: str) -> ProfError | None:
 
 
 def explain_itself(log: str) -> ProfError | None:
-    """Return what a benchmark target says of its own failure (`error: …`, `hint: …`), or None."""
+    """Return what a target says of its own failure (`error: …`, `hint: …`), or None."""
     said = list(re.finditer(OWN, log))
     if not said:
         return None
@@ -65,6 +66,7 @@ def _disk(match: re.Match[str]) -> ProfError:
 OWN = r"(?ms)^error: (?P<message>[^\n]+(?:\n[^\n]+)*?)\n\s*^hint: (?P<hint>[^\n]+)"
 EXPLANATIONS: Explanations = [
     (r"(?i)No space left on device|database or disk is full", _disk),
+    *vllm_engine.EXPLANATIONS,
     (r"No module named '([\w.]+)'", _module),
     (
         r"(?i)driver version is insufficient.*|NVIDIA driver on your system is too old.*",
@@ -76,4 +78,5 @@ EXPLANATIONS: Explanations = [
         _no_gpu,
     ),
     (r"CUDA out of memory.*|cudaErrorMemoryAllocation.*|out of memory", _memory),
+    *vllm_engine.ENDS,
 ]

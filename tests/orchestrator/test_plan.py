@@ -28,6 +28,38 @@ def test_the_whole_pipeline_has_four_steps_in_order() -> None:
     assert planned["report"].needs == ("trace", "select", "counters")
 
 
+def test_the_steps_without_nsight_stand_around_the_others_and_need_none() -> None:
+    planned = steps("untraced.enabled=true", "operators.enabled=true", "operators.timeout=5m")
+    assert list(planned) == ["untraced", "trace", "select", "counters", "operators", "report"]
+    first, last = planned["untraced"], planned["operators"]
+    assert (first.directory, last.directory) == ("steps/0-untraced", "steps/4-operators")
+    assert (first.tool, last.tool) == ("target", "target")
+    assert (first.needs, last.needs) == ((), ())
+    assert (first.timeout_s, last.timeout_s) == (900, 300)
+    assert planned["report"].needs == ("untraced", "trace", "select", "counters", "operators")
+    plain = steps()
+    for name in ("trace", "select", "counters"):
+        assert planned[name].id == plain[name].id
+    assert list(steps("operators.enabled=true", "counters.enabled=false")) == [
+        "trace",
+        "operators",
+        "report",
+    ]
+
+
+def test_the_order_of_named_stages_is_an_input() -> None:
+    ordered, other = steps("stages={a: x, b: y}"), steps("stages={b: y, a: x}")
+    assert ordered["select"].id != other["select"].id
+
+
+def test_arguments_of_a_step_are_inputs_of_that_step_alone() -> None:
+    whole = ("untraced.enabled=true", "operators.enabled=true")
+    before, after = steps(*whole), steps(*whole, "operators.args.steps=2")
+    assert {n for n in before if before[n].id != after[n].id} == {"operators", "report"}
+    after = steps(*whole, "untraced.args.steps=2")
+    assert {n for n in before if before[n].id != after[n].id} == {"untraced", "report"}
+
+
 def test_a_trace_only_recipe_has_no_selection_and_no_counters() -> None:
     assert list(steps("counters.enabled=false")) == ["trace", "report"]
 
@@ -69,6 +101,10 @@ def test_the_same_recipe_has_the_same_ids() -> None:
         ("trace.extra_args=[--gpu-metrics-devices=all]", {"trace", "select", "counters", "report"}),
         ("select.top_k=5", {"select", "counters", "report"}),
         ("counters.sets=[roofline]", {"counters", "report"}),
+        ("trace.args.steps=2", {"trace", "select", "counters", "report"}),
+        ("counters.args.steps=2", {"counters", "report"}),
+        ("operators.args.steps=2", set()),
+        ("stages={a: x}", {"select", "counters", "report"}),
         ("trace.timeout=1h", set()),
         ("counters.timeout=2h", set()),
         ("question=why?", set()),

@@ -44,6 +44,16 @@ def test_a_short_recipe_has_all_the_defaults_and_its_file_name(write: Write) -> 
     assert not recipe.select.collectives
 
 
+def test_stages_are_a_list_or_have_names(write: Write) -> None:
+    listed = load_recipe(write(APP + "stages: [^prefill$]\n"))
+    named = load_recipe(write(APP + "stages: {prefill: ^ctx, decode: ^gen}\n"), ["stages.mixed=."])
+    assert listed.stages == ("^prefill$",)
+    assert isinstance(named.stages, dict)
+    assert list(named.stages.items()) == [("prefill", "^ctx"), ("decode", "^gen"), ("mixed", ".")]
+    again = recipe_from_dict(named.to_dict(), "manifest")
+    assert again.stages == named.stages
+
+
 def test_a_misspelt_key_is_refused_by_name_with_file_line_and_the_nearest(write: Write) -> None:
     path = write(APP + "select:\n  topk: 5\n")
     error = refusal(path)
