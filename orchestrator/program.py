@@ -17,7 +17,7 @@ from parsers.errors import RecipeError
 
 BUNDLED_TARGETS = Path(__file__).resolve().parent.parent / "targets"
 TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
-MAIN = '\nif __name__ == "__main__":'
+HEAD = 2000  # characters of a file that may say how it is run
 INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
 # Options of the interpreter that may stand before a script: -c and -m take no script.
 OPTION = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*")
@@ -139,10 +139,9 @@ def find_target(name: str, folders: tuple[Path, ...]) -> Path:
         if (place / wanted).is_file():
             return (place / wanted).resolve()
     bundled = bundled_targets()
-    last = {Path(known).name: known for known in bundled}
-    near = difflib.get_close_matches(name, bundled, n=1) or [
-        last[key] for key in difflib.get_close_matches(wanted.name, last, n=1)
-    ]
+    last = {Path(known).name: known for known in bundled if not known.endswith("/run.py")}
+    near = [last[key] for key in difflib.get_close_matches(wanted.name, last, n=1, cutoff=0.75)]
+    near = near or difflib.get_close_matches(name, bundled, n=1, cutoff=0.75)
     guess = f"did you mean {near[0]}? " if near else ""
     raise RecipeError(
         f"target.file {name} does not exist; sought in {', '.join(map(str, places))}",
@@ -153,14 +152,19 @@ def find_target(name: str, folders: tuple[Path, ...]) -> Path:
 def bundled_targets() -> list[str]:
     """Return the bundled targets as `target.file` names them, sorted.
 
-    Of a folder with a run.py that is the target; of another each file that can be run.
+    They say at their head how they are run: `python offline.py …`. Of a folder that has a run.py,
+    that one is the target.
     """
-    alone = [path for path in BUNDLED_TARGETS.glob("[!_]*.py") if path != TORCH_PROFILER]
-    found = [*alone, *BUNDLED_TARGETS.glob("*/run.py")]
-    folders = {path.parent for path in BUNDLED_TARGETS.glob("*/*.py")}
-    for folder in folders - {path.parent for path in found}:
-        found += [path for path in folder.glob("*.py") if MAIN in path.read_text("utf-8")]
-    return sorted(path.relative_to(BUNDLED_TARGETS).as_posix() for path in found)
+    whole = {path.parent for path in BUNDLED_TARGETS.glob("*/run.py")}
+    files = [*BUNDLED_TARGETS.glob("*.py"), *BUNDLED_TARGETS.glob("*/*.py")]
+    names = [
+        path.relative_to(BUNDLED_TARGETS).as_posix()
+        for path in files
+        if path != TORCH_PROFILER
+        and (path.name == "run.py" or path.parent not in whole)
+        and re.search(rf"(?m)^ +python (?:\S+/)?{path.name}\b", path.read_text("utf-8")[:HEAD])
+    ]
+    return sorted(names)
 
 
 def render_args(args: dict[str, Any]) -> list[str]:

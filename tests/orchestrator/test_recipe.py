@@ -12,6 +12,7 @@ import yaml
 from orchestrator.metric_choice import TENSOR_DTYPES
 from orchestrator.program import (
     BUNDLED_TARGETS,
+    bundled_targets,
     find_target,
     render_args,
     resolve_program,
@@ -312,7 +313,7 @@ def test_a_resolved_recipe_survives_the_manifest_and_keeps_no_secret(write: Writ
     assert list(again.target.env) == ["TOKEN"]
 
 
-@pytest.mark.parametrize("name", ["roofline/run.py", "llm_kernels/run.py", "gemm.py"])
+@pytest.mark.parametrize("name", ["roofline/run.py", "serving/offline.py", "gemm.py"])
 def test_bundled_targets_are_found_also_in_folders_of_their_own(name: str, tmp_path: Path) -> None:
     assert find_target(name, (tmp_path,)) == BUNDLED_TARGETS / name
 
@@ -334,6 +335,34 @@ def test_a_missing_target_is_refused_with_the_bundled_ones(write: Write) -> None
     with pytest.raises(RecipeError, match=r"absent\.py does not exist") as caught:
         resolve_program(load_recipe(write("target: {file: absent.py}\n")))
     assert "llm_block.py" in caught.value.hint
+    assert "did you mean" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("offline.py", "serving/offline.py"),
+        ("serving/ofline.py", "serving/offline.py"),
+        ("targets/serving/server.py", "serving/server.py"),
+        ("llm_blok.py", "llm_block.py"),
+    ],
+)
+def test_the_nearest_bundled_target_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, right: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError) as caught:
+        find_target(wrong, ())
+    assert f"did you mean {right}? " in caught.value.hint
+
+
+def test_the_bundled_targets_are_what_recipes_and_people_run() -> None:
+    names = bundled_targets()
+    used = {load_recipe(path).target.file for path in bundled()}
+    assert {name for name in used if name and (BUNDLED_TARGETS / name).is_file()} <= set(names)
+    # Parts of targets, and what prof itself starts.
+    absent = ("serving/worker.py", "tiny_kernel.py", "harness/run.py", "under_torch_profiler.py")
+    assert not set(absent) & set(names)
 
 
 def test_the_interpreter_of_the_recipe_replaces_a_leading_python(write: Write) -> None:
