@@ -1,0 +1,71 @@
+"""What a decode step costs at other batches, as the target timed them without a profiler."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from reports.cells import Row, count, known, number, records, text
+from reports.load import Run
+from reports.serving.formulas import decode, floor_s, mbu, traffic
+from reports.serving.stage_rows import Stages
+
+PREFERRED = ("trace", "untraced", "bench", "operators")
+"""Steps of a run, the one whose times stand beside the trace's first."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A decode step of one batch: seconds by the host's clock, without a profiler.
+
+    `floor_s` and `mbu` are NaN where the model or a roof is not known.
+    """
+
+    batch: int
+    context: int
+    seconds: float
+    floor_s: float
+    mbu: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens a second while the batch decodes."""
+        return self.batch / self.seconds
+
+
+def batches(run: Run, stages: Stages) -> tuple[Batch, ...]:
+    """Return the timed batches, the smallest first: those of one step of the run and one mode."""
+    groups: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
+    mode = stages.engine.mode if stages.engine else ""
+    for row in records(run.serving_points):
+        size, prompt = count(row["batch"]), count(row["prompt_tokens"])
+        timed = known(row["decode_step_s"]) is not None and text(row["status"]) == "ok"
+        traced = row["traced"] is True or str(row["traced"]) == "True"
+        if not timed or traced or size is None or prompt is None:
+            continue
+        if mode and text(row["engine"]) not in ("", mode):
+            continue
+        groups[text(row["source"]), text(row["engine"]), prompt].setdefault(size, row)
+    if not groups:
+        return ()
+    best = max(groups, key=lambda key: (len(groups[key]), -_place(key[0])))
+    return tuple(_batch(size, row, stages) for size, row in sorted(groups[best].items()))
+
+
+def _place(source: str) -> int:
+    return PREFERRED.index(source) if source in PREFERRED else len(PREFERRED)
+
+
+def _batch(size: int, row: Row, stages: Stages) -> Batch:
+    prompt, outputs = count(row["prompt_tokens"]) or 0, count(row["output_tokens"]) or 0
+    # The median step of a batch has half of its output in the cache.
+    context = prompt + outputs // 2
+    seconds = number(row["decode_step_s"])
+    read, compute = stages.roofs.memory, stages.roofs.compute
+    if stages.shard is None or read is None:
+        return Batch(size, context, seconds, math.nan, math.nan)
+    work = decode(size, context)
+    least = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
+    used = mbu(traffic(stages.shard, work).read, seconds, read.value)
+    return Batch(size, context, seconds, least, used)
