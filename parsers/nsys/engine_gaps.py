@@ -26,9 +26,11 @@ NO_RANGE = "outside of all ranges"
 LONG_CALL_NS = 100_000
 """From here on a CUDA call is named as a cause of its own: launches take under 20 us."""
 
+OF_GPU = ("gaps between queued operations", "launch latency")
+"""Activities that are none of the host: it had issued what the GPU began next."""
 _ACTIVITIES = (
-    (QUEUED, "gaps between queued operations"),
-    (LATENCY, "launch latency"),
+    (QUEUED, OF_GPU[0]),
+    (LATENCY, OF_GPU[1]),
     ("schedule:", "scheduling"),
     ("gpu_model_runner: preprocess", "input preparation"),
     ("gpu_model_runner: forward", "launches of the forward pass"),

@@ -1,0 +1,160 @@
+"""Sentences about engine steps: is the GPU idle, for what, and what does tracing change."""
+
+from __future__ import annotations
+
+from parsers.nsys.engine_gaps import OF_GPU
+from reports.bench.models import BenchFinding
+from reports.formats import counted, difference, listed, seconds, share
+from reports.load import Run
+from reports.serving.step_times import (
+    BEFORE,
+    TRACED,
+    UNTRACED,
+    HostTime,
+    KindTime,
+    RankTime,
+    host_total,
+    trace_total,
+)
+
+HOST_BOUND = 0.3
+"""Share of a step that the host makes the GPU idle from which the host limits it."""
+
+
+CLOSE = 0.02
+"""Difference between two timings of the same steps up to which they agree."""
+
+
+def findings(
+    run: Run,
+    kinds: tuple[KindTime, ...],
+    ranks: tuple[RankTime, ...],
+    host: tuple[HostTime, ...],
+) -> tuple[BenchFinding, ...]:
+    """Return what the steps show, idle time of the longest kind first."""
+    order = sorted(kinds, key=lambda kind: (kind.kind != "decode", -kind.total))
+    made = [
+        *(_idle(kind) for kind in order),
+        *(_collectives(kind.kind, ranks) for kind in order),
+        _agreement(run, kinds, host),
+        _overhead(run, host),
+    ]
+    return tuple(finding for finding in made if finding is not None)
+
+
+def _idle(kind: KindTime) -> BenchFinding:
+    by_host = {name: value for name, value in kind.idle_by.items() if name not in OF_GPU}
+    host = sum(by_host.values())
+    idle = f"{seconds(kind.idle_mean)} of it a step"
+    said = (
+        f"In {kind.kind} steps the GPU is idle {share(_of(kind.idle_mean, kind))} of the time: "
+        f"{idle} on average"
+    )
+    if _of(host, kind) >= HOST_BOUND:
+        main = next(iter(by_host))
+        said += f", {share(host / kind.idle_mean)} of that for the host, which limits the step"
+        return BenchFinding(
+            f"{said}; most of it: {main}",
+            _evidence(kind),
+            "The host is slower under the trace: the step without it is the shorter one of the "
+            "table of step times.",
+        )
+    if host * 2 < kind.idle_mean:
+        said += (
+            ", most of it between operations that the host had issued long before: the host keeps "
+            "ahead and does not limit the step"
+        )
+    elif by_host:
+        said += f", most of it while the host was at: {next(iter(by_host))}"
+    return BenchFinding(said, _evidence(kind))
+
+
+def _of(value: float, kind: KindTime) -> float:
+    whole = kind.busy + kind.idle
+    return value / whole if whole else 0.0
+
+
+def _evidence(kind: KindTime) -> str:
+    parts = [f"{name} {seconds(value)}" for name, value in list(kind.idle_by.items())[:4]]
+    told = f"; idle by cause, a step: {listed(parts)}" if parts else ""
+    return (
+        f"{counted(kind.steps, 'step')}, median {seconds(kind.seconds)}, of which kernels "
+        f"{seconds(kind.kernel)} in {counted(kind.launches, 'launch')}{told}"
+    )
+
+
+def _collectives(kind: str, ranks: tuple[RankTime, ...]) -> BenchFinding | None:
+    mine = [rank for rank in ranks if rank.kind == kind]
+    if not mine or not any(rank.collective for rank in mine):
+        return None
+    count = len(mine)
+    step = sum(rank.seconds for rank in mine) / count
+    time = sum(rank.collective for rank in mine) / count
+    exposed = sum(rank.exposed for rank in mine) / count
+    known = [rank.waiting for rank in mine if rank.waiting is not None]
+    waits = f", {seconds(sum(known) / count)} of it waiting for another GPU" if known else ""
+    return BenchFinding(
+        f"Collectives take {share(time / step if step else 0)} of a {kind} step "
+        f"({seconds(time)}{waits}); {share(exposed / time if time else 0)} of their time no other "
+        "kernel runs beside them",
+        f"{counted(count, 'GPU')}, mean of their steps of {seconds(step)}",
+    )
+
+
+def agreement(
+    run: Run, kinds: tuple[KindTime, ...], host: tuple[HostTime, ...]
+) -> dict[str, float]:
+    """Return busy + idle of the trace over what the host timed of the same steps, minus 1.
+
+    Of the whole batch, and of the median decode step: a step of the host returns after it has
+    issued the next one, so that the first step of a batch, the prefill, seems longer to it.
+    """
+    found = {}
+    traced, whole = trace_total(run), host_total(run, TRACED)
+    if traced is not None and whole:
+        found["batch"] = traced / whole - 1
+    for kind in kinds:
+        timed = [o for o in host if (o.when, o.kind) == (TRACED, kind.kind)]
+        if kind.kind == "decode" and timed:
+            found["decode step"] = kind.seconds / timed[0].seconds - 1
+    return found
+
+
+def _agreement(
+    run: Run, kinds: tuple[KindTime, ...], host: tuple[HostTime, ...]
+) -> BenchFinding | None:
+    """Compare what the trace adds up with what the host timed in the same run."""
+    found = agreement(run, kinds, host)
+    if not found:
+        return None
+    told = listed([f"{what} {difference(value)}" for what, value in found.items()])
+    close = all(abs(value) <= CLOSE for value in found.values())
+    words = f"agree within {share(CLOSE)}" if close else "differ"
+    return BenchFinding(
+        f"Busy and idle time of the trace and the time that the host measured {words}: {told}",
+        f"batch: {seconds(trace_total(run))} in the trace, {seconds(host_total(run, TRACED))} by "
+        "the host's clock",
+    )
+
+
+def _overhead(run: Run, host: tuple[HostTime, ...]) -> BenchFinding | None:
+    """Say what tracing adds, against the run without any profiler where there is one."""
+    traced = host_total(run, TRACED)
+    for when, words in ((UNTRACED, "the target by itself"), (BEFORE, "the same process before")):
+        plain = host_total(run, when)
+        if traced is None or not plain:
+            continue
+        parts = []
+        for one in (one for one in host if one.when == TRACED):
+            other = next((o for o in host if o.when == when and o.kind == one.kind), None)
+            if other is not None:
+                parts.append(
+                    f"{one.kind} step {seconds(one.seconds)} against {seconds(other.seconds)} "
+                    f"({difference(one.seconds / other.seconds - 1)})"
+                )
+        more = difference(traced / plain - 1)
+        return BenchFinding(
+            f"Under the trace the batch takes {more} time, against {words}",
+            f"host-timed: {seconds(traced)} against {seconds(plain)}; {'; '.join(parts)}",
+        )
+    return None
