@@ -134,8 +134,9 @@ class Sweep:
 
     def _started(self, process: EngineProcess) -> EngineFailure | None:
         """Wait for the engine; return why it did not start, None where it did."""
+        deadline = time.monotonic() + self.given.start_timeout
         try:
-            while (said := process.next(self.given.start_timeout)) is not None:
+            while (said := process.next(deadline - time.monotonic())) is not None:
                 if said.get("event") == "ready":
                     return None
                 if said.get("event") == "failed":
@@ -169,6 +170,7 @@ class Sweep:
                 self._forward(said)
             failure = self._death(process, "running")
         except TooLong:
+            process.end()
             failure = EngineFailure(
                 f"no batch was done within {bound:g} s",
                 "give a batch more time with --point-timeout",

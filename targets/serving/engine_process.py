@@ -19,6 +19,8 @@ from typing import IO, Any
 WORKER = Path(__file__).with_name("worker.py")
 TAIL_LINES = 200
 CHUNK = 65_536
+GRACE_S = 5.0
+"""Seconds from SIGTERM to SIGKILL; prof itself gives a target 10."""
 
 
 class TooLong(Exception):
@@ -32,15 +34,14 @@ class EngineProcess:
         pid: of the process, and of its group.
     """
 
-    def __init__(self, plan: Mapping[str, Any], begin: float, grace_s: float = 5.0) -> None:
+    def __init__(self, plan: Mapping[str, Any], begin: float) -> None:
         """Start it.
 
         Args:
             plan: fields of `worker.Plan`, as JSON can hold them.
             begin: the time.monotonic() that its times count from.
-            grace_s: seconds from SIGTERM to SIGKILL at the end.
         """
-        self._grace_s = grace_s
+        self._ended = False
         self._reader, writer = os.pipe()
         self._lines: deque[bytes] = deque()
         self._rest = b""
@@ -82,11 +83,11 @@ class EngineProcess:
         """Return the next record or event; None where the process has ended.
 
         Raises:
-            TooLong: nothing came within `timeout_s` seconds.
+            TooLong: nothing came within `timeout_s` seconds, or they are over already.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            if self._lines:
+            if self._lines and timeout_s > 0:
                 found = _parsed(self._lines.popleft())
                 if found is not None:
                     return found
@@ -118,22 +119,23 @@ class EngineProcess:
 
     def end(self) -> None:
         """End the process and its group: SIGTERM, and SIGKILL for what is left; may be repeated."""
+        if self._ended:
+            return
+        self._ended = True
         if self._signal(signal.SIGTERM):
-            deadline = time.monotonic() + self._grace_s
+            deadline = time.monotonic() + GRACE_S
             while self._signal(0) and time.monotonic() < deadline:
                 self._process.poll()  # collects the leader, which counts as left until then
                 time.sleep(0.02)
             self._signal(signal.SIGKILL)
         # A process stuck in the driver survives even SIGKILL until the driver lets go.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(self._grace_s)
+            self._process.wait(GRACE_S)
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         self._output.join(timeout=1)
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
+        os.close(self._reader)
 
     def _signal(self, number: int) -> bool:
         """Signal the group; False where nothing is left of it."""
