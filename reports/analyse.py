@@ -34,6 +34,7 @@ from reports.bench_tables import (
 from reports.bound import assign_bounds, bound_gaps
 from reports.gaps import Gaps, joined, summed
 from reports.ncu_only import gpus_of, kernels_of
+from reports.operator_tables import operator_frames
 from reports.serving_tables import serving_frames
 
 ROWS_AS_CSV = 200_000
@@ -84,6 +85,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
     frames |= serving_frames(run, gaps)
+    frames |= operator_frames(run, frames, folder, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
     for table in tables.tables():

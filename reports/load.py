@@ -177,6 +177,16 @@ class Run:
         return self._read("vllm_totals")
 
     @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Table `operators`: what torch operators called and what the GPU did for them."""
+        return self._read("operators")
+
+    @cached_property
+    def gemms(self) -> pd.DataFrame:
+        """Table `gemms`: matrix products with the kernels of the trace that computed them."""
+        return self._read("gemms")
+
+    @cached_property
     def gaps(self) -> pd.DataFrame:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")

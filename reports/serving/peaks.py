@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+import pandas as pd
 
 from reports.cells import known, records, text
-from reports.load import Run
 
 NOT_MEASURED = "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"
+
+
+class HasRoofs(Protocol):
+    """What has the tables of roofs: a run, or its tables while they are made."""
+
+    @property
+    def measured_roofs(self) -> pd.DataFrame:
+        """Table `measured_roofs`."""
+
+    @property
+    def roofs(self) -> pd.DataFrame:
+        """Table `roofs`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ class Peaks:
         return self.burst if faster and self.burst is not None else first
 
 
-def peaks(run: Run, dtype: str) -> Peaks:
+def peaks(run: HasRoofs, dtype: str) -> Peaks:
     """Return the roofs of the run's GPU for an input type ("bf16"); an empty one has no peak."""
     kinds = {
         (text(row["level_or_pipe"]), text(row["dtype"]), text(row["kind"])): row

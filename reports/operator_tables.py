@@ -1,0 +1,142 @@
+"""Makes the tables of the operators step: operators, and matrix products with their kernels."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as parquet
+
+from parsers import tables
+from parsers.cells import Row, number, records
+from parsers.errors import ProfError
+from parsers.gemm_join import join_gemms, product_ids
+from parsers.model_shape import Linear, model_shape
+from parsers.run_dir import RunDir, read_manifest
+from parsers.torch_trace import open_torch_trace
+from reports.cells import count, text
+from reports.gaps import Gaps
+from reports.serving.peaks import Peak, Peaks, peaks
+
+OPERATORS = ("operators.json.gz", "operators.json")
+BEYOND = 1.05
+"""A product this much faster than its roof has its data in a cache: no fraction is told."""
+_LAUNCHES = ("kernel_id", "stage", "pid", "device", "stream", "start_ns", "duration_ns")
+
+
+def operator_frames(
+    run: RunDir, frames: Mapping[str, pd.DataFrame], folder: Path, gaps: Gaps
+) -> dict[str, pd.DataFrame]:
+    """Return tables `operators` and `gemms`; empty for a run without the step.
+
+    `frames` are the tables so far; `folder` holds `launches.parquet`.
+    """
+    manifest = read_manifest(run)
+    step = manifest.step("operators")
+    path = run.artifact("operators", *OPERATORS)
+    if path is None:
+        if step is not None:
+            gaps.add("operators", step.error or "the operators step left no trace")
+        return {}
+    try:
+        trace = open_torch_trace(path, manifest.recipe.get("stages") or ())
+    except ProfError as error:
+        gaps.add("operators", f"{path.name} gave nothing: {error.message}")
+        return {}
+    for warning in trace.warnings:
+        gaps.add("operators", warning)
+    kernels = frames.get("kernels", tables.empty("kernels"))
+    joined = join_gemms(trace.gemm_kernels(), _launches(folder, kernels), kernels)
+    for warning in joined.warnings:
+        gaps.add("gemms", warning)
+    gemms = with_roofs(with_modules(joined.gemms, frames), frames, gaps)
+    return {"operators": trace.operators(), "gemms": gemms}
+
+
+def _launches(folder: Path, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the launches of products alone: the others of a long trace are never in memory."""
+    ids, path = product_ids(kernels), folder / "launches.parquet"
+    if not ids or not path.is_file():
+        return tables.empty("launches")[list(_LAUNCHES)]
+    found = parquet.read_table(path, columns=list(_LAUNCHES), filters=[("kernel_id", "in", ids)])
+    frame: pd.DataFrame = found.to_pandas()
+    return frame
+
+
+def with_modules(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Name the products without a module by the model's matrices of their N and K."""
+    linears = _linears(frames.get("engines", tables.empty("engines")))
+    if not linears or gemms.empty:
+        return gemms
+    rows = records(gemms)
+    for row in rows:
+        if not text(row["module"]):
+            fitting = [x.path for x in linears if (x.outputs, x.inputs) == (row["n"], row["k"])]
+            row["module"] = " or ".join(fitting)
+    return tables.check(pd.DataFrame(rows, columns=list(gemms.columns)), "gemms")
+
+
+def _linears(engines: pd.DataFrame) -> list[Linear]:
+    """Return the matrices of the model that one GPU of the operators step held."""
+    rows = [row for row in records(engines) if text(row["source"]) == "operators"]
+    for row in rows or records(engines):
+        try:
+            shape = model_shape(
+                json.loads(text(row["model_config"]) or "{}"),
+                text(row["dtype"]).removeprefix("torch."),
+            ).shard(count(row["tensor_parallel"]) or 1)
+        except (ProfError, ValueError):
+            continue
+        return [*shape.linears(), shape.head()]
+    return []
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that roofs are taken from."""
+
+    measured_roofs: pd.DataFrame
+    roofs: pd.DataFrame
+
+
+def with_roofs(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame], gaps: Gaps) -> pd.DataFrame:
+    """Fill the roof columns: min(peak, intensity x bandwidth), in time (Williams et al. 2009)."""
+    names = ("measured_roofs", "roofs")
+    known = _Tables(*(frames.get(name, tables.empty(name)) for name in names))
+    of_dtype: dict[str, Peaks] = {}
+    rows, missing, cached = records(gemms), set(), 0
+    for row in rows:
+        if not text(row["kernel_id"]):
+            continue
+        dtype = text(row["dtype"])
+        found = of_dtype.setdefault(dtype, peaks(known, dtype))
+        limit = _limit(row, found)
+        if limit is None:
+            missing.add(dtype or "unknown type")
+        elif limit[1] <= BEYOND:
+            row["roof_used"], row["roof_source"] = limit[0], limit[2].name
+            row["roof_fraction"] = limit[1]
+        else:
+            cached += 1
+    if missing:
+        gaps.add("gemms", f"no roof is known for products of {', '.join(sorted(missing))}")
+    if cached:
+        reason = f"{cached} products are faster than their roof: their data came from a cache"
+        gaps.add("gemms", reason, "roof_fraction")
+    return tables.check(pd.DataFrame(rows, columns=list(gemms.columns)), "gemms")
+
+
+def _limit(row: Row, roofs: Peaks) -> tuple[str, float, Peak] | None:
+    """Return the roof that limits a product, the part of it that it reached, and whose roof."""
+    moved, flops, time = number(row["bytes"]), number(row["flops"]), number(row["median_ns"]) / 1e9
+    compute, memory = roofs.attained(flops / time if time > 0 else math.nan), roofs.memory
+    if compute is None or memory is None or math.isnan(moved):
+        return None
+    computing, moving = flops / compute.value, moved / memory.value
+    if computing > moving:
+        return f"tensor {text(row['dtype'])}", computing / time, compute
+    return "dram", moving / time, memory
