@@ -1,0 +1,165 @@
+"""vLLM's OpenAI-compatible server under load: latencies and throughput over concurrency and rate.
+
+    python server.py --model qwen2.5-7b --concurrency 1 8 64 --rate 4 16
+    python server.py --server-args='--max-num-seqs 64 --no-enable-prefix-caching'
+
+The server is a child in a process group of its own, started with this interpreter and ended with
+all of its processes. This process holds no GPU memory: it sends the requests, samples NVML and
+reads the server's own metrics. stdout (or --out) gets the records, stderr the server's log and one
+line a point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+from targets.harness.options import Parser, positive, regex, seconds
+from targets.serving.conditions import conditions, visible_gpus
+from targets.serving.environment import prepare
+from targets.serving.failures import EngineFailure, complain
+from targets.serving.healthy import GpuMemory, Server, free_port, require_free
+from targets.serving.load_points import add_load_arguments, closed_points, open_points
+from targets.serving.models import Model, find_model
+from targets.serving.options import add_engine_arguments, engine_options
+from targets.serving.records import BEGIN, Records
+from targets.serving.serve_command import command, joined, require_modules, split
+from targets.serving.stopping import Stopped, stoppable
+from targets.serving.telemetry import Telemetry
+
+TARGET = "vllm-serve"
+NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
+"""Options of an engine in this process, which a server has not."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for.
+
+    Returns:
+        The exit code: 0, also where single points could not run; 1 where the server did not start
+        or died, or no point has a time; 130 and 143 after SIGINT and SIGTERM.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    given = parse(words)
+    try:
+        model = find_model(given.model, given.weights)
+        if given.list:
+            return _list(given)
+        require_modules()
+        if given.port is not None:
+            require_free(given.port)
+        with stoppable(), _output(given.out) as stream:
+            _measure(given, words, model, stream)
+        return 0
+    except EngineFailure as failure:
+        complain(failure)
+        return 1
+    except OSError as error:
+        complain(EngineFailure(str(error), "--out needs a folder that exists and can be written"))
+        return 1
+    except Stopped as stopped:
+        print(f"ended by {stopped}; the records until here are complete", file=sys.stderr)
+        return 128 + stopped.number
+
+
+def _list(given: Namespace) -> int:
+    """Print the names of the points that are known before the server runs."""
+    known = [*closed_points(given), *open_points(given, None)]
+    print("\n".join(point.name for point in known if given.only.search(point.name)))
+    if given.rate is None:
+        print("note: open loops have shares of the rate that closed loops reach", file=sys.stderr)
+    return 0
+
+
+def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextIO) -> None:
+    """Start the server, measure the points, end the server.
+
+    Raises:
+        EngineFailure: it did not start or died, or no point has a time.
+    """
+    from targets.serving.load_test import LoadTest  # aiohttp, which `require_modules` looks for
+
+    options = engine_options(given, process="spawn")
+    records = Records(stream, TARGET, given.process_number, given.repeat, begin=BEGIN)
+    gpus = visible_gpus()
+    records.conditions(conditions(words, given.seed, gpus))
+    uuids = [gpu["uuid"] for gpu in gpus[: given.tensor_parallel] if gpu["uuid"]]
+    prepare(model)
+    port = given.port or free_port()
+    tokens = given.prompt_tokens + given.output_tokens
+    memory = GpuMemory(uuids)
+    with (
+        tempfile.TemporaryDirectory(prefix="prof-serve-") as folder,
+        Telemetry(records, uuids, given.telemetry_interval) as telemetry,
+    ):
+        if telemetry.problem:
+            print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
+        argv = command(model, options, port, tokens, Path(folder), split(given.server_args))
+        server = Server(argv, _environment())
+        test = LoadTest(given, model, options, server, records, port)
+        try:
+            test.run()
+        finally:
+            begin = records.now()
+            server.end()
+            records.phase(None, "end engine", begin, records.now())
+            memory.released()
+    test.conclude()
+
+
+def _environment() -> dict[str, str]:
+    """Return the server's environment: ours, and no module of the current folder before others."""
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def parse(words: Sequence[str]) -> Namespace:
+    """Return the parsed command line.
+
+    Raises:
+        SystemExit: with code 2 for a wrong one, 0 for --help.
+    """
+    parser = Parser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
+    add_load_arguments(parser)
+    add_engine_arguments(parser, without=NOT_OURS)
+    group = parser.add_argument_group("server")
+    add = group.add_argument
+    add("--server-args", default="", metavar="WORDS", help="more arguments of `vllm serve`")
+    add("--port", type=_port, metavar="N", help="of the server (a free one)")
+    add("--start-timeout", type=seconds, default=600.0, help="most s until it is healthy (600)")
+    group = parser.add_argument_group("measurement")
+    add = group.add_argument
+    add("--out", metavar="FILE", help="records go there, not to stdout")
+    add("--only", type=regex, default="", metavar="REGEX", help="points that it is found in")
+    add("--list", action="store_true", help="print the names of the points and end")
+    add("--telemetry-interval", type=seconds, default=0.1, help="s between NVML samples (0.1)")
+    add("--scrape-interval", type=seconds, default=1.0, help="s between looks at /metrics (1)")
+    add("--process", dest="process_number", type=positive, default=1, help="of this process (1)")
+    add("--repeat", type=positive, default=1, help="number of this repeat of all (1)")
+    return parser.parse_args(joined(words))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ArgumentTypeError(f"{text!r} is no port: a whole number from 1 to 65535")
+    return int(text)
+
+
+@contextlib.contextmanager
+def _output(path: str | None) -> Iterator[TextIO]:
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    with open(path, "w", encoding="utf-8") as stream:
+        yield stream
+
+
+if __name__ == "__main__":
+    sys.exit(main())
