@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 
 PYTHON_HINT = (
     "name the interpreter that has vLLM: target.python in the recipe, or "
@@ -36,7 +37,9 @@ class EngineFailure(Exception):
 
 
 def complain(failure: EngineFailure) -> None:
-    """Print a failure to stderr: `error: …`, an empty line, `hint: …`."""
+    """Print a failure to stderr: `error: …`, an empty line, `hint: …`; before it what led there."""
+    if failure.status == "failed" and failure.__cause__ is not None:
+        traceback.print_exception(failure.__cause__)
     print(f"error: {failure.message}\n\nhint: {failure.hint}", file=sys.stderr, flush=True)
 
 
@@ -61,7 +64,7 @@ def explain(error: BaseException, log: str = "", doing: str = "running") -> Engi
         )
     return known or EngineFailure(
         f"vLLM failed while {doing}: {type(error).__name__}: {_first_line(str(error))}",
-        "vLLM's own log above says more; VLLM_LOGGING_LEVEL=DEBUG in target.env says most",
+        "its traceback stands above; VLLM_LOGGING_LEVEL=DEBUG in target.env says more",
     )
 
 
@@ -119,7 +122,8 @@ LOG_PREFIX = r"^(?:\([^)]*\)\s*)*(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s
 
 ENDED = (
     r"Engine core initialization failed|WorkerProc initialization failed|EngineDeadError"
-    r"|EngineCore encountered an issue|Executor failed|died unexpectedly"
+    r"|EngineCore encountered an issue|Executor failed|died unexpectedly|Worker failed with error"
+    r"|RuntimeError: cancelled"
 )
 
 # What is found first in the order of this list is told. Texts of vLLM 0.20.2, torch 2.11 and
@@ -133,8 +137,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "or more GPUs with --tensor-parallel",
     ),
     (
-        r"larger than the available KV cache memory|larger than the maximum number of tokens that "
-        r"can be stored in KV cache",
+        r"larger than the available KV cache memory",
         "out-of-memory",
         "the KV cache is too small for one sequence of the greatest length",
         "a smaller --max-model-len, or a larger --kv-cache-gib or --gpu-memory-utilization",
@@ -161,10 +164,16 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         NO_MODEL,
     ),
     (
-        r"Cannot find any model weights|Failed to load the model config|No safetensors found",
+        r"Cannot find any model weights",
         "failed",
-        "vLLM cannot load the model",
-        "--weights dummy runs a configuration without weights",
+        "the model has no weights",
+        "--weights dummy makes them up: times are the same, the text means nothing",
+    ),
+    (
+        r"Model architectures? .{0,200}(?:not supported|failed to be inspected)",
+        "unsupported",
+        "this version of vLLM cannot run the model",
+        "the model's page says which version it needs",
     ),
     (
         r"greater than the derived max_model_len",
@@ -198,6 +207,13 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "unsupported",
         "vLLM was started without its profiler",
         "use a version whose profiler_config knows the CUDA profiler (0.20.2 was tried)",
+    ),
+    (
+        r"NCCL error|nccl\w*Error\b|nvlink.{0,40}multicast|CUDA_ERROR_SYSTEM_NOT_READY",
+        "failed",
+        "the GPUs cannot work together",
+        "NCCL_DEBUG=INFO in target.env says more; where the host forbids NVLink multicast, set "
+        "NCCL_NVLS_ENABLE=0 and VLLM_ALLREDUCE_USE_SYMM_MEM=0 there",
     ),
     (
         r"CUDA error: (?!out of memory)|an illegal memory access",

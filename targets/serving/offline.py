@@ -89,8 +89,12 @@ class Run:
     def warm_up(self, point: Point) -> None:
         """Run the batch for a few tokens: what is compiled or tuned at first use is done then."""
         begin = self._records.now()
-        for _ in range(self._args.warmups):
-            self._generate(point, min(WARMUP_TOKENS, point.output_tokens))
+        try:
+            for _ in range(self._args.warmups):
+                self._generate(point, min(WARMUP_TOKENS, point.output_tokens))
+        except EngineFailure as failure:
+            self._fail(point, failure)
+            raise
         self._records.phase(point.case, "warm-up", begin, self._records.now())
 
     def untraced(self, point: Point) -> None:
@@ -124,11 +128,7 @@ class Run:
                 ),
             )
             return
-        try:
-            self.warm_up(point)
-        except EngineFailure as failure:
-            self._fail(point, failure)
-            raise
+        self.warm_up(point)
         self.untraced(point)
 
     def _measure(self, point: Point, repeats: int, *, traced: bool) -> None:
@@ -175,28 +175,10 @@ class Run:
         return self._engine.generate(point.batch, point.prompt_tokens, output_tokens, self._seed)
 
     def _params(self, point: Point, traced: bool) -> dict[str, Any]:
-        return {
-            "experiment": "prefill-decode",
-            "engine": self._facts["mode"],
-            "batch": point.batch,
-            "prompt_tokens": point.prompt_tokens,
-            "output_tokens": point.output_tokens,
-            "warmups": self._args.warmups,
-            "tensor_parallel": self._facts["tensor_parallel"],
-            "model": self._facts["model"],
-            "traced": traced,
-        }
+        return params(point, self._args, traced) | {"model": self._facts["model"]}
 
     def _fail(self, point: Point, failure: EngineFailure, traced: bool = False) -> None:
-        self._records.case(
-            point.case,
-            self._params(point, traced),
-            status=failure.status,
-            reason=failure.message,
-            dtype=self._facts["dtype"] or "",
-            eager=self._facts["mode"] == "eager",
-        )
-        print(f"{point.case}: {failure.status}: {failure.message}", file=sys.stderr)
+        write_failure(self._records, point, self._params(point, traced), failure)
 
     def _show(self, point: Point, done: Sequence[Generation], traced: bool) -> None:
         """Write the record of a batch, and a line for people."""
@@ -217,6 +199,35 @@ class Run:
         self.shown.append(
             {"case": point.case, "traced": traced, "seconds": seconds, "decode_step_s": step}
         )
+
+
+def params(point: Point, args: Namespace, traced: bool = False) -> dict[str, Any]:
+    """Return the parameters of a batch for its record."""
+    return {
+        "experiment": "prefill-decode",
+        "engine": args.mode,
+        "batch": point.batch,
+        "prompt_tokens": point.prompt_tokens,
+        "output_tokens": point.output_tokens,
+        "warmups": args.warmups,
+        "tensor_parallel": args.tensor_parallel,
+        "model": args.model,
+        "traced": traced,
+    }
+
+
+def write_failure(
+    records: Records, point: Point, parameters: dict[str, Any], failure: EngineFailure
+) -> None:
+    """Write the record of a batch that could not be timed, and a line for people."""
+    records.case(
+        point.case,
+        parameters,
+        status=failure.status,
+        reason=failure.message,
+        eager=parameters["engine"] == "eager",
+    )
+    print(f"{point.case}: {failure.status}: {failure.message}", file=sys.stderr)
 
 
 def decode_step(done: Sequence[Generation], batch: int) -> float | None:
@@ -265,14 +276,18 @@ def options_of(args: Namespace) -> EngineOptions:
 def run(args: Namespace, records: Records) -> int:
     """Start the engine, time all batches, end the engine; 0 where the profiled batch was timed."""
     records.conditions(conditions(args.argv, args.seed, visible_gpus()))
+    point = Point(args.batch, args.prompt_tokens, args.output_tokens)
     begin = records.now()
-    engine = make_engine(options_of(args), records.begin)
+    try:
+        engine = make_engine(options_of(args), records.begin)
+    except EngineFailure as failure:
+        write_failure(records, point, params(point, args), failure)
+        raise
     records.phase(None, "start engine", begin, records.now())
     try:
         facts = engine.facts()
         records.engine(facts)
         timed = Run(engine, records, args)
-        point = Point(args.batch, args.prompt_tokens, args.output_tokens)
         timed.warm_up(point)
         timed.untraced(point)
         timed.traced(point)
