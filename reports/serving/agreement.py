@@ -94,6 +94,10 @@ def _work(run: Run, stages: Stages) -> list[Agreement]:
     )
     estimated = _sum(totals, "estimated_flops")
     note = "attention without the causal half, as vLLM counts"
+    read = sum(kind.needed.traffic.read for kind in stages.kinds if kind.needed is not None)
+    own = _sum(totals, "estimated_read_bytes")
+    more = "vLLM counts activations too"
+    found.append(Agreement("bytes read", "B", read, own, "vLLM's estimate", more))
     found.append(Agreement("FLOPs", "FLOP", ours, estimated, "vLLM's estimate", note))
     found.append(
         Agreement(

@@ -21,7 +21,8 @@ class Engine:
     """One engine of a run. `shape` is None where the model is not known, and `reason` says why.
 
     `shard` is what one of `tensor_parallel` GPUs holds. `capture_sizes` are batch sizes with a CUDA
-    graph, `kv_tokens` what the KV cache holds (None: not known).
+    graph, `kv_tokens` what the KV cache holds and `max_model_len` the longest context (None: not
+    known).
     """
 
     model: str
@@ -33,6 +34,7 @@ class Engine:
     reason: str
     capture_sizes: tuple[int, ...]
     kv_tokens: int | None
+    max_model_len: int | None
     dummy_weights: bool
 
     @property
@@ -95,6 +97,7 @@ def _engine(row: Row) -> Engine:
         reason=reason,
         capture_sizes=_sizes(text(row["capture_sizes"])),
         kv_tokens=_product(row["kv_blocks"], row["block_size"]),
+        max_model_len=count(row["max_model_len"]),
         dummy_weights=not math.isnan(_flag(row["dummy_weights"])) and bool(row["dummy_weights"]),
     )
 

@@ -212,11 +212,12 @@ def _findings(
                 "Each request adds its own KV cache to what is read, which no batch shares.",
             )
         )
-    if engine.kv_tokens:
+    if engine.kv_tokens and engine.max_model_len:
         found.append(
             BenchFinding(
                 f"The KV cache holds {count(engine.kv_tokens)} tokens: "
-                f"{counted(engine.kv_tokens // 2048, 'request')} of 2,048 tokens at once.",
+                f"{counted(engine.kv_tokens // engine.max_model_len, 'request')} at once of the "
+                f"longest context, {count(engine.max_model_len)} tokens.",
                 f"{data_size(shard.kv_bytes_per_token())} a token and GPU: 2 x "
                 f"{shard.layers} layers x {shard.kv_heads} heads x {shard.head_dim} x "
                 f"{shard.kv_bytes:.0f} B.",

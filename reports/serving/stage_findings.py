@@ -15,7 +15,7 @@ from reports.formats import (
     duration,
     flop_count,
     flop_rate,
-    listed,
+    quantity,
     seconds,
     share,
     significant,
@@ -26,10 +26,7 @@ from reports.serving.counted import Counted
 from reports.serving.peaks import Peak
 from reports.serving.stage_rows import Kind, Stages
 
-IDLE_WORTH_SAYING = 0.02
-"""Part of a step from which on idle time is told with its cause."""
 PADDING_WORTH_SAYING = 1.02
-PARTS = {"memory": "reading", "arithmetic": "computing"}
 
 
 def limit(stages: Stages, kind: Kind) -> tuple[str, Peak | None, float]:
@@ -56,7 +53,6 @@ def findings(
 ) -> tuple[BenchFinding, ...]:
     """Return what the steps of a trace show, the telling first."""
     found = [_of_kind(stages, kind, timed) for kind in reversed(stages.kinds)]
-    found += [_idle(kind) for kind in reversed(stages.kinds)]
     found += [_padding(work), _agreement(agreed)]
     return tuple(finding for finding in found if finding is not None)
 
@@ -171,25 +167,6 @@ def _cost(other: Batch, size: int, timed: Sequence[Batch]) -> str:
     )
 
 
-def _idle(kind: Kind) -> BenchFinding | None:
-    part = kind.idle_ns / kind.time_ns
-    if part < IDLE_WORTH_SAYING or not kind.gaps:
-        return None
-    whole = sum(idle for _, idle in kind.gaps)
-    most = [f"{name} ({share(idle / whole)})" for name, idle in kind.gaps[:2]]
-    where = "after" if kind.idle_after_ns > kind.idle_inside_ns else "inside"
-    places = {"after": "between this step and the next", "inside": "between kernels of the step"}
-    return BenchFinding(
-        f"In {kind.kind} the GPU is idle for {share(part)} of the time "
-        f"({duration(kind.idle_ns / kind.steps)} a step), mostly {places[where]}; meanwhile: "
-        f"{listed(most)}.",
-        f"{duration(kind.idle_inside_ns / kind.steps)} inside a step, "
-        f"{duration(kind.idle_after_ns / kind.steps)} after it, means of "
-        f"{counted(kind.steps, 'step')}.",
-        plain=f"The GPU waits for {share(part)} of the time of {kind.kind}.",
-    )
-
-
 def _padding(work: Sequence[Counted]) -> BenchFinding | None:
     wasted = [one for one in work if one.ratio is not None and one.ratio >= PADDING_WORTH_SAYING]
     if not wasted:
@@ -209,10 +186,10 @@ def _agreement(agreed: Sequence[Agreement]) -> BenchFinding | None:
     rate = next((one for one in own if "MBU" in one.quantity), own[0] if own else None)
     if rate is None:
         return None
-    host = next((one for one in agreed if one.source == "host's clock"), None)
-    more = f", and from the host's own clock by {difference(host.difference)}" if host else ""
+    name = "MBU" if "MBU" in rate.quantity else "step time"
     return BenchFinding(
-        f"The trace differs from vLLM's own throughput in decode by {difference(rate.difference)}"
-        f"{more}.",
-        f"{rate.quantity}: medians of the batch that ran under the trace.",
+        f"The {name} of decode by the trace differs from that by vLLM's own throughput by "
+        f"{difference(rate.difference)}.",
+        f"{quantity(rate.trace, rate.unit)} by the trace, {quantity(rate.other, rate.unit)} by "
+        f"{rate.source}, of the batch that ran under the trace.",
     )

@@ -35,58 +35,54 @@ def time_table(stages: Stages) -> BenchTable:
             count(kind.steps),
             count(kind.requests),
             count(kind.tokens / kind.steps),
-            duration(kind.step_ns),
+            duration(kind.mean_ns),
             share(kind.share),
             count(kind.tokens / kind.time_ns * 1e9),
             duration(kind.kernel_ns / kind.steps),
-            share(kind.idle_ns / kind.time_ns),
+            _idle(kind),
         )
         for kind in stages.kinds
     ]
     heads = ("Steps", "Requests a step", "New tokens a step", "Time a step", "Share of time")
     return BenchTable(
         "Steps by kind",
-        ("Kind", *heads, "New tokens/s", "Kernel time a step", "GPU idle"),
+        ("Kind", *heads, "New tokens/s", "Kernel time a step", "GPU idle, mostly"),
         tuple(rows),
-        "Time a step is the median, all other times are means. Kernels can overlap.",
-        left=("Kind",),
+        "Means over the steps. Behind the idle part stands what the host did for most of it.",
+        left=("Kind", "GPU idle, mostly"),
     )
 
 
-def idle_table(stages: Stages) -> BenchTable:
-    """Return where the idle time of each kind lies, and what the host did meanwhile."""
-    collectives = any(kind.collective_ns > 0 for kind in stages.kinds)
-    rows = []
-    for kind in stages.kinds:
-        cells = [
+def _idle(kind: Kind) -> str:
+    """Return the idle part of the time, and what the host did for most of it."""
+    part = share(kind.idle_ns / kind.time_ns)
+    return f"{part}: {kind.gaps[0][0]}" if kind.gaps and kind.gaps[0][1] > 0 else part
+
+
+def collective_table(stages: Stages) -> list[BenchTable]:
+    """Return the time of collectives, where the GPUs of the run talk to each other."""
+    if not any(kind.collective_ns > 0 for kind in stages.kinds):
+        return []
+    rows = [
+        (
             kind.kind,
-            duration(kind.idle_ns / kind.steps),
-            duration(kind.idle_inside_ns / kind.steps),
-            duration(kind.idle_after_ns / kind.steps),
-            _causes(kind),
-        ]
-        if collectives:
-            cells += [
-                duration(kind.collective_ns / kind.steps),
-                duration(kind.exposed_ns / kind.steps),
-            ]
-        rows.append(tuple(cells))
-    heads = ("Idle a step", "Launch gaps inside", "Until the next step", "What the host did")
-    more = ("Collectives", "of that alone") if collectives else ()
-    note = "Collectives run alone where no other kernel of the GPU does." if collectives else ""
-    return BenchTable(
-        "Idle time of the GPU, a step",
-        ("Kind", *heads, *more),
-        tuple(rows),
-        note,
-        left=("Kind", "What the host did"),
-    )
-
-
-def _causes(kind: Kind) -> str:
-    whole = sum(idle for _, idle in kind.gaps)
-    told = [f"{name} ({share(idle / whole)})" for name, idle in kind.gaps[:3] if idle > 0]
-    return ", ".join(told) or NA
+            duration(kind.collective_ns / kind.steps),
+            share(kind.collective_ns / kind.time_ns),
+            duration(kind.exposed_ns / kind.steps),
+            share(1 - kind.exposed_ns / kind.collective_ns) if kind.collective_ns else NA,
+        )
+        for kind in stages.kinds
+    ]
+    return [
+        BenchTable(
+            "Collectives, a step",
+            ("Kind", "Time", "Share of time", "Of that alone", "Overlapped"),
+            tuple(rows),
+            "Alone: no other kernel of the GPU ran. With several GPUs one waits for the other "
+            "inside of a collective.",
+            left=("Kind",),
+        )
+    ]
 
 
 def floor_table(stages: Stages) -> BenchTable:
@@ -205,13 +201,20 @@ def counted_table(work: Sequence[Counted]) -> list[BenchTable]:
         )
         for one in work
     ]
+    tiled = ""
+    if any(one.by_tile for one in work):
+        tiled = (
+            "; of kernels that do products of several sizes, 2MNK of each rounded up to the tile, "
+            "which the profiled launch confirms"
+        )
     return [
         BenchTable(
             "FLOPs: counted by the GPU, and needed",
             ("Kind", "Part", "Counted", "Needed", "Ratio", "Why not"),
             tuple(rows),
-            "Counted is calls x FLOPs of the launch that was profiled, summed over kernels. More "
-            "than 1 is work on padding.",
+            "Counted is calls x FLOPs of the launch that was profiled, summed over kernels"
+            + tiled
+            + ". More than 1 is work on padding.",
             left=("Kind", "Part", "Why not"),
         )
     ]

@@ -19,9 +19,9 @@ from reports.serving.stage_rows import Kind, Stages, stages_of
 from reports.serving.stage_tables import (
     agreement_table,
     batch_table,
+    collective_table,
     counted_table,
     floor_table,
-    idle_table,
     time_table,
     use_table,
 )
@@ -44,7 +44,7 @@ def section(run: Run) -> Section | None:
         return None
     timed, work = batches(run, stages), counted(run, stages)
     agreed = agreements(run, stages)
-    tables = [time_table(stages), idle_table(stages)]
+    tables = [time_table(stages), *collective_table(stages)]
     if any(kind.needed for kind in stages.kinds):
         tables += [floor_table(stages), *use_table(stages)]
     tables += [*batch_table(timed, stages), *counted_table(work), *agreement_table(agreed)]
@@ -169,7 +169,7 @@ def _plain(stages: Stages) -> tuple[tuple[str, str], ...]:
     for kind in stages.kinds:
         if kind.kind == "decode":
             name = f"Generating, {count(kind.requests)} requests at once: a token of each"
-            found.append((name, duration(kind.step_ns)))
+            found.append((name, duration(kind.mean_ns)))
             found.append(("Tokens generated a second", count(kind.generated / kind.time_ns * 1e9)))
         elif kind.kind == "prefill":
             rate = count(kind.tokens / kind.time_ns * 1e9)
