@@ -59,6 +59,7 @@ class Sweep:
         given: the command line.
         shared: target, process and repeat of the records.
         started: whether an engine has started.
+        ready_s: when the engine that runs was ready, None while none is.
         measured: how many points have times.
         failures: what went wrong with whole engines.
     """
@@ -68,6 +69,7 @@ class Sweep:
     given: Namespace
     shared: dict[str, Any]
     started: bool = False
+    ready_s: float | None = None
     measured: int = 0
     failures: list[EngineFailure] = field(default_factory=list)
 
@@ -99,7 +101,7 @@ class Sweep:
         begin = self.records.now()
         with EngineProcess(self._plan(left), self.records.begin) as process:
             failure = self._started(process)
-            self.records.phase(None, "start engine", begin, self.records.now())
+            self.records.phase(None, "start engine", begin, self.ready_s or self.records.now())
             if failure is not None:
                 if not self.started:
                     raise failure
@@ -134,10 +136,12 @@ class Sweep:
 
     def _started(self, process: EngineProcess) -> EngineFailure | None:
         """Wait for the engine; return why it did not start, None where it did."""
+        self.ready_s = None
         deadline = time.monotonic() + self.given.start_timeout
         try:
             while (said := process.next(deadline - time.monotonic())) is not None:
                 if said.get("event") == "ready":
+                    self.ready_s = said["t_s"]
                     return None
                 if said.get("event") == "failed":
                     return EngineFailure(said["message"], said["hint"], said["status"])

@@ -99,7 +99,7 @@ class Worker:
         try:
             self._facts = engine.facts()
             self._records.engine(self._facts)
-            self._tell("ready")
+            self._tell("ready", t_s=self._records.now())
             for point in self._plan.points:
                 self._tell("point", case=point.name)
                 if not self._point(engine, point):

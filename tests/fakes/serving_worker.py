@@ -54,7 +54,7 @@ def main() -> None:
         tell(event="failed", message="no such model", hint="name one", status="failed")
         return
     tell(record="engine", schema=1, mode=plan["options"]["mode"], args=plan["options"])
-    tell(event="ready")
+    tell(event="ready", t_s=0.5)
     for point in plan["points"]:
         shape = f"b{point['batch']}/p{point['prompt_tokens']}/o{point['output_tokens']}"
         case = f"{point['experiment']}/{point['mode']}/{shape}"
