@@ -1,7 +1,7 @@
 """Sections of a report about measured cases: one module a benchmark target.
 
-A module has `section(run) -> Section | None` (None: the run has no such cases) and stands here by
-the name of its target. Targets without a module get the table of reports.bench.generic.
+A module has `section(run) -> Section | None` (None: the run has no such cases) and stands here,
+mostly by the name of its target. Targets without a module get the table of reports.bench.generic.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from reports.bench.models import Section
     from reports.load import Run
 
-SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels")
-"""Targets with a module of their own, named alike, in the order of a report."""
+SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels", "serving_baseline")
+"""Modules of targets that have one of their own, in the order of a report."""
+
+TARGETS = {"serving_baseline": "vllm-baseline", "serving_load": "vllm-serve"}
+"""Target of a module that is not named like it."""
 
 EXPLAINED = {
     "roofline": ("Roofs of this GPU", "no roof was measured"),
     "memory_patterns": ("Memory as programs see it", "no case has an access pattern and a time"),
     "gemm_staircase": ("Shapes of matrix products", "no product of the sweep has a time"),
     "llm_kernels": ("The operations of a transformer", "no operation has a time"),
+    "serving_baseline": ("How fast the engine serves", "no point has a time"),
     "repeatability": (
         "Repeatability",
         "the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats",
@@ -36,7 +40,7 @@ def sections(run: Run) -> Iterator[Section]:
     for name in SECTIONS:
         made = _module(name)(run)
         if made is not None:
-            told.add(name)
+            told.add(TARGETS.get(name, name))
             yield made
     rest = import_module("reports.bench.generic").section(run, told)
     repeats = import_module("reports.bench.repeatability").section(run)

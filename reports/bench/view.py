@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from reports.bench import EXPLAINED, sections
+from reports.bench import EXPLAINED, TARGETS, sections
 from reports.bench.conditions import conditions, doubts, overview
 from reports.bench.models import BenchFinding, Section
 from reports.cells import records, text
@@ -146,7 +146,7 @@ def _left_out(run: Run, made: tuple[Section, ...]) -> tuple[Fact, ...]:
     return tuple(
         Fact(title, reason)
         for key, (title, reason) in EXPLAINED.items()
-        if key not in there and (key in targets or key == "repeatability")
+        if key not in there and (TARGETS.get(key, key) in targets or key == "repeatability")
     )
 
 

@@ -1,0 +1,144 @@
+"""Fits how a time grows with a size (batch, prompt length), and finds where growing sets in.
+
+The law is t(n) = t0 + c max(0, n - k): a fixed part, and a cost of each further one beyond k, with
+k = 0 for a time that grows from the start. It is the roofline of a batch: what is read once costs
+t0, what each request adds costs c, and k is where the one no longer hides the other. k is kept only
+where the data ask for it, by the corrected Akaike criterion (Hurvich and Tsai 1989).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST = 4
+"""Fewest sizes that a law of two numbers can be tested with."""
+GRID = 200
+"""Places of k that are tried, evenly on a logarithmic axis."""
+MOST_UNEXPLAINED = 0.15
+"""Root mean square of the relative residuals above which the law does not describe the data."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The law of one sweep, with t in seconds.
+
+    `residual` is the root mean square of model / measured - 1. `low` and `high` are the smallest
+    and largest `bend` of the fits without any one of the sizes; NaN where these cannot be fitted.
+    `first` and `last` are the smallest and largest size that was measured.
+    """
+
+    fixed_s: float
+    each_s: float
+    flat_until: float
+    residual: float
+    low: float
+    high: float
+    first: float
+    last: float
+
+    @property
+    def bend(self) -> float:
+        """Size from which on 1 % more of it brings less than 0.5 % more throughput n / t(n).
+
+        d ln(n / t) / d ln n = 1 - n c / t falls to 1/2 at n = t0 / c - k, or jumps below it at k.
+        Infinite where the time does not grow.
+        """
+        if self.each_s <= 0:
+            return math.inf
+        return max(self.flat_until, self.fixed_s / self.each_s - self.flat_until)
+
+    @property
+    def limit(self) -> float:
+        """Throughput of an endless size, per second: 1 / c."""
+        return 1 / self.each_s if self.each_s > 0 else math.inf
+
+    @property
+    def seen(self) -> bool:
+        """Whether the bend lies inside of what was measured."""
+        return self.first <= self.bend <= self.last
+
+    def at(self, size: float) -> float:
+        """Return the seconds that the law gives for a size."""
+        return self.fixed_s + self.each_s * max(0.0, size - self.flat_until)
+
+
+def fit_scaling(sizes: Sequence[float], seconds: Sequence[float]) -> Scaling | None:
+    """Return the law of these times; None for too few sizes, or where it does not describe them."""
+    known = sorted(
+        (float(n), float(t)) for n, t in zip(sizes, seconds, strict=True) if t > 0 and n > 0
+    )
+    if len({n for n, _ in known}) < LEAST:
+        return None
+    found = _best(known)
+    if found is None or found.residual > MOST_UNEXPLAINED:
+        return None
+    others = [_best(known[:i] + known[i + 1 :]) for i in range(len(known))]
+    bends = [other.bend for other in others if other is not None]
+    low, high = (min(bends), max(bends)) if bends else (math.nan, math.nan)
+    return Scaling(
+        found.fixed_s, found.each_s, found.flat_until, found.residual, low, high,
+        known[0][0], known[-1][0],
+    )  # fmt: skip
+
+
+def _best(known: list[tuple[float, float]]) -> Scaling | None:
+    """Return the law with the lower criterion: without k, or with the k that fits best."""
+    n = np.array([size for size, _ in known])
+    t = np.array([time for _, time in known])
+    plain = _solved(n, t, 0.0)
+    tried = [_solved(n, t, float(k)) for k in np.geomspace(n[0], n[-2], GRID)] if len(n) > 2 else []
+    bent = min((one for one in tried if one is not None), key=_residual, default=None)
+    if plain is None or (
+        bent is not None and _criterion(bent, len(n), 3) < _criterion(plain, len(n), 2)
+    ):
+        return bent
+    return plain
+
+
+def _residual(one: Scaling) -> float:
+    return one.residual
+
+
+def _criterion(one: Scaling, n: int, free: int) -> float:
+    """Return AICc for Gaussian relative residuals; residuals below 0.1 % are as good as none."""
+    free += 1  # the variance of the residuals
+    if n - free - 1 <= 0:
+        return math.inf
+    error = max(one.residual, 1e-3)
+    return 2 * n * math.log(error) + 2 * free + 2 * free * (free + 1) / (n - free - 1)
+
+
+def _solved(
+    n: np.ndarray[tuple[int], np.dtype[np.float64]],
+    t: np.ndarray[tuple[int], np.dtype[np.float64]],
+    k: float,
+) -> Scaling | None:
+    """Return the least squares of the relative residuals for one k; None for a t0 below 0."""
+    design = np.stack([np.ones_like(n), np.maximum(0.0, n - k)], axis=1) / t[:, None]
+    (fixed, each), *_ = np.linalg.lstsq(design, np.ones_like(t), rcond=None)
+    if each < 0:
+        fixed, each = float(np.sum(1 / t) / np.sum(1 / t**2)), 0.0
+    if fixed <= 0:
+        return None
+    errors = (fixed + each * np.maximum(0.0, n - k)) / t - 1
+    return Scaling(
+        float(fixed), float(each), k, float(np.sqrt(np.mean(errors**2))), math.nan, math.nan,
+        float(n[0]), float(n[-1]),
+    )  # fmt: skip
+
+
+def exponents(sizes: Sequence[float], seconds: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Return (from, to, exponent) of neighbouring sizes: ln(t2 / t1) / ln(n2 / n1).
+
+    Doubling the size within such a pair multiplies the time by 2 to the exponent.
+    """
+    known = sorted((n, t) for n, t in zip(sizes, seconds, strict=True) if t > 0 and n > 0)
+    return [
+        (a, b, math.log(after / before) / math.log(b / a))
+        for (a, before), (b, after) in zip(known, known[1:], strict=False)
+        if b > a
+    ]

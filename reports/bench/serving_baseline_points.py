@@ -1,0 +1,176 @@
+"""Points of the offline baseline as the report uses them: what each is, and how near a roof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from parsers.bench_records import MEASURED
+from reports.cells import Row, count, number, records, text
+from reports.load import Run
+from reports.serving.engine import Engine, engine_of
+from reports.serving.formulas import decode, flops, prefill, traffic
+from reports.serving.peaks import Peak, Peaks, peaks
+
+TARGET = "vllm-baseline"
+GRAPHS, EAGER = "cuda-graphs", "eager"
+MODES = {GRAPHS: "CUDA graphs", EAGER: "eager"}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step computes and reads by the model's shape, and how near it is to the roofs.
+
+    `flop_rate` in FLOP/s, `byte_rate` in B/s, both of one GPU; `mfu` and `mbu` are their shares of
+    the roofs; `floor_s` is the least time that the roofs allow. NaN where something is not known.
+    """
+
+    seconds: float
+    flops: float
+    bytes: float
+    mfu: float
+    mbu: float
+    floor_s: float
+
+    @property
+    def memory_bound(self) -> bool | None:
+        """Whether reading takes longer than computing at the roofs; None where not known."""
+        if math.isnan(self.mfu) or math.isnan(self.mbu):
+            return None
+        return self.mbu > self.mfu
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured point: `row` of table serving_points, and the loads of its two stages."""
+
+    row: Row
+    prefill: Load
+    decode: Load
+
+    @property
+    def experiment(self) -> str:
+        """latency, batch, lengths or graphs."""
+        return text(self.row["experiment"])
+
+    @property
+    def mode(self) -> str:
+        """How the engine ran: cuda-graphs or eager."""
+        return text(self.row["engine"])
+
+    @property
+    def batch(self) -> int:
+        """Requests that were sent at once."""
+        return count(self.row["batch"]) or 0
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of each prompt."""
+        return count(self.row["prompt_tokens"]) or 0
+
+    @property
+    def output(self) -> int:
+        """Tokens that each request generates."""
+        return count(self.row["output_tokens"]) or 0
+
+    def value(self, column: str) -> float:
+        """Return a number of the row; NaN where it was not measured."""
+        return number(self.row[column])
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a decode step: as the host timed it, else the time per output token."""
+        step = self.value("decode_step_s")
+        return self.value("tpot_p50_s") if math.isnan(step) else step
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """All points of a run with what their engine and GPU are."""
+
+    points: tuple[Point, ...]
+    engine: Engine | None
+    roofs: Peaks
+
+    def of(self, experiment: str, mode: str = "") -> list[Point]:
+        """Return the points of an experiment, of one mode of the engine where it is given."""
+        found = [p for p in self.points if p.experiment == experiment]
+        return [p for p in found if not mode or p.mode == mode]
+
+    @property
+    def mode(self) -> str:
+        """The mode that the sweeps ran in."""
+        modes = [p.mode for p in self.points if p.experiment in ("batch", "latency", "lengths")]
+        return max(dict.fromkeys(modes), key=modes.count) if modes else GRAPHS
+
+    @property
+    def batches(self) -> list[Point]:
+        """The batch sweep, smallest first."""
+        return sorted(self.of("batch", self.mode), key=lambda p: p.batch)
+
+
+def baseline(run: Run) -> Baseline:
+    """Return the points of the run that have times."""
+    engine = engine_of(run)
+    roofs = peaks(run, engine.dtype if engine else "")
+    rows = run.serving_points
+    ours = rows[rows["source"].eq("bench") & rows["case_id"].isin(_cases(run))]
+    done = [row for row in records(ours) if text(row["status"]) == MEASURED]
+    return Baseline(tuple(_point(row, engine, roofs) for row in done), engine, roofs)
+
+
+def _cases(run: Run) -> list[str]:
+    bench = run.bench
+    return [text(case) for case in bench[bench["target"] == TARGET]["case_id"]]
+
+
+def _point(row: Row, engine: Engine | None, roofs: Peaks) -> Point:
+    batch, prompt = count(row["batch"]) or 0, count(row["prompt_tokens"]) or 0
+    output = count(row["output_tokens"]) or 0
+    unknown = Load(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+    bare = Point(row, unknown, unknown)
+    shard = engine.shard if engine else None
+    if shard is None or not batch or not prompt:
+        return bare
+    # Attention and KV cache grow by a token a step: the step in the middle stands for all.
+    first, middle = prefill(batch, prompt), decode(batch, prompt + output / 2)
+    return Point(
+        row,
+        _load(
+            number(row["prefill_s"]), flops(shard, first).total, traffic(shard, first).read, roofs
+        ),
+        _load(bare.step_s, flops(shard, middle).total, traffic(shard, middle).read, roofs),
+    )
+
+
+def _load(seconds: float, operations: float, read: float, roofs: Peaks) -> Load:
+    compute, memory = _value(roofs.attained(operations / seconds)), _value(roofs.memory)
+    return Load(
+        seconds,
+        operations,
+        read,
+        operations / seconds / compute,
+        read / seconds / memory,
+        max(operations / compute, read / memory),
+    )
+
+
+def _value(peak: Peak | None) -> float:
+    return peak.value if peak is not None else math.nan
+
+
+def by_batch(points: Iterable[Point]) -> dict[int, Point]:
+    """Return points by batch."""
+    return {point.batch: point for point in points}
+
+
+def pairs(found: Baseline) -> list[tuple[Point, Point]]:
+    """Return (eager, CUDA graphs) of the same batch and lengths, the smallest batch first."""
+    shapes: dict[tuple[int, int, int], dict[str, Point]] = {}
+    for point in found.points:
+        if point.experiment in ("batch", "graphs"):
+            key = (point.batch, point.prompt, point.output)
+            shapes.setdefault(key, {}).setdefault(point.mode, point)
+    both = [shapes[key] for key in sorted(shapes) if {EAGER, GRAPHS} <= shapes[key].keys()]
+    return [(made[EAGER], made[GRAPHS]) for made in both]

@@ -1,0 +1,142 @@
+"""Figure of a serving run over time: NVML's samples and the engine's gauges beside its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from reports.bench.models import Panel, Series, Span, TimelineFigure
+from reports.cells import Row, count, known, records, text
+from reports.formats import count as whole
+from reports.formats import significant as digits
+from reports.load import Run
+
+BINS = 400
+"""Points of a line: more samples are averaged, with their extremes as a band."""
+EXPERIMENTS = {
+    "latency": "single request",
+    "batch": "batch size",
+    "lengths": "prompt and output length",
+    "graphs": "other mode of the engine",
+    "closed": "closed loop",
+    "open": "open loop",
+}
+MEASURED = "measure"
+
+
+def timeline(run: Run, name: str = "serving-timeline") -> TimelineFigure | None:
+    """Return the figure of the first process that was sampled; None without telemetry."""
+    samples = run.telemetry[run.telemetry["source"] == "bench"]
+    if samples.empty:
+        return None
+    process = int(samples["process"].min())
+    samples = samples[samples["process"] == process]
+    gauges = run.engine_stats
+    gauges = gauges[gauges["source"].eq("bench") & gauges["process"].eq(process)]
+    spans = _spans(run, process)
+    width = (samples["t_s"].max() - samples["t_s"].min()) / BINS
+    band = (
+        f" A point is the mean of {digits(width, 2)} s, a band its extremes." if width > 1 else ""
+    )
+    several = run.telemetry["process"].nunique() > 1
+    return TimelineFigure(
+        name=name,
+        title="The GPU and the engine over the run",
+        alt="GPU utilization, power, clock, memory, temperature, KV cache and requests over time, "
+        "with the phases of the run shaded",
+        x_label="seconds since the start of the target",
+        panels=tuple(panel for panel in _panels(run, samples, gauges) if panel.series),
+        spans=spans,
+        subtitle=f"Shaded: what ran; the strip names batches, lengths or loads.{band}"
+        + (" The first process of several." if several else ""),
+    )
+
+
+def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
+    facts = _gpu(run)
+    limit, top = known(facts.get("power_limit_w")), known(facts.get("max_sm_clock_hz"))
+    limits = ((limit, f"power limit {digits(limit)} W"),) if limit else ()
+    tops = ((top / 1e9, f"maximum {digits(top / 1e9)} GHz"),) if top else ()
+    yield Panel("GPU utilization, %", _devices(samples, "gpu_util_pct"))
+    yield Panel("Power, W", _devices(samples, "power_w"), levels=limits)
+    yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=tops)
+    yield Panel("Memory in use, GB", _devices(samples, "memory_used_bytes", 1e9))
+    yield Panel("Temperature, °C", _devices(samples, "temperature_c"), y_zero=False)
+    yield Panel("KV cache in use, %", _points(gauges, {"kv_usage": "KV cache"}, 0.01))
+    yield Panel("Requests", _points(gauges, {"running": "running", "waiting": "waiting"}))
+
+
+def _gpu(run: Run) -> Row:
+    return dict(run.manifest.gpus[0]) if run.manifest.gpus else {}
+
+
+def _devices(samples: pd.DataFrame, column: str, unit: float = 1.0) -> tuple[Series, ...]:
+    found = []
+    for device, mine in samples.groupby("device", sort=True):
+        rows = mine.dropna(subset=[column])
+        if len(rows):
+            at = rows["t_s"].to_numpy(float)
+            found.append(_binned(f"GPU {device}", at, rows[column].to_numpy(float) / unit))
+    return tuple(found)
+
+
+Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def _binned(label: str, at: Numbers, values: Numbers) -> Series:
+    """Return a line of at most BINS points; several samples of one become mean and extremes."""
+    order = np.argsort(at)
+    at, values = at[order], values[order]
+    if len(at) <= BINS:
+        return Series(label, tuple(at.tolist()), tuple(values.tolist()))
+    place = np.minimum(((at - at[0]) / (at[-1] - at[0]) * BINS).astype(int), BINS - 1)
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    counts = np.diff(np.append(starts, len(at)))
+    return Series(
+        label,
+        tuple((np.add.reduceat(at, starts) / counts).tolist()),
+        tuple((np.add.reduceat(values, starts) / counts).tolist()),
+        tuple(np.minimum.reduceat(values, starts).tolist()),
+        tuple(np.maximum.reduceat(values, starts).tolist()),
+    )
+
+
+def _points(gauges: pd.DataFrame, columns: dict[str, str], unit: float = 1.0) -> tuple[Series, ...]:
+    found = []
+    for column, label in columns.items():
+        rows = gauges.dropna(subset=[column, "t_s"]).sort_values("t_s")
+        if len(rows):
+            at = rows["t_s"].to_numpy(float)
+            found.append(_binned(label, at, rows[column].to_numpy(float) / unit))
+    return tuple(found)
+
+
+def _spans(run: Run, process: int) -> tuple[Span, ...]:
+    """Return the phases of a process; that of a point has the name of its experiment."""
+    points = {text(row["case"]): row for row in records(run.serving_points)}
+    spans = []
+    for row in records(run.phases):
+        begin, end = known(row["begin_s"]), known(row["end_s"])
+        if text(row["source"]) != "bench" or row["process"] != process:
+            continue
+        if begin is None or end is None:
+            continue
+        point = points.get(text(row["case"]))
+        if text(row["name"]) != MEASURED or point is None:
+            spans.append(Span(begin, end, text(row["name"])))
+            continue
+        experiment = text(point["experiment"])
+        spans.append(Span(begin, end, EXPERIMENTS.get(experiment, experiment), _label(point)))
+    return tuple(spans)
+
+
+def _label(point: Row) -> str:
+    """Return what a point varies, short enough for a strip: batch, rate, concurrency or prompt."""
+    for column in ("request_rate", "concurrency"):
+        if known(point[column]) is not None:
+            return digits(point[column]).removesuffix(".00")
+    if text(point["experiment"]) == "lengths":
+        return whole(count(point["prompt_tokens"]))
+    return whole(count(point["batch"])) if known(point["batch"]) is not None else ""
