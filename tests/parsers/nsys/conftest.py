@@ -59,9 +59,10 @@ class Export:
         node: int | None = None,
         registers: int = 16,
         shared: tuple[int, int] = (0, 0),
+        device: int = 0,
     ) -> None:
         names = (self.string(f"{name}()"), self.string(name), self.string(f"_Z{name}"))
-        place = (0, 1, 7, correlation, tid(process, 0))
+        place = (device, 1, 7, correlation, tid(process, 0))
         launch = (registers, *grid, *block, *shared, node)
         row = (start, start + duration, *place, *names, *launch)
         self.add("CUPTI_ACTIVITY_KIND_KERNEL", *row)
