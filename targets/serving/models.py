@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,15 +60,15 @@ def find_model(name: str, weights: str = "auto") -> Model:
     """
     if weights not in WEIGHTS:
         raise EngineFailure(f"--weights {weights} is none of {', '.join(WEIGHTS)}", "use auto")
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name) or os.devnull)  # Path("") would be this folder
     if not (folder.is_dir() and (folder / "config.json").is_file()) and name in bundled():
         folder = CONFIGS / name
     if folder.is_dir():
         return _local(folder, weights)
-    if folder.is_file():
+    if name and folder.is_file():
         raise EngineFailure(f"the model {name} is a file", "name the folder that holds config.json")
     if not HUB_NAME.fullmatch(name) or Path(name).is_absolute():
-        raise EngineFailure(f"there is no folder {name}", f"{NO_MODEL}; bundled: {_names()}")
+        raise EngineFailure(f"there is no folder {name!r}", f"{NO_MODEL}; bundled: {_names()}")
     return Model(name, name, None, local=False, dummy=weights == "dummy")
 
 
