@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from targets.serving.answers import Answer, events, read, request_fields, spread
 from targets.serving.load import bodies
@@ -123,6 +122,7 @@ def test_kept_token_times_are_bounded_and_spread(lengths: list[int], most: int) 
 
 
 def test_arrivals_are_poisson() -> None:
+    stats = pytest.importorskip("scipy.stats")
     # Exponential gaps and a uniform phase: the law of a Poisson process, against scipy's.
     times = arrivals(4000, 100.0, seed=1)
     assert times == sorted(times)
