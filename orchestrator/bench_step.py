@@ -23,7 +23,7 @@ from parsers.run_dir import write_atomic
 # What is known of the processes that ended well, so that a resumed run starts only the others.
 FINISHED = "finished.json"
 # Facts of the machine without which the records of two processes do not belong together.
-SAME_SOFTWARE = ("driver", "torch", "triton")
+SAME_SOFTWARE = ("driver", "torch", "triton", "vllm")
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,22 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId IN
     localMemoryTotal INTEGER, gridId INTEGER, sharedMemoryExecuted INTEGER,
     graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER)
 """
+NVTX = """
+CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT,
+    globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER);
+"""
+# Two launches each: a prefill of 2 requests, and two decode steps.
+VLLM_STEPS = {
+    450: "execute_context_2(32)_generation_0(0)",
+    2450: "execute_context_0(0)_generation_2(2)",
+    4450: "execute_context_0(0)_generation_2(2)",
+}
 NAMES = ["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "_Z4axpyfPfS_i", "_Z6kernelPf"]
 PID = 7 << 24
 
 
 def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
-    """Write the export; `mode` as FAKE_NSYS."""
+    """Write the export; `mode` as FAKE_NSYS. FAKE_TRACE=vllm adds the ranges of engine steps."""
     database = sqlite3.connect(path)
     database.executescript(SCHEMA)
     facts = {"EXPORT_PRODUCT_VERSION": "2025.3.1.90", "EXPORT_SCHEMA_VERSION": "3.20.3"}
@@ -66,6 +76,11 @@ def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
             row += [10 + kernel] * 3 + [1, 0, 32, 4, 1, 1, 128, 1, 1, 0, 0, 0, 0, 0, 0, None, 0]
             marks = ",".join("?" * len(row))
             insert(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({marks})", row)
+    if environment.get("FAKE_TRACE") == "vllm":
+        database.executescript(NVTX)
+        for start, name in VLLM_STEPS.items():
+            row = [start, start + 1250, 59, name, PID + 7, None, None, 0]
+            insert("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?,?,?)", row)
     if mode == "unknown-schema":
         insert("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN gridX TO gridDimensions")
         insert("UPDATE META_DATA_EXPORT SET value='9.0.0' WHERE name='EXPORT_SCHEMA_VERSION'")
