@@ -41,16 +41,15 @@ _ACTIVITIES = (
     ("llm_engine step:", "detokenizing and outputs"),
     ("execute_context", "worker outside of named ranges"),
     ("cudaGraphLaunch", "launches of the forward pass"),
-    ("cudaLaunchKernel", "launches of the forward pass"),
-    ("cuLaunchKernel", "launches of the forward pass"),
-    ("cu", "blocking CUDA call"),
-    ("", "outside of all ranges"),
+    ("cudaLaunch", "launches of the forward pass"),
+    ("cuLaunch", "launches of the forward pass"),
+    ("cuda", "blocking CUDA call"),
 )
 
 
 def activity(cause: str) -> str:
-    """What a reader calls the cause: scheduling, input preparation, sampling, …"""
-    return next(words for start, words in _ACTIVITIES if cause.startswith(start))
+    """What a reader calls the cause: scheduling, sampling, …; the cause itself where not vLLM's."""
+    return next((words for start, words in _ACTIVITIES if cause.startswith(start)), cause)
 
 
 def find_gaps(
@@ -76,9 +75,10 @@ def _of_rank(work: RankWork, layers: Sequence[Segments]) -> pd.DataFrame:
     windows = find_windows(work)
     start, end, call_end = _idle(work)
     at = np.searchsorted(windows.begin, start, "right") - 1
-    inside = (at >= 0) & (start < windows.until[at]) if len(at) else np.zeros(0, bool)
+    # Of no windows, every gap is before the first.
+    inside = (at >= 0) & (start < np.append(windows.until, 0)[at])
     start, end, call_end, at = start[inside], end[inside], call_end[inside], at[inside]
-    own = np.where(windows.end[at] <= start, "after", "inside") if len(at) else np.empty(0, str)
+    own = np.where(np.append(windows.end, 0)[at] <= start, "after", "inside")
     ready = np.clip(call_end, start, end)
     names: dict[str, int] = {QUEUED: 0, LATENCY: 1}
     device_cause = np.where(call_end <= start, 0, 1)
@@ -109,10 +109,10 @@ def _host_pieces(
 ) -> pd.DataFrame:
     """Split each [start, end) by what the host did: gap, cause and length of each piece."""
     cuts = [start, end, *(c for s in layers for c in (s.start, s.end))]
-    points = np.unique(np.concatenate(cuts)) if len(start) else np.empty(0, np.int64)
+    points = np.unique(np.concatenate(cuts))
     low, high = points[:-1], points[1:]
     gap = np.searchsorted(start, low, "right") - 1
-    inside = (gap >= 0) & (low < end[gap]) if len(gap) else np.zeros(0, bool)
+    inside = (gap >= 0) & (low < np.append(end, 0)[gap])
     low, high, gap = low[inside], high[inside], gap[inside]
     cause = np.full(len(low), -1)
     for layer in layers:

@@ -112,7 +112,7 @@ def _ranks(
     """Work of one process; operations without a device count to its only device."""
     order = np.argsort(columns[0], kind="stable")
     start, end, key, device, launch = (column[order] for column in columns)
-    known = np.unique(device[device >= 0]).tolist()
+    known = np.unique(device[device >= 0])
     if len(known) == 1:
         device = np.full(len(device), known[0])
     at = np.minimum(np.searchsorted(calls.key, key), max(len(calls.key) - 1, 0))
@@ -131,5 +131,6 @@ def _ranks(
             steps,
             *(column[device == number] for column in (start, end, step, call_end, launch, shared)),
         )
-        for number in known
+        # A device on which no step works is none of the engine's.
+        for number in (np.unique(device[step >= 0]) if (step >= 0).any() else known[:1]).tolist()
     ]
