@@ -122,12 +122,10 @@ class EngineProcess:
         if self._ended:
             return
         self._ended = True
-        if self._signal(signal.SIGTERM):
-            deadline = time.monotonic() + GRACE_S
-            while self._signal(0) and time.monotonic() < deadline:
-                self._process.poll()  # collects the leader, which counts as left until then
-                time.sleep(0.02)
-            self._signal(signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            # GPU memory is free again only when the last process of the group is gone.
+            if not self._signal(number) or self._empty(GRACE_S):
+                break
         # A process stuck in the driver survives even SIGKILL until the driver lets go.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
@@ -136,6 +134,16 @@ class EngineProcess:
                 self._process.stdin.close()
         self._output.join(timeout=1)
         os.close(self._reader)
+
+    def _empty(self, timeout_s: float) -> bool:
+        """Wait until nothing is left of the group; False where the time was too short."""
+        deadline = time.monotonic() + timeout_s
+        while self._signal(0):
+            self._process.poll()  # collects the leader, which counts as left until then
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
 
     def _signal(self, number: int) -> bool:
         """Signal the group; False where nothing is left of it."""
