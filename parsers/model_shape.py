@@ -144,9 +144,7 @@ class ModelShape:
         """
         if tensor_parallel == 1:
             return self
-        widths = [self.heads, self.intermediate, *([self.experts.width] if self.experts else ())]
-        fits = self.kv_heads % tensor_parallel == 0 or tensor_parallel % self.kv_heads == 0
-        if tensor_parallel < 1 or any(w % tensor_parallel for w in widths) or not fits:
+        if not self._divides(tensor_parallel):
             raise UsageError(
                 f"a model of {self.heads} heads ({self.kv_heads} for keys and values) cannot be "
                 f"split over {tensor_parallel} GPUs",
@@ -166,6 +164,12 @@ class ModelShape:
             experts=split,
             tensor_parallel=self.tensor_parallel * tensor_parallel,
         )
+
+    def _divides(self, gpus: int) -> bool:
+        widths = [self.heads, self.intermediate, *([self.experts.width] if self.experts else ())]
+        if gpus < 1 or any(width % gpus for width in widths):
+            return False
+        return self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
 
     def linears(self) -> tuple[Linear, ...]:
         """Return the matrices of the layers in the order of a forward pass, without the head."""

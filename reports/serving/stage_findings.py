@@ -26,6 +26,8 @@ from reports.serving.counted import Counted
 from reports.serving.peaks import Peak
 from reports.serving.stage_rows import Kind, Stages
 
+IDLE_WORTH_SAYING = 0.1
+"""Part of a step from which on the sentence about it tells its idle time."""
 PADDING_WORTH_SAYING = 1.02
 
 
@@ -79,6 +81,7 @@ def _memory_bound(
         f"{_named(kind)} at batch {size} reads {data_size(weights)} of weights and "
         f"{data_size(cached)} of KV cache a step: {seconds(floor)} floor, "
         f"{duration(kind.mean_ns)} measured (MBU {share(kind.read_rate / roof.value)})"
+        f"{_waits(kind)}"
     )
     plain = (
         f"Generating a token for each of {size} requests takes {duration(kind.mean_ns)}; reading "
@@ -108,7 +111,7 @@ def _compute_bound(stages: Stages, kind: Kind, roof: Peak, floor: float) -> Benc
         f"{_named(kind)} of {count(tokens)} tokens ({counted(size, 'request')}) computes "
         f"{flop_count(kind.needed.flops.total / kind.steps)} a step: {seconds(floor)} floor, "
         f"{duration(kind.mean_ns)} measured (MFU {share(kind.flop_rate / roof.value)} of the "
-        f"{roof.name})"
+        f"{roof.name}){_waits(kind)}"
     )
     limits = _sheet(stages.roofs.compute_sheet, kind.flop_rate, flop_rate)
     if roof.key == "burst" and stages.roofs.steady is not None:
@@ -130,6 +133,13 @@ def _compute_bound(stages: Stages, kind: Kind, roof: Peak, floor: float) -> Benc
 def _named(kind: Kind) -> str:
     names = {"prefill": "Prefill", "decode": "Decode", "mixed": "A mixed step"}
     return names[kind.kind]
+
+
+def _waits(kind: Kind) -> str:
+    """Say how long the GPU is idle where that is much of a step."""
+    if kind.idle_ns < IDLE_WORTH_SAYING * kind.time_ns:
+        return ""
+    return f", {duration(kind.idle_ns / kind.steps)} of which the GPU is idle"
 
 
 def _above(kind: Kind, floor: float) -> str:
