@@ -6,12 +6,15 @@ What vLLM raises in the process that started it is "see the stack trace above" a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
 import threading
 
 KEPT = 256 * 1024
 """Bytes of the end of the log that are kept."""
+PIPE = 1 << 20
+"""Bytes that wait in the pipe: code that writes while it holds the interpreter must not block."""
 
 
 class ChildLog:
@@ -23,6 +26,8 @@ class ChildLog:
         sys.stderr.flush()
         self._stderr: int | None = os.dup(2)
         source, sink = os.pipe()
+        with contextlib.suppress(AttributeError, OSError):  # more than a user may have
+            fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, PIPE)
         os.dup2(sink, 2)
         os.close(sink)
         self._thread = threading.Thread(

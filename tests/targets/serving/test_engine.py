@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,12 @@ print(json.dumps(told))
 
 
 def run(
-    root: Path, options: dict[str, Any], batches: list[list[int]] | None = None, **variables: str
+    root: Path, options: dict[str, Any], batches: Sequence[Sequence[int]] = (), **variables: Any
 ) -> dict[str, Any]:
     """Start the engine, generate, and return what the program tells."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("VLLM", "HF_"))}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(batches or [])],
+        [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(batches)],
         env=inherited
         | {"PYTHONPATH": f"{root / 'tests/fakes/vllm_fake'}{os.pathsep}{root}"}
         | variables,
@@ -151,7 +152,7 @@ def test_failures_at_start(
 def test_what_this_version_lacks_is_named(
     root: Path, options: dict[str, Any], variables: dict[str, str], message: str
 ) -> None:
-    failure = run(root, options, **variables)["failure"]
+    failure = run(root, options, (), **variables)["failure"]
     assert failure["status"] == "unsupported"
     assert re.search(message, failure["message"])
 
@@ -189,22 +190,8 @@ def test_an_interpreter_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_of_the_command_line() -> None:
     parser = ArgumentParser()
     add_engine_arguments(parser, without=("mode",))
-    given = parser.parse_args(
-        [
-            "--model",
-            "m",
-            "--engine",
-            "spawn",
-            "--kv-cache-gib",
-            "2",
-            "--capture-sizes",
-            "1",
-            "8",
-            "--nvtx-scopes",
-            "--engine-args",
-            '{"max_loras":2}',
-        ]
-    )
+    words = "--model m --engine spawn --kv-cache-gib 2 --capture-sizes 1 8 --nvtx-scopes"
+    given = parser.parse_args([*words.split(), "--engine-args", '{"max_loras": 2}'])
     assert not hasattr(given, "mode")
     assert engine_options(given, mode="eager", profiler=True) == EngineOptions(
         model="m",
@@ -283,3 +270,22 @@ def test_every_known_failure_formats_its_message() -> None:
         assert status in {"out-of-memory", "failed", "unsupported"}
         assert hint, pattern
         assert message.format("name", doing="starting")
+
+
+def test_what_children_say_is_passed_on_and_remembered() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from targets.serving.child_log import ChildLog\n"
+        "log = ChildLog()\n"
+        "os.write(2, b'x' * 300_000)\n"
+        "subprocess.run([sys.executable, '-c', 'import sys; sys.stderr.write(\"last words\")'])\n"
+        "said = log.settle()\n"
+        "os.write(2, b'|after')\n"
+        "assert len(said) == 256 * 1024 and said.endswith('xlast words'), said[-20:]\n"
+        "assert log.settle() == said\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stderr == b"x" * 300_000 + b"last words|after"

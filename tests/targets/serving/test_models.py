@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def folder(path: Path, config: object, *files: str) -> Path:
     return path
 
 
-def parameters(c: dict[str, int]) -> int:
+def parameters(c: dict[str, Any]) -> int:
     """Count the weights of a Llama or Qwen2 decoder, tensor by tensor."""
     width, inner, vocabulary = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     head = width // c["num_attention_heads"]
@@ -32,7 +33,8 @@ def parameters(c: dict[str, int]) -> int:
     biases = width + 2 * kv if c["model_type"] == "qwen2" else 0
     layer = 2 * width * width + 2 * width * kv + biases + 3 * width * inner + 2 * width
     tables = 1 if c.get("tie_word_embeddings") else 2
-    return c["num_hidden_layers"] * layer + tables * vocabulary * width + width
+    total: int = c["num_hidden_layers"] * layer + tables * vocabulary * width + width
+    return total
 
 
 def test_bundled_configurations_are_those_of_the_published_models() -> None:
