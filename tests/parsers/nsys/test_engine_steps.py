@@ -123,7 +123,7 @@ def test_the_kinds_of_the_real_steps() -> None:
     for name in NAMES:
         with open_trace(FIXTURES / f"{name}.sqlite.xz") as trace:
             kinds[name] = trace.engine_steps()["kind"].tolist()
-    assert kinds["graphs"] == ["prefill"] + ["decode"] * 4
+    assert kinds["graphs"] == ["prefill"] + ["decode"] * 11 + ["empty"]
     assert kinds["spawned"] == ["prefill", "mixed"] + ["decode"] * 5 + ["empty"] * 2
     assert kinds["layers"] == ["prefill"] + ["decode"] * 2
 
