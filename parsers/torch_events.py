@@ -22,6 +22,7 @@ CHUNK = 1 << 20
 
 _decode = json.JSONDecoder().raw_decode
 _SPACE = " \t\r\n"
+_ENDS = tuple(",]}" + _SPACE)
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -84,8 +85,9 @@ class _Text:
                 if not self._more(grow=True):
                     raise
                 continue
-            # A number at the end of what was read may go on.
-            if end == len(self._text) and not isinstance(found, (dict, list, str)) and self._more():
+            # A number at the end of what was read may go on: "1." is 1 and a rest.
+            bare = not isinstance(found, (dict, list, str))
+            if bare and self._text[end : end + 1] not in _ENDS and self._more():
                 continue
             self._at = end
             return found

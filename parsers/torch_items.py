@@ -188,7 +188,7 @@ def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
             _begin(item, stage_of, found)
             if ENGINE_STEP.fullmatch(item.name):
                 followed = item.stage if around is None or around.stage is None else None
-        if item.stage is None:
+        if item.stage is None and item.kind is not Kind.RANGE:  # a range may hold the next step
             item.stage = followed
         if item.kind is not Kind.CALL:
             stack.append(item)
@@ -233,7 +233,9 @@ def _gpu(event: Event, by_id: dict[int, Item], calls: dict[int, Item]) -> GpuWor
     args = event.get("args") or {}
     call = calls.get(args.get("correlation", -1))
     graph = call is not None and call.name.startswith(_GRAPH_LAUNCH)
-    item = by_id.get(args.get("External id", -1)) or call
+    item = by_id.get(args.get("External id", -1))
+    if item is None or item.kind is Kind.RANGE:
+        item = call or item
     grid = args.get("grid")
     return GpuWork(
         name=str(event.get("name", "")),

@@ -1,0 +1,127 @@
+"""What the operator view allows to say: where products take the time, and how near their roof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from parsers.gemm_join import BY_NAME, BY_ORDER
+from reports.bench.models import BenchFinding
+from reports.formats import counted, duration, listed, quantity, share, significant
+from reports.serving.operator_rows import OfStage, Product, View
+
+WORTH = 0.02
+"""Part of a stage's kernel time from which time beyond the roof is worth a sentence."""
+AGREE = 0.02
+"""Views that differ by less agree."""
+
+
+def findings(stages: Sequence[OfStage]) -> tuple[BenchFinding, ...]:
+    """Return what stands out: each stage's products, the farthest from its roof, the views."""
+    found: list[BenchFinding] = []
+    for stage in stages:
+        found += [*_largest(stage), *_farthest(stage), *_views(stage)]
+    return (*found, *_chosen(stages))
+
+
+def _largest(stage: OfStage) -> Iterator[BenchFinding]:
+    known = [product for product in stage.products if math.isfinite(product.total_ns)]
+    if not known or not math.isfinite(stage.product_share):
+        return
+    first = max(known, key=lambda product: product.total_ns)
+    part = first.total_ns / sum(product.total_ns for product in known)
+    roof = ""
+    if math.isfinite(first.fraction):
+        roof = f" It reaches {share(first.fraction)} of the {first.roof_source}."
+    yield BenchFinding(
+        f"Matrix products take {share(stage.product_share)} of the kernel time of {stage.label}, "
+        f"{share(part)} of it {_named(first)}.{roof}",
+        f"{significant(first.calls)} calls of {duration(first.median_ns)}: {_rate(first)}; "
+        f"{first.kernel}",
+        _joined(first),
+    )
+
+
+def _farthest(stage: OfStage) -> Iterator[BenchFinding]:
+    known = [product for product in stage.products if math.isfinite(product.fraction)]
+    if not known or not stage.kernel_ns > 0:
+        return
+    first = max(known, key=lambda product: product.lost_ns)
+    if first.lost_ns < WORTH * stage.kernel_ns:
+        return
+    split = f", K in {first.split_k} parts" if first.split_k and first.split_k > 1 else ""
+    yield BenchFinding(
+        f"In {stage.label}, {_named(first)} reaches {share(first.fraction)} of the "
+        f"{first.roof_source}: at the roof, a run of the stage would take "
+        f"{duration(first.lost_ns)} less ({share(first.lost_ns / stage.kernel_ns)} of its kernel "
+        "time).",
+        f"tile {first.tile or 'unknown'}{split}; {significant(first.calls)} calls of "
+        f"{duration(first.median_ns)}; {_rate(first)}",
+        _joined(first),
+    )
+
+
+def _views(stage: OfStage) -> Iterator[BenchFinding]:
+    flops = next((v for v in stage.views if v.unit == "FLOP"), None)
+    if flops is None or not math.isfinite(flops.operators) or flops.operators <= 0:
+        return
+    known = [v for v in (flops.analytical, flops.kernels) if math.isfinite(v)]
+    if not known:
+        return
+    yield BenchFinding(
+        f"FLOPs of the matrix products of {stage.label}: {_said(flops)}.",
+        f"{counted(len(stage.products), 'shape')} of the operator view, times their calls",
+        "" if math.isfinite(flops.kernels) else _why_no_kernels(stage),
+    )
+
+
+def _said(view: View) -> str:
+    """Return the three values of a quantity in words, and whether they agree."""
+    parts = [f"{quantity(view.operators, view.unit)} by the shapes of operators"]
+    apart = [0.0]
+    if math.isfinite(view.analytical):
+        parts.insert(0, f"{quantity(view.analytical, view.unit)} by the model's configuration")
+        apart.append(abs(view.operators / view.analytical - 1))
+    if math.isfinite(view.kernels):
+        more = view.kernels / view.operators - 1
+        parts.append(f"{quantity(view.kernels, view.unit)} on the GPU ({share(more)} padding)")
+    first = "the views agree" if max(apart) < AGREE else "configuration and shapes differ"
+    return f"{listed(parts)}; {first}" if len(apart) > 1 else listed(parts)
+
+
+def _why_no_kernels(stage: OfStage) -> str:
+    without = sorted({product.reason for product in stage.products if not product.join})
+    return f"not told for the kernels: {without[0]}" if without and without[0] else ""
+
+
+def _chosen(stages: Sequence[OfStage]) -> Iterator[BenchFinding]:
+    """Say where the trace ran another kernel than the operator view."""
+    joined = [p for stage in stages for p in stage.products if p.join]
+    other = [p for p in joined if p.join == BY_ORDER]
+    if not other:
+        return
+    slower = max(other, key=lambda p: abs(p.median_ns / p.operator_ns - 1))
+    ratio = slower.median_ns / slower.operator_ns
+    yield BenchFinding(
+        f"For {len(other)} of {counted(len(joined), 'matrix product')} the traced run had another "
+        "kernel than the operator view: the library chose otherwise there.",
+        f"most apart: {_named(slower)}, {significant(ratio)} times the operator view's time: "
+        f"{slower.kernel} in place of {slower.operator_kernel}",
+        "joined by the order of the stage's products",
+    )
+
+
+def _named(product: Product) -> str:
+    return f"{product.name} ({product.size})" if product.module else product.size
+
+
+def _rate(product: Product) -> str:
+    if product.roof == "dram":
+        return quantity(product.byte_rate, "B/s")
+    return quantity(product.flop_rate, "FLOP/s")
+
+
+def _joined(product: Product) -> str:
+    if product.join == BY_NAME:
+        return f"joined by the kernel's name alone: {product.reason}"
+    return ""
