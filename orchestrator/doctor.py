@@ -166,6 +166,7 @@ def _interpreter(environment: Mapping[str, str], named: str | None) -> Check:
         detail = f"torch {facts['torch']} (CUDA {facts.get('torch_cuda') or 'none'})"
         if not facts.get("torch_cuda"):
             return Check("torch", "warning", detail, "install a CUDA build of torch")
+        detail += f", vLLM {facts['vllm']}" if "vllm" in facts else ""
         return Check("torch", "ok", f"{detail} in {python}")
     return Check(
         "torch",

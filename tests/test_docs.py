@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.cli import COMMANDS
+from orchestrator.recipe import load_recipe
 from orchestrator.recipe_errors import all_keys
 from orchestrator.recipe_files import bundled
 from orchestrator.recipe_schema import Recipe
 from parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
-         "docs/bench-records.md", "docs/examples/README.md")  # fmt: skip
+         "docs/bench-records.md", "docs/vllm.md", "docs/examples/README.md")  # fmt: skip
 FOLDERS = ("orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -120,6 +122,25 @@ def test_every_recipe_and_capture_that_a_page_names_is_there(root: Path) -> None
             assert (root / "recipes" / f"{recipe}.yaml").is_file(), (name, recipe)
         for recipe in re.findall(r"captures/h200-([a-z-]+)", text):
             assert (root / "recipes" / f"{recipe}.yaml").is_file(), (name, recipe)
+
+
+def test_the_recipes_of_the_page_about_vllm_are_recipes(root: Path, tmp_path: Path) -> None:
+    found = re.findall(r"^```yaml\n(.*?)^```$", page(root, "vllm.md"), re.MULTILINE | re.DOTALL)
+    assert len(found) == 2
+    for text in found:
+        (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+        assert load_recipe(tmp_path / "mine.yaml").target.python
+
+
+def test_the_commands_of_the_page_about_vllm_fit_its_recipes(root: Path) -> None:
+    text = page(root, "vllm.md")
+    commands = re.findall(r"^prof run .*$", text, re.MULTILINE)
+    commands += [f"prof run vllm-kernels {told}" for told in re.findall(r"`(--set [^`…]+)`", text)]
+    assert len(commands) > 5
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        overrides = [word for word in words[3:] if word != "--set"]
+        assert load_recipe(Path(words[2]).stem, overrides).target.file
 
 
 def test_the_target_of_the_contributors_guide_runs(

@@ -78,11 +78,15 @@ def add_engine_arguments(parser: ArgumentParser, without: Collection[str] = ()) 
             more.setdefault("default", default)
             text += f" ({default})" if default not in (None, ()) else ""
         group.add_argument(
-            flag or f"--{field_name.replace('_', '-')}", dest=field_name, help=text, **more
+            *(flag or f"--{field_name.replace('_', '-')}").split(),
+            dest=field_name,
+            help=text,
+            **more,
         )
 
     add("model", f"bundled ({', '.join(bundled())}), a local folder, or a hub name")
-    add("weights", "dummy makes them up; auto does where a folder has none", choices=WEIGHTS)
+    text = "dummy makes them up; auto does where a folder has none"
+    add("weights", text, flag="--weights --load-format", choices=WEIGHTS)  # vLLM's own word too
     add("mode", "torch.compile and CUDA graphs, or eager", choices=MODES)
     add("process", "where the engine runs", flag="--engine", choices=PROCESSES)
     add("tensor_parallel", "GPUs", type=positive, metavar="N")

@@ -113,6 +113,16 @@ def test_an_interpreter_without_torch_is_told(
     assert "target.python" in check.remedy
 
 
+def test_the_vllm_of_the_targets_interpreter_is_told(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"torch": "2.11.0", "torch_cuda": "13.0", "vllm": "0.20.2"}
+    monkeypatch.setattr(doctor, "read_interpreter", lambda *args: facts)
+    check = machine()["torch"]
+    assert check.state == "ok"
+    assert "vLLM 0.20.2" in check.detail
+
+
 def test_a_full_disk_is_told(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ENOUGH_DISK", 1 << 60)
     assert machine()["disk"].state == "warning"
