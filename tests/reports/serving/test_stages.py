@@ -1,0 +1,216 @@
+"""Prefill and decode of a small model whose FLOPs, bytes and times are known."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from parsers.model_shape import model_shape
+from reports.load import Run
+from reports.metrics_json import render_metrics, schema
+from reports.serving import sections
+from reports.serving.formulas import decode, flops, prefill, traffic
+from reports.serving.stage_findings import limit
+from reports.serving.stage_rows import Stages, stages_of
+from reports.serving.stages import section
+from reports.views import report_view
+
+Make = Callable[..., Run]
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "vocab_size": 100,
+    "torch_dtype": "bfloat16",
+}
+SHAPE = model_shape(CONFIG)
+PREFILL = flops(SHAPE, prefill(2, 10)).total
+READ = sum(traffic(SHAPE, decode(2, context)).read for context in (10, 11))
+
+
+def roof(level: str, dtype: str, kind: str, value: float) -> dict[str, Any]:
+    """One row of measured_roofs."""
+    unit = "B/s" if level == "dram" else "FLOP/s"
+    return {"level_or_pipe": level, "dtype": dtype, "kind": kind, "value": value, "unit": unit}
+
+
+# Roofs at which the prefill reaches half of the arithmetic and decode half of the bandwidth.
+STEADY = roof("tensor", "bf16", "steady", 2 * PREFILL / 1200e-9)
+BURST = roof("tensor", "bf16", "burst", 4 * PREFILL / 1200e-9)
+DRAM = roof("dram", "", "read", 2 * READ / 900e-9)
+
+
+def made(run: Run) -> Stages:
+    stages = stages_of(run)
+    assert stages is not None
+    return stages
+
+
+def test_times_and_tokens_of_each_kind(serving_run: Make) -> None:
+    stages = made(serving_run())
+    first, second = stages.kinds
+    assert (first.kind, second.kind) == ("prefill", "decode")
+    assert (first.steps, first.time_ns, first.tokens, first.generated) == (1, 1200, 20, 0)
+    # The last step has no next one: it lasts to its own end.
+    assert (second.steps, second.time_ns, second.tokens, second.generated) == (2, 900, 4, 4)
+    assert stages.span_ns == 2100
+    assert first.share == pytest.approx(1200 / 2100)
+    assert first.busy_ns + first.idle_ns == first.time_ns
+    assert second.idle_ns == 900 - 2 * 390
+    assert second.gaps == (("sampling", 100.0), ("launches", 10.0))
+
+
+def test_mfu_mbu_and_floors(serving_run: Make) -> None:
+    stages = made(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
+    first, second = stages.kinds
+    assert first.needed is not None
+    assert first.needed.flops.total == PREFILL
+    assert second.needed is not None
+    assert second.needed.traffic.read == READ
+    what, peak, floor = limit(stages, first)
+    assert (what, peak and peak.key) == ("arithmetic", "steady")
+    assert floor == pytest.approx(600e-9)
+    what, peak, floor = limit(stages, second)
+    assert (what, peak and peak.key) == ("memory", "read")
+    assert floor == pytest.approx(225e-9)
+    assert floor <= second.mean_ns / 1e9
+    told = section(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
+    assert told is not None
+    numbers = told.numbers["kinds"]
+    assert numbers["prefill"]["mfu_steady"] == pytest.approx(0.5)
+    assert numbers["prefill"]["mfu_burst"] == pytest.approx(0.25)
+    assert numbers["decode"]["mbu_read"] == pytest.approx(0.5)
+
+
+def test_a_step_faster_than_the_steady_roof_is_held_to_the_burst_roof(serving_run: Make) -> None:
+    slow = STEADY | {"value": 0.9 * PREFILL / 1200e-9}
+    stages = made(serving_run(measured_roofs=[slow, BURST, DRAM]))
+    _, peak, floor = limit(stages, stages.kinds[0])
+    assert peak is not None
+    assert peak.key == "burst"
+    assert floor == pytest.approx(300e-9)
+    told: Any = section(serving_run(measured_roofs=[slow, BURST, DRAM]))
+    text = " ".join(finding.limits for finding in told.findings)
+    assert "111.1 % of the steady roof" in text
+
+
+def test_without_measured_roofs_the_datasheet_is_named_and_without_it_nothing_is_told(
+    serving_run: Make,
+) -> None:
+    from_sheet = made(serving_run())
+    assert from_sheet.roofs.memory is not None
+    assert from_sheet.roofs.memory.name == "datasheet bandwidth"
+    assert from_sheet.roofs.compute is None
+    bare = serving_run(roofs=[])
+    stages = made(bare)
+    assert math.isnan(limit(stages, stages.kinds[0])[2])
+    told = section(bare)
+    assert told is not None
+    assert "prof run recipes/roofline.yaml" in told.intro
+    assert told.numbers["kinds"]["decode"]["floor_s"] is None
+    assert not any("floor" in finding.sentence for finding in told.findings)
+
+
+def test_without_an_engine_times_remain(serving_run: Make) -> None:
+    told = section(serving_run(engines=[]))
+    assert told is not None
+    assert "recorded no engine" in told.intro
+    assert [table.title for table in told.tables][0] == "Steps by kind"
+    assert told.numbers["kinds"]["prefill"]["flops"] is None
+
+
+def test_an_unknown_model_is_a_reason(serving_run: Make, base: SimpleNamespace) -> None:
+    unknown = base.engine | {"model_config": json.dumps(CONFIG | {"model_type": "mamba"})}
+    told = section(serving_run(engines=[unknown]))
+    assert told is not None
+    assert "model type mamba" in told.intro
+
+
+def test_steps_that_do_not_fit_the_requests_have_no_work(
+    serving_run: Make, base: SimpleNamespace
+) -> None:
+    told = section(serving_run(serving_points=[base.point | {"batch": 1}]))
+    assert told is not None
+    assert "do not fit them" in told.intro
+    assert told.numbers["kinds"]["decode"]["mbu_read_sheet"] is None
+
+
+def test_a_run_without_engine_steps_has_no_section(
+    run: Run, serving_run: Make, base: SimpleNamespace
+) -> None:
+    assert stages_of(run) is None
+    assert section(run) is None
+    empty = [base.steps[0] | {"kind": "empty", "gpu_start_ns": None, "gpu_end_ns": None}]
+    assert section(serving_run(engine_steps=empty)) is None
+
+
+def test_of_two_gpus_the_first_stands_for_both(serving_run: Make, base: SimpleNamespace) -> None:
+    talking = {"collective_ns": 100, "collective_exposed_ns": 60}
+    mine = [row | talking for row in base.steps]
+    other = [row | talking | {"device": 1, "pid": 8, "busy_ns": 1} for row in base.steps]
+    run = serving_run(
+        engine_steps=[*other, *mine],
+        engines=[base.engine | {"tensor_parallel": 2}],
+        measured_roofs=[STEADY, DRAM],
+    )
+    stages = made(run)
+    assert (stages.gpus, stages.kinds[0].busy_ns) == (2, 990)
+    assert stages.kinds[0].needed is not None
+    assert stages.kinds[0].needed.flops.total == PREFILL / 2
+    told = section(run)
+    assert told is not None
+    collectives = next(table for table in told.tables if table.title.startswith("Collectives"))
+    assert collectives.rows[0] == ("prefill", "100 ns", "8.3 %", "60.0 ns", "40.0 %")
+
+
+def test_other_batches_tell_what_a_larger_one_costs(
+    serving_run: Make, base: SimpleNamespace
+) -> None:
+    plain = {"source": "untraced", "traced": False}
+    points = [
+        base.point,
+        base.point | plain | {"case": "a", "decode_step_s": 400e-9},
+        base.point | plain | {"case": "b", "batch": 16, "decode_step_s": 440e-9},
+        base.point | plain | {"case": "c", "batch": 32, "decode_step_s": None, "status": "failed"},
+        base.point | plain | {"case": "d", "batch": 64, "decode_step_s": 1.0, "engine": "eager"},
+    ]
+    told = section(serving_run(serving_points=points, measured_roofs=[STEADY, BURST, DRAM]))
+    assert told is not None
+    assert [one["batch"] for one in told.numbers["batches"]] == [2, 16]
+    first = told.findings[0].sentence
+    assert "batch 16 costs 10.0 % more a step and gives 7.3 times the tokens a second" in first
+    assert "MBU 50.0 %" in first
+
+
+def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) -> None:
+    run = serving_run(measured_roofs=[STEADY, BURST, DRAM])
+    view = report_view(run)
+    assert [made.key for made in view.sections][0] == "stages"
+    assert {"stages", "model"} <= {made.key for made in view.sections}
+    assert view.answer[0] == view.sections[0].findings[0].sentence
+    written = json.loads(render_metrics(view, run.gaps))
+    jsonschema.validate(written, schema())
+    assert [s["key"] for s in written["sections"]] == [s.key for s in view.sections]
+    assert all("figures" not in s for s in written["sections"])
+
+
+def test_a_program_that_serves_nothing_has_no_sections(run: Run) -> None:
+    assert sections(run) == ()
+    view = report_view(run)
+    assert view.sections == ()
+    assert replace(view, sections=()) == view
+
+
+def test_idle_time_is_named_by_what_the_host_did(serving_run: Make, base: SimpleNamespace) -> None:
+    gaps = [base.gaps[0] | {"activity": "", "cause": "cudaEventSynchronize"}]
+    told: Any = section(serving_run(engine_gaps=gaps))
+    cells = dict(zip(told.tables[0].columns, told.tables[0].rows[0], strict=True))
+    assert cells["GPU idle, mostly"] == "17.5 %: cudaEventSynchronize"
