@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parsers.nsys.engine_gaps import OF_GPU
 from reports.bench.models import BenchFinding
-from reports.formats import counted, difference, listed, seconds, share
+from reports.formats import counted, difference, listed, seconds, share, significant
 from reports.load import Run
 from reports.serving.step_times import (
     BEFORE,
@@ -21,8 +21,15 @@ HOST_BOUND = 0.3
 """Share of a step that the host makes the GPU idle from which the host limits it."""
 
 
+WORTH_SAYING = 0.05
+"""Part of a step from which the idle time of prefill has a sentence of its own."""
+LEAST = 0.001
+"""Part of a step below which idle time is none."""
 CLOSE = 0.02
 """Difference between two timings of the same steps up to which they agree."""
+
+ENOUGH = 8
+"""Host-timed steps from which their median is compared with the trace."""
 
 
 def findings(
@@ -42,31 +49,41 @@ def findings(
     return tuple(finding for finding in made if finding is not None)
 
 
-def _idle(kind: KindTime) -> BenchFinding:
+def _idle(kind: KindTime) -> BenchFinding | None:
+    """Say how long the GPU is idle and for what; of decode always, else where it is much."""
+    part = _of(kind.idle_mean, kind)
+    if kind.kind != "decode" and part < WORTH_SAYING:
+        return None
     by_host = {name: value for name, value in kind.idle_by.items() if name not in OF_GPU}
     host = sum(by_host.values())
-    idle = f"{seconds(kind.idle_mean)} of it a step"
     said = (
-        f"In {kind.kind} steps the GPU is idle {share(_of(kind.idle_mean, kind))} of the time: "
-        f"{idle} on average"
+        f"In {kind.kind} steps the GPU is idle {share(part)} of the time, {seconds(kind.idle_mean)}"
+        f" a step{_between(kind)}: "
     )
-    if _of(host, kind) >= HOST_BOUND:
-        main = next(iter(by_host))
-        said += f", {share(host / kind.idle_mean)} of that for the host, which limits the step"
-        return BenchFinding(
-            f"{said}; most of it: {main}",
-            _evidence(kind),
-            "The host is slower under the trace: the step without it is the shorter one of the "
-            "table of step times.",
-        )
+    plain = f"While it does {kind.kind} the GPU waits {share(part)} of the time"
     if host * 2 < kind.idle_mean:
         said += (
-            ", most of it between operations that the host had issued long before: the host keeps "
-            "ahead and does not limit the step"
+            "most of it lies between operations that the host had issued before, "
+            f"{'and' if _between(kind) else 'none of it between steps, and'} the host does not "
+            "limit the step."
         )
-    elif by_host:
-        said += f", most of it while the host was at: {next(iter(by_host))}"
-    return BenchFinding(said, _evidence(kind))
+        return BenchFinding(said, _evidence(kind), plain=f"{plain}; the CPU keeps up with it.")
+    main = next(iter(by_host))
+    of_host = f"{share(host / kind.idle_mean)} of it the GPU waits for the host"
+    if _of(host, kind) >= HOST_BOUND:
+        of_host += ", which limits the step"
+    return BenchFinding(
+        f"{said}{of_host}, the longest for {main}.",
+        _evidence(kind),
+        "Tracing slows the host down: without it the GPU waits less.",
+        f"{plain}, mostly for the CPU ({main}).",
+    )
+
+
+def _between(kind: KindTime) -> str:
+    if _of(kind.after_mean, kind) < LEAST:
+        return ""
+    return f", {seconds(kind.after_mean)} of it between a step and the next"
 
 
 def _of(value: float, kind: KindTime) -> float:
@@ -79,7 +96,7 @@ def _evidence(kind: KindTime) -> str:
     told = f"; idle by cause, a step: {listed(parts)}" if parts else ""
     return (
         f"{counted(kind.steps, 'step')}, median {seconds(kind.seconds)}, of which kernels "
-        f"{seconds(kind.kernel)} in {counted(kind.launches, 'launch')}{told}"
+        f"{seconds(kind.kernel)} in {counted(kind.launches, 'launch')}{told}."
     )
 
 
@@ -96,8 +113,8 @@ def _collectives(kind: str, ranks: tuple[RankTime, ...]) -> BenchFinding | None:
     return BenchFinding(
         f"Collectives take {share(time / step if step else 0)} of a {kind} step "
         f"({seconds(time)}{waits}); {share(exposed / time if time else 0)} of their time no other "
-        "kernel runs beside them",
-        f"{counted(count, 'GPU')}, mean of their steps of {seconds(step)}",
+        "kernel runs beside them.",
+        f"{counted(count, 'GPU')}, mean of their steps of {seconds(step)}.",
     )
 
 
@@ -107,7 +124,8 @@ def agreement(
     """Return busy + idle of the trace over what the host timed of the same steps, minus 1.
 
     Of the whole batch, and of the median decode step: a step of the host returns after it has
-    issued the next one, so that the first step of a batch, the prefill, seems longer to it.
+    issued the next one, so that the first step of a batch, the prefill, seems longer to it, and
+    few steps differ by chance.
     """
     found = {}
     traced, whole = trace_total(run), host_total(run, TRACED)
@@ -115,7 +133,7 @@ def agreement(
         found["batch"] = traced / whole - 1
     for kind in kinds:
         timed = [o for o in host if (o.when, o.kind) == (TRACED, kind.kind)]
-        if kind.kind == "decode" and timed:
+        if kind.kind == "decode" and timed and timed[0].steps >= ENOUGH:
             found["decode step"] = kind.seconds / timed[0].seconds - 1
     return found
 
@@ -129,11 +147,11 @@ def _agreement(
         return None
     told = listed([f"{what} {difference(value)}" for what, value in found.items()])
     close = all(abs(value) <= CLOSE for value in found.values())
-    words = f"agree within {share(CLOSE)}" if close else "differ"
+    words = f"agree within {significant(100 * CLOSE, 1)} %" if close else "differ"
     return BenchFinding(
-        f"Busy and idle time of the trace and the time that the host measured {words}: {told}",
+        f"Busy and idle time of the trace and the time that the host measured {words}: {told}.",
         f"batch: {seconds(trace_total(run))} in the trace, {seconds(host_total(run, TRACED))} by "
-        "the host's clock",
+        "the host's clock.",
     )
 
 
@@ -154,7 +172,7 @@ def _overhead(run: Run, host: tuple[HostTime, ...]) -> BenchFinding | None:
                 )
         more = difference(traced / plain - 1)
         return BenchFinding(
-            f"Under the trace the batch takes {more} time, against {words}",
-            f"host-timed: {seconds(traced)} against {seconds(plain)}; {'; '.join(parts)}",
+            f"Under the trace the batch takes {more} time, against {words}.",
+            f"host-timed: {seconds(traced)} against {seconds(plain)}; {'; '.join(parts)}.",
         )
     return None

@@ -24,7 +24,9 @@ TRACED, UNTRACED, BEFORE = "traced", "untraced", "before the trace"
 class KindTime:
     """Steps of one kind: medians over steps and GPUs, in seconds.
 
-    `idle_by` is the mean idle time of a step for each activity of the host.
+    `idle_by` is the mean idle time of a step for each activity of the host, `idle_mean` that of
+    all, `after_mean` what of it lies between the step's last GPU work and the next step's first.
+    `total` is the time of all steps of the kind on one GPU.
     """
 
     kind: str
@@ -34,16 +36,11 @@ class KindTime:
     memory: float
     busy: float
     idle: float
-    idle_after: float
+    after_mean: float
     launches: float
     idle_by: Mapping[str, float]
     idle_mean: float
     total: float
-
-    @property
-    def idle_share(self) -> float:
-        """Of the time of the median step."""
-        return self.idle / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def kind_times(run: Run) -> tuple[KindTime, ...]:
         idle = gaps[gaps["kind"] == kind].groupby("activity")["idle_ns"].sum()
         middle = mine[["time_ns", "kernel_ns", "memory_ns", "busy_ns", "idle_here_ns"]].median()
         by = (idle.sort_values(ascending=False) / len(mine) * NS).to_dict()
-        after = mine["idle_after_ns"].median()
+        after = mine["idle_after_ns"].mean()
         found.append(
             KindTime(
                 kind=kind,
@@ -102,7 +99,7 @@ def kind_times(run: Run) -> tuple[KindTime, ...]:
                 memory=float(middle["memory_ns"]) * NS,
                 busy=float(middle["busy_ns"]) * NS,
                 idle=float(middle["idle_here_ns"]) * NS,
-                idle_after=0.0 if pd.isna(after) else float(after) * NS,
+                after_mean=0.0 if pd.isna(after) else float(after) * NS,
                 launches=float(mine["launches"].median()),
                 idle_by={str(name): float(value) for name, value in by.items()},
                 idle_mean=float(mine["idle_here_ns"].mean()) * NS,

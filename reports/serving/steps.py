@@ -78,7 +78,8 @@ def numbers(
                 "copies_s": kind.memory,
                 "busy_s": kind.busy,
                 "idle_s": kind.idle,
-                "idle_after_s": kind.idle_after,
+                "idle_mean_s": kind.idle_mean,
+                "idle_between_steps_mean_s": kind.after_mean,
                 "launches": kind.launches,
                 "idle_by_s": dict(kind.idle_by),
             }
