@@ -15,7 +15,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -79,6 +79,12 @@ class Sweep:
         Raises:
             EngineFailure: the first engine did not start, and the next would fail alike.
         """
+        # The same limits for all engines: they decide on sizes of steps and of captured graphs.
+        self.options = replace(
+            self.options,
+            max_num_seqs=self.given.max_num_seqs or max(point.batch for point in chosen),
+            max_model_len=self.given.max_model_len or max(point.tokens for point in chosen),
+        )
         for mode in dict.fromkeys(point.mode for point in chosen):
             left = [point for point in chosen if point.mode == mode]
             for _ in range(self.given.starts):
@@ -118,14 +124,8 @@ class Sweep:
 
     def _plan(self, left: Sequence[Point]) -> dict[str, Any]:
         given = self.given
-        options = engine_options(
-            given,
-            mode=left[0].mode,
-            max_num_seqs=given.max_num_seqs or max(point.batch for point in left),
-            max_model_len=given.max_model_len or max(point.tokens for point in left),
-        )
         return {
-            "options": asdict(options),
+            "options": asdict(replace(self.options, mode=left[0].mode)),
             "points": [asdict(point) for point in left],
             "shared": self.shared,
             "seed": given.seed,
@@ -261,7 +261,8 @@ def _measure(
     with Telemetry(records, uuids, given.telemetry_interval) as telemetry:
         if telemetry.problem:
             print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
-        sweep.run(fitting)
+        if fitting:
+            sweep.run(fitting)
     if sweep.measured:
         return 0
     if sweep.failures:

@@ -77,7 +77,7 @@ def add_point_arguments(parser: ArgumentParser) -> None:
     )
     add("--outputs", (50, 100, 200), "output lengths of a single request, with --prompts")
     add("--other-batches", (1, 8, 64), "batch sizes that the other mode of the engine has too")
-    add("--repeats", 3, "how often the points other than the latency are timed")
+    add("--repeats", 5, "how often the points other than the latency are timed")
     add("--warmups", 1, "untimed runs before each point", type=whole)
 
 

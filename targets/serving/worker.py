@@ -272,6 +272,8 @@ def main() -> int:
     parser.add_argument("--begin", type=float, default=time.monotonic(), help="all times from here")
     given = parser.parse_args()
     os.set_inheritable(given.fd, False)  # or its end would not be seen while a child lives
+    # What vLLM logs of its throughput every 10 s would fall into the times of steps.
+    os.environ.setdefault("VLLM_LOG_STATS_INTERVAL", "86400")
     plan = read_plan(_first_line(0))
     _stay_for(0)
     with open(given.fd, "w", encoding="utf-8") as stream:

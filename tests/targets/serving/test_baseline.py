@@ -110,10 +110,13 @@ def test_a_sweep_has_conditions_an_engine_and_a_row_of_each_point(run: Run) -> N
     assert names == ["start engine", "end engine"]
 
 
-def test_each_mode_has_an_engine_of_its_own(run: Run) -> None:
-    code, records = run("--experiments", "graphs", "--other-batches", "2")
+def test_each_mode_has_an_engine_of_its_own_with_the_same_limits(run: Run) -> None:
+    code, records = run("--experiments", "batch", "graphs", "--other-batches", "1")
     assert code == 0
-    assert [engine["mode"] for engine in of_kind(records, "engine")] == ["cuda-graphs", "eager"]
+    engines = of_kind(records, "engine")
+    assert [engine["mode"] for engine in engines] == ["cuda-graphs", "eager"]
+    # The limits of the sweep, also where an engine has only small batches to do.
+    assert [engine["args"]["max_num_seqs"] for engine in engines] == [8, 8]
 
 
 def test_out_of_memory_is_a_row_and_the_same_engine_goes_on(run: Run) -> None:
@@ -192,6 +195,16 @@ def test_sequences_that_the_model_cannot_hold_are_rows_and_are_not_tried(run: Ru
     found = statuses(records)
     assert found["lengths/cuda-graphs/b1/p4000/o50"] == "unsupported"
     assert found["lengths/cuda-graphs/b1/p200/o50"] == "ok"
+
+
+def test_where_no_sequence_fits_no_engine_starts(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, records = run("--max-model-len", "8")
+    assert code == 1
+    assert set(statuses(records).values()) == {"unsupported"}
+    assert of_kind(records, "engine") == []
+    assert "error: no point fits the model" in capfd.readouterr().err
 
 
 def test_nothing_chosen_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
