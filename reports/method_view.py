@@ -130,11 +130,15 @@ def _glossary() -> list[dict[str, Any]]:
 
 
 def glossary(used: str) -> tuple[GlossaryEntry, ...]:
-    """Return the terms that the text `used` contains, in plain words."""
+    """Return the terms that the text `used` contains, in plain words.
+
+    A term is left out where a word of its `unless` shows that the text means something else.
+    """
     return tuple(
         GlossaryEntry(entry["term"], entry["meaning"])
         for entry in _glossary()
         if any(_contains(used, word) for word in entry.get("words", [entry["term"]]))
+        and not any(_contains(used, word) for word in entry.get("unless", ()))
     )
 
 

@@ -1,5 +1,7 @@
 """Renders a run to its report folder: report.md, stakeholder_summary.md, metrics.json, pictures.
 
+A run that served something has results.json, too.
+
 The folder is written beside the old one and takes its place when it is whole, so that a reader
 sees the old report or the new one.
 """
@@ -18,6 +20,7 @@ import jinja2
 
 from parsers.errors import ArtifactUnreadable, StepFailed
 from reports import formats
+from reports.bench.models import Section
 from reports.bench.summary import bench_summary
 from reports.bench.view import bench_view, leading
 from reports.bound import LABELS
@@ -29,11 +32,13 @@ from reports.metrics_json import render_bench_metrics, render_metrics, render_sw
 from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
 from reports.plots.style import render_png, render_svg
 from reports.provenance import Provenance, provenance
+from reports.results_json import render_results
 from reports.sweep_models import SweepView
 from reports.view_models import ReportView
 from reports.views import report_view, summary_view
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
+RESULTS = "results.json"
 HEADLINE = 3
 
 
@@ -70,6 +75,7 @@ def render_report(run: Run) -> ReportPaths:
         SUMMARY: render_template("stakeholder_summary.md.j2", {"view": summary_view(run)}),
         METRICS: render_metrics(view, run.gaps),
         **_counter_pages(view, sources),
+        **_results(run, view.sections),
     }
     told = [finding.sentence for finding in leading(view.sections, HEADLINE - 1)]
     first = [*told[: HEADLINE - 1], *headline(run)][:HEADLINE]
@@ -84,9 +90,15 @@ def _render_bench(run: Run) -> ReportPaths:
         REPORT: render_template("bench.md.j2", {"view": view, "pictures": shown}),
         SUMMARY: render_template("bench_summary.md.j2", {"view": bench_summary(view)}),
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
+        **_results(run, view.sections),
     }
     first = [finding.sentence for finding in leading(view.sections, HEADLINE)]
     return _write(run.directory.report, files, shown, first[:HEADLINE])
+
+
+def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
+    """Return results.json of a run that served something."""
+    return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
 
 
 def _counter_pages(view: ReportView, sources: Mapping[str, Provenance]) -> dict[str, str]:

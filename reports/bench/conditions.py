@@ -26,6 +26,20 @@ STOPS = {
 }
 NOISY = 0.05
 """Relative standard deviation from which a case counts as noisy in the doubts."""
+PROTOCOL = (
+    "Each case was measured in fresh processes, one after another: warmed up until its time was "
+    "stable, then timed with CUDA events; calls that are short were batched in a CUDA graph. A "
+    "process stops a case when the noise is small enough, no longer falls, or its time is over. "
+    "Outliers are kept.",
+    "A value is the median of all samples of all processes; its interval (95 %) covers the spread "
+    "between processes too. Cold: calls rotate over so many buffers that the L2 holds none of "
+    "them. Hot: the same buffers again.",
+    "The SM clock is taken in the kernel's own time, from its cycle counter and the global timer. "
+    "Power and thermal limits are asked of the driver around each case.",
+)
+TERMS = "roof, kernel, SM, DRAM, L2, L1"
+"""Words that a report of cases explains anyway."""
+DATA = (Fact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)
 MOST_NAMED = 3
 """More roofs than these that counters could not judge are only counted."""
 
@@ -48,17 +62,25 @@ def raw_records(run: Run) -> BenchRecords:
 
 def conditions(run: Run) -> tuple[Fact, ...]:
     """Return label and value of what was the same, or not, in all processes."""
-    heads = raw_records(run).conditions
-    gpus = [head.get("gpu") or {} for head in heads]
-    facts = [Fact(label, _all(gpus, key, show)) for label, key, show in _GPU]
-    facts += [Fact("PCIe", _all_of([_pcie(gpu) for gpu in gpus]))]
-    software = [head.get("software") or {} for head in heads]
-    facts += [Fact(label, _all(software, key, str)) for label, key in _SOFTWARE]
-    facts.append(Fact("Data", _data(run)))
-    facts.append(Fact("Seed", _all_of([str(head.get("seed", "")) for head in heads])))
-    facts.append(Fact("Measured", _times(heads)))
-    facts += _statistics(run)
+    before, after = software(run)[:-2], software(run)[-2:]
+    facts = [*machine(run), *before, Fact("Data", _data(run)), *after, *_statistics(run)]
     return tuple(fact for fact in facts if fact.value)
+
+
+def machine(run: Run) -> list[Fact]:
+    """Return the facts of the GPU that the processes told; the value of an unknown one is empty."""
+    gpus = [head.get("gpu") or {} for head in raw_records(run).conditions]
+    facts = [Fact(label, _all(gpus, key, show)) for label, key, show in _GPU]
+    return [*facts, Fact("PCIe", _all_of([_pcie(gpu) for gpu in gpus]))]
+
+
+def software(run: Run) -> list[Fact]:
+    """Return the versions that the processes told, and at the end their seed and their time."""
+    heads = raw_records(run).conditions
+    told = [head.get("software") or {} for head in heads]
+    facts = [Fact(label, _all(told, key, str)) for label, key in _SOFTWARE]
+    facts.append(Fact("Seed", _all_of([str(head.get("seed", "")) for head in heads])))
+    return [*facts, Fact("Measured", _times(heads))]
 
 
 _GPU: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -173,16 +195,7 @@ def overview(run: Run) -> tuple[Fact, ...]:
 
 def doubts(run: Run) -> tuple[Caveat, ...]:
     """Return what a reader must know before he uses a number."""
-    found = []
-    if any(head.get("device") == "cpu" for head in raw_records(run).conditions):
-        words = "The cases ran on a CPU: their times say nothing about a GPU."
-        found.append(Caveat(words, (), words))
-    for name in ("bench", "counters"):
-        step = run.manifest.step(name)
-        if step is not None and (step.error or step.state.value not in ("done", "pending")):
-            why = step.error.rstrip(".") or f"it is {step.state.value}"
-            words = f"Step {name} did not go well: {why}."
-            found.append(Caveat(words, (), words))
+    found = step_doubts(run)
     done = run.bench[run.bench["status"] == "ok"]
     if (done["processes"] == 1).any():
         alone = int((done["processes"] == 1).sum())
@@ -204,6 +217,21 @@ def doubts(run: Run) -> tuple[Caveat, ...]:
         plain = f"{counted(len(noisy), 'case')} of {len(done)} were noisy; none of them is a roof."
         found.append(Caveat(words, (), "" if _noisy_roofs(run, noisy) else plain))
     return (*found, *_rejected(run), *_clocks(done))
+
+
+def step_doubts(run: Run) -> list[Caveat]:
+    """Return what went wrong with whole steps, and whether there was a GPU at all."""
+    found = []
+    if any(head.get("device") == "cpu" for head in raw_records(run).conditions):
+        words = "The cases ran on a CPU: their times say nothing about a GPU."
+        found.append(Caveat(words, (), words))
+    for name in ("bench", "counters"):
+        step = run.manifest.step(name)
+        if step is not None and (step.error or step.state.value not in ("done", "pending")):
+            why = step.error.rstrip(".") or f"it is {step.state.value}"
+            words = f"Step {name} did not go well: {why}."
+            found.append(Caveat(words, (), words))
+    return found
 
 
 def _noisy_roofs(run: Run, noisy: pd.DataFrame) -> bool:

@@ -12,7 +12,7 @@ from reports.formats import count, seconds
 from reports.formats import significant as digits
 
 MS = 1e3
-CURVE = 60
+CURVE = 80
 """Points of a fitted curve."""
 
 
@@ -33,6 +33,11 @@ def _curve(law: Scaling) -> list[float]:
     return [law.first * step**n for n in range(CURVE)]
 
 
+def _measured(at: tuple[float, ...], values: list[float], law: Scaling | None) -> Series:
+    """Return the measured values: points where a law is drawn through them, else a line."""
+    return Series("measured", at, tuple(values), style="line" if law is None else "points")
+
+
 def throughput_figure(found: Baseline) -> LineFigure | None:
     """Return tokens a second over the batch, with the law and what proportional growth would be."""
     sweep = [p for p in found.batches if not math.isnan(p.value("output_tokens_per_s"))]
@@ -41,16 +46,16 @@ def throughput_figure(found: Baseline) -> LineFigure | None:
     first = sweep[0]
     at = tuple(float(p.batch) for p in sweep)
     one = first.value("output_tokens_per_s") / first.batch
+    law = batch_law(found)
     lines = [
-        Series("measured", at, tuple(p.value("output_tokens_per_s") for p in sweep)),
+        _measured(at, [p.value("output_tokens_per_s") for p in sweep], law),
         Series("while decoding", at, tuple(p.batch / p.step_s for p in sweep)),
         Series("proportional", at, tuple(one * b for b in at)),
     ]
-    law = batch_law(found)
     marks: tuple[tuple[float, str], ...] = ()
     if law is not None:
         xs = _curve(law)
-        lines.insert(1, Series("fit", tuple(xs), tuple(first.output * x / law.at(x) for x in xs)))
+        lines.insert(0, Series("fit", tuple(xs), tuple(first.output * x / law.at(x) for x in xs)))
         if law.seen:
             marks = ((law.bend, f"bends at batch {digits(law.bend, 2)}"),)
     return LineFigure(
@@ -106,20 +111,21 @@ def first_token_figure(found: Baseline) -> LineFigure | None:
     first = first_tokens(found)
     if len(first) < 2:
         return None
-    at = tuple(float(n) for n in first)
-    times = tuple(first.values())
-    lines = [Series("measured", at, tuple(MS * t for t in times))]
+    at, times = tuple(float(n) for n in first), list(first.values())
     law = fit_scaling(at, times)
+    lines = [_measured(at, [MS * t for t in times], law)]
     if law is not None:
         xs = _curve(law)
-        lines.append(Series("fit", tuple(xs), tuple(MS * law.at(x) for x in xs)))
-    shortest = at[0]
-    lines.append(Series("twice for twice", at, tuple(MS * times[-1] * n / at[-1] for n in at)))
+        lines.insert(0, Series("fit", tuple(xs), tuple(MS * law.at(x) for x in xs)))
+    floors = {p.prompt: p.prefill.floor_s for p in found.of("lengths", found.mode)}
+    least = _floors([floors.get(n, math.nan) for n in first])
+    if not all(map(math.isnan, least)):
+        lines.append(Series("what the roofs allow", at, least))
     return LineFigure(
         name="serving-first-token",
         title="Time to first token over the prompt length",
         alt="Milliseconds until the first token over prompt tokens, measured and fitted",
-        subtitle=f"One request at a time; {seconds(times[0])} at {count(shortest)} tokens is the "
+        subtitle=f"One request at a time; {seconds(times[0])} at {count(at[0])} tokens is the "
         "part that a short prompt pays anyway",
         x_label="prompt tokens",
         y_label="ms",

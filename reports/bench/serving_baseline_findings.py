@@ -59,9 +59,8 @@ def _bend(law: Scaling | None, last: Point) -> tuple[str, str]:
             f"; scaling does not bend up to batch {last.batch}{far}",
             ", and larger batches would still pay",
         )
-    spread = ""
-    if not math.isnan(law.low):
-        spread = f" ({digits(law.low, 2)} to {digits(law.high, 2)} when any one batch is left out)"
+    low, high = digits(law.low, 2), digits(law.high, 2)
+    spread = f" ({low} to {high} when any one batch is left out)" if low != high else ""
     return (
         f", and scaling bends at batch {digits(law.bend, 2)}{spread}: from there on 1 % more "
         "requests bring less than 0.5 % more tokens/s",
@@ -155,7 +154,7 @@ def _whole_request(found: Baseline, pair: tuple[float, float, float]) -> str:
     ((_, _, power),) = exponents(pair[:2], [ends[int(pair[0])], ends[int(pair[1])]]) or [(0, 0, 0)]
     if power == 0:
         return ""
-    return f"; a whole request of {count(longest)} output tokens takes {speedup(2**power)} as long"
+    return f"; a whole request of {count(longest)} output tokens grows {speedup(2**power)} there"
 
 
 def graphs(found: Baseline) -> BenchFinding | None:
@@ -178,7 +177,7 @@ def graphs(found: Baseline) -> BenchFinding | None:
         f"Without graphs the host launches each kernel; a step then takes {', '.join(saved)} more, "
         "most of it time in which the GPU waits for the host.",
         "vLLM's eager mode (enforce_eager) has no torch.compile either: this is the gain of both.",
-        f"Launching work in advance makes it {speedup(gain)} as fast for one user."
+        f"Starting the GPU's work from a recording (CUDA graphs) makes it {speedup(gain)} as fast."
         if gain > 1.05 and eager.batch == 1
         else "",
     )

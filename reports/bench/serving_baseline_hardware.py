@@ -79,7 +79,7 @@ def _rates(shown: Point) -> BenchFinding:
         f"A decode step at batch {shown.batch} must read {data_size(load.bytes)} and takes "
         f"{seconds(load.seconds)}: {digits(load.bytes / load.seconds / 1e12)} TB/s.",
         "No roof of this GPU is known, so that nothing says how near that is to what it can do.",
-        "Measure the roofs with `prof run recipes/roofline.yaml`, then `prof report RUN`.",
+        "Measure the roofs with prof run recipes/roofline.yaml, then prof report RUN.",
     )
 
 
@@ -101,13 +101,15 @@ def idle(found: Baseline) -> BenchFinding | None:
             f"; a decode step at batch {shown.batch} takes {seconds(over)} more than the roofs "
             "allow, which idle gaps and kernels below their roof share"
         )
+    free = max(0.0, 100 - busy[0])
+    answer = f"so that the GPU is idle for at least {percent(free)} at batch {first.batch}"
+    if free < 1:
+        answer = "so that its gaps between steps are too short for NVML to see"
     return BenchFinding(
-        f"{words}: between steps the GPU is idle for {percent(max(0.0, 100 - busy[0]))} at batch "
-        f"{first.batch} as far as NVML can see{beside}.",
-        f"Mean of NVML's samples while batch {first.batch} was timed, without the first second.",
-        "NVML counts a moment as busy when any kernel runs and samples it coarsely, so that this "
-        "is the least idle time. The gaps themselves and their causes are in the recipe "
-        "vllm-kernels.",
+        f"{words}, {answer}{beside}.",
+        "Means of NVML's samples while the batches were timed, without the first second of each.",
+        "NVML counts a moment as busy when any kernel runs and samples it coarsely: the idle time "
+        "is larger. The gaps themselves and their causes are in the recipe vllm-kernels.",
     )
 
 

@@ -109,7 +109,8 @@ def _points(gauges: pd.DataFrame, columns: dict[str, str], unit: float = 1.0) ->
         rows = gauges.dropna(subset=[column, "t_s"]).sort_values("t_s")
         if len(rows):
             at = rows["t_s"].to_numpy(float)
-            found.append(_binned(label, at, rows[column].to_numpy(float) / unit))
+            values = rows[column].to_numpy(float) / unit
+            found.append(Series(label, tuple(at.tolist()), tuple(values.tolist()), style="points"))
     return tuple(found)
 
 

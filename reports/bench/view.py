@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from reports.bench import EXPLAINED, TARGETS, sections
-from reports.bench.conditions import conditions, doubts, overview
+from reports.bench import conditions as of_cases
+from reports.bench import serving_conditions as of_serving
 from reports.bench.models import BenchFinding, Section
 from reports.cells import records, text
 from reports.figure_models import Roof
@@ -50,8 +51,9 @@ class BenchView:
 
     `answer` are the sentences of the first findings of each section. `overview` is one line of
     numbers. `left_out` are sections that the cases do not allow, with the reason. `roofs` are all
-    roofs of the run, of every source. `counted`: some case has counters. `doubts` are what a reader
-    must know before using a number.
+    roofs of the run, of every source. `protocol` are sentences: how the cases were measured. `data`
+    are (what, markdown link) of files with numbers. `counted`: some case has counters. `doubts` are
+    what a reader must know before using a number.
     """
 
     title: str
@@ -71,6 +73,8 @@ class BenchView:
     conditions: tuple[Fact, ...]
     environment: tuple[Fact, ...]
     method: Method
+    protocol: tuple[str, ...]
+    data: tuple[Fact, ...]
     counted: bool
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
@@ -82,6 +86,7 @@ def bench_view(run: Run) -> BenchView:
     """Return everything that the report of a benchmark run shows."""
     made = tuple(sections(run))
     roofs = all_roofs(run)
+    own = of_serving if of_serving.is_serving(run) else of_cases
     return BenchView(
         title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
         question=str(run.manifest.recipe.get("question", "")),
@@ -89,22 +94,24 @@ def bench_view(run: Run) -> BenchView:
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
         answer=answer(made),
-        overview=overview(run),
+        overview=own.overview(run),
         sections=made,
         left_out=_left_out(run, made),
-        doubts=doubts(run),
+        doubts=own.doubts(run),
         not_run=not_run(run),
         roofs=roofs,
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
-        conditions=conditions(run),
+        conditions=own.conditions(run),
         environment=environment(run),
         method=method(run, ()),
+        protocol=own.PROTOCOL,
+        data=own.DATA,
         counted=bool((run.bench["counted_launches"].fillna(0) > 0).any()),
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         gaps=_gaps(run),
-        glossary=glossary(section_words(made)),
+        glossary=glossary(section_words(made, own.TERMS)),
     )
 
 
@@ -127,9 +134,10 @@ def leading(made: tuple[Section, ...], most: int) -> list[BenchFinding]:
 def not_run(run: Run) -> tuple[NotRun, ...]:
     """Return the cases without a time, by status and reason, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    key = "name" if of_serving.is_serving(run) else "case_id"
     for row in records(run.bench):
         if text(row["status"]) not in ("ok", "counted"):
-            groups[text(row["status"]), text(row["reason"])].append(text(row["case_id"]))
+            groups[text(row["status"]), text(row["reason"])].append(text(row[key]))
     ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
         NotRun(status, reason, len(names), tuple(names[:EXAMPLES]))
@@ -162,15 +170,18 @@ def _gaps(run: Run) -> tuple[str, ...]:
     """Return why values are missing that a section shows, each reason once.
 
     Whatever is about kernels stays in table `gaps`: these reports are about cases. So does what the
-    recipe chose not to collect, and hit rates, which only confirm roofs.
+    recipe chose not to collect, and hit rates, which only confirm roofs; all counters where it
+    wants none.
     """
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     bench = run.bench
+    uncounted = (run.manifest.recipe.get("counters") or {}).get("enabled") is False
+    hidden = (*OF_KERNELS, "metrics") if uncounted else OF_KERNELS
     wanted = bench["flops"].notna() & (bench["counted_launches"].fillna(0) > 0)
     unshown = {*UNSHOWN, *(() if (wanted & bench["counted_flops"].isna()).any() else (FLOPS,))}
     for gap in records(run.gaps):
         table, column, reason = (text(gap[key]) for key in ("table", "column", "reason"))
-        if table in OF_KERNELS or column in unshown or reason.startswith(UNCOLLECTED):
+        if table in hidden or column in unshown or reason.startswith(UNCOLLECTED):
             continue
         if reason:
             groups[SHOWN_AS.get(column, ""), reason].append(text(gap["kernel_id"]))
@@ -185,9 +196,9 @@ def _gap(what: str, reason: str, names: list[str]) -> str:
     return f"{what}{': ' if what else ''}{reason}{who}"
 
 
-def section_words(made: tuple[Section, ...]) -> str:
-    """Return the words of the sections whose terms the glossary explains."""
-    parts = ["roof, kernel, SM, DRAM, L2, L1"]
+def section_words(made: tuple[Section, ...], always: str = of_cases.TERMS) -> str:
+    """Return the words of the sections whose terms the glossary explains, and those of `always`."""
+    parts = [always]
     for section in made:
         parts += [section.intro, *(f.sentence for f in section.findings)]
         parts += [" ".join(table.columns) for table in section.tables]

@@ -120,7 +120,7 @@ class _Timeline:
             axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.25,
                               linewidth=0, zorder=2)  # fmt: skip
         axes.plot(series.x, series.y, color=colour, linewidth=1.2, zorder=3,
-                  linestyle=(0, dashes) if dashes else "-",
+                  linestyle="none" if series.style == "points" else (0, dashes) if dashes else "-",
                   drawstyle="steps-post" if series.style == "steps" else "default",
                   marker="o" if series.style == "points" else "", markersize=2.5)  # fmt: skip
 

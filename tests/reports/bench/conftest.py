@@ -207,7 +207,7 @@ def _make_run(
     return load_run(folder)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., Run]:
     """Return what makes a run of records: make_run(folder, roofs=…, write=…, **of the records)."""
 
@@ -217,7 +217,7 @@ def make_run() -> Callable[..., Run]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def laws() -> Laws:
     """Return the laws that the made-up times follow."""
     return Laws()
