@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,14 +107,14 @@ def with_roofs(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame], gaps: Ga
     """Fill the roof columns: min(peak, intensity x bandwidth), in time (Williams et al. 2009)."""
     names = ("measured_roofs", "roofs")
     known = _Tables(*(frames.get(name, tables.empty(name)) for name in names))
-    of_dtype: dict[str, Peaks] = {}
+    of_dtype = {dtype: peaks(known, dtype) for dtype in set(gemms["dtype"].fillna(""))}
     rows, missing, cached = records(gemms), set(), 0
+    fastest = _fastest(rows)
     for row in rows:
         if not text(row["kernel_id"]):
             continue
         dtype = text(row["dtype"])
-        found = of_dtype.setdefault(dtype, peaks(known, dtype))
-        limit = _limit(row, found)
+        limit = _limit(row, of_dtype[dtype], fastest[text(row["stage"]), dtype])
         if limit is None:
             missing.add(dtype or "unknown type")
         elif limit[1] <= BEYOND:
@@ -130,10 +130,23 @@ def with_roofs(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame], gaps: Ga
     return tables.check(pd.DataFrame(rows, columns=list(gemms.columns)), "gemms")
 
 
-def _limit(row: Row, roofs: Peaks) -> tuple[str, float, Peak] | None:
+def _fastest(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Return the highest FLOP/s of each stage and type.
+
+    All products of a stage are held to one roof, the one for the fastest of them: to hold the
+    others to a lower one would make the slower look better.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key, rate = (text(row["stage"]), text(row["dtype"])), number(row["flop_per_s"])
+        found[key] = max(found.get(key, 0.0), 0.0 if math.isnan(rate) else rate)
+    return found
+
+
+def _limit(row: Row, roofs: Peaks, fastest: float) -> tuple[str, float, Peak] | None:
     """Return the roof that limits a product, the part of it that it reached, and whose roof."""
     moved, flops, time = number(row["bytes"]), number(row["flops"]), number(row["median_ns"]) / 1e9
-    compute, memory = roofs.attained(flops / time if time > 0 else math.nan), roofs.memory
+    compute, memory = roofs.attained(fastest), roofs.memory
     if compute is None or memory is None or math.isnan(moved):
         return None
     computing, moving = flops / compute.value, moved / memory.value

@@ -264,7 +264,11 @@ def finish(recorder: Recorder, code: int, script: Path) -> int:
         return fail(message, "free some space, or record less: capture: profiler-api", code or 1)
     if not recorder.parts and not code:
         message = f"{script.name} never called cudaProfilerStart: no operator was recorded"
-        return fail(message, "call torch.cuda.profiler.start() in it, or record all of it")
+        hint = (
+            "call torch.cuda.profiler.start() in it, or record all of it (capture: all); processes "
+            "that it starts are not recorded: let an engine run in the script's own process"
+        )
+        return fail(message, hint)
     return code
 
 

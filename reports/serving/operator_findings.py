@@ -7,21 +7,41 @@ from collections.abc import Iterator, Sequence
 
 from parsers.gemm_join import BY_NAME, BY_ORDER
 from reports.bench.models import BenchFinding
-from reports.formats import counted, duration, listed, quantity, share, significant
-from reports.serving.operator_rows import OfStage, Product, View
+from reports.formats import (
+    count,
+    counted,
+    duration,
+    listed,
+    quantity,
+    share,
+    shorten,
+    significant,
+)
+from reports.serving.operator_rows import ALL_KERNELS, OfStage, Product, View
 
 WORTH = 0.02
 """Part of a stage's kernel time from which time beyond the roof is worth a sentence."""
 AGREE = 0.02
+APART = 0.1
+"""Part by which the operator view's kernel time may exceed the trace's without a sentence."""
+NAMED = 3
+"""Products that are named for the time beyond their roofs."""
+SHORT_NS = 20_000.0
+"""A product this short is some launches long, and its start is a part of it."""
 """Views that differ by less agree."""
 
 
 def findings(stages: Sequence[OfStage]) -> tuple[BenchFinding, ...]:
-    """Return what stands out: each stage's products, the farthest from its roof, the views."""
+    """Return what stands out: each stage's products, their time beyond the roofs, the views."""
     found: list[BenchFinding] = []
     for stage in stages:
-        found += [*_largest(stage), *_farthest(stage), *_views(stage)]
+        found += [*_largest(stage), *_beyond(stage), *_views(stage), *_apart(stage)]
     return (*found, *_chosen(stages))
+
+
+def calls(value: float) -> str:
+    """Return a number of calls of a run: a whole one where it is."""
+    return count(value) if abs(value - round(value)) < 1e-6 else significant(value)
 
 
 def _largest(stage: OfStage) -> Iterator[BenchFinding]:
@@ -36,29 +56,31 @@ def _largest(stage: OfStage) -> Iterator[BenchFinding]:
     yield BenchFinding(
         f"Matrix products take {share(stage.product_share)} of the kernel time of {stage.label}, "
         f"{share(part)} of it {_named(first)}.{roof}",
-        f"{significant(first.calls)} calls of {duration(first.median_ns)}: {_rate(first)}; "
+        f"{calls(first.calls)} calls of {duration(first.median_ns)} a run: {_rate(first)}; "
         f"{first.kernel}",
         _joined(first),
     )
 
 
-def _farthest(stage: OfStage) -> Iterator[BenchFinding]:
+def _beyond(stage: OfStage) -> Iterator[BenchFinding]:
+    """Say what the products take beyond their roofs, and which is the farthest from its own."""
     known = [product for product in stage.products if math.isfinite(product.fraction)]
-    if not known or not stage.kernel_ns > 0:
+    lost = sum(product.lost_ns for product in known)
+    if not known or not lost >= WORTH * stage.kernel_ns:
         return
-    first = max(known, key=lambda product: product.lost_ns)
-    if first.lost_ns < WORTH * stage.kernel_ns:
-        return
-    split = f", K in {first.split_k} parts" if first.split_k and first.split_k > 1 else ""
+    parts = sorted(known, key=lambda product: -product.lost_ns)[:NAMED]
+    named = listed([f"{product.name} {duration(product.lost_ns)}" for product in parts])
+    heavy = [p for p in known if p.total_ns >= WORTH * stage.kernel_ns]
+    least = min(heavy or known, key=lambda product: product.fraction)
+    split = f", K in {least.split_k} parts" if least.split_k and least.split_k > 1 else ""
     yield BenchFinding(
-        f"In {stage.label}, {_named(first)} reaches {share(first.fraction)} of the "
-        f"{first.roof_source}: at the roof, a run of the stage would take "
-        f"{duration(first.lost_ns)} less ({share(first.lost_ns / stage.kernel_ns)} of its kernel "
-        "time).",
-        f"tile {first.tile or 'unknown'}{split}; {significant(first.calls)} calls of "
-        f"{duration(first.median_ns)}; {_rate(first)}",
-        _joined(first),
-    )
+        f"At their roofs the matrix products of {stage.label} would take {duration(lost)} less a "
+        f"run, {share(lost / stage.kernel_ns)} of its kernel time: {named}.",
+        f"farthest from its roof: {_named(least)} at {share(least.fraction)}, {_rate(least)}, tile "
+        f"{least.tile or 'unknown'}{split}, {duration(least.median_ns)} a call",
+        "a launch and the start of a kernel are in its time: no product of some microseconds "
+        "reaches its roof" if least.median_ns < SHORT_NS else "",
+    )  # fmt: skip
 
 
 def _views(stage: OfStage) -> Iterator[BenchFinding]:
@@ -87,6 +109,25 @@ def _said(view: View) -> str:
         parts.append(f"{quantity(view.kernels, view.unit)} on the GPU ({share(more)} padding)")
     first = "the views agree" if max(apart) < AGREE else "configuration and shapes differ"
     return f"{listed(parts)}; {first}" if len(apart) > 1 else listed(parts)
+
+
+def _apart(stage: OfStage) -> Iterator[BenchFinding]:
+    """Say where the operator view did more than the trace, and in which operator."""
+    view = next((v for v in stage.views if v.quantity == ALL_KERNELS), None)
+    if view is None or not view.operators > (1 + APART) * view.kernels:
+        return
+    more = max(stage.operators, key=lambda operator: operator.gpu_ns - operator.traced_ns)
+    excess = more.gpu_ns - more.traced_ns
+    if not excess > 0:
+        return
+    yield BenchFinding(
+        f"The operator view of {stage.label} has {duration(view.operators)} of kernels a run, the "
+        f"trace {duration(view.kernels)}: {duration(excess)} more of it in {more.name}, whose "
+        f"kernel ({more.kernel}) takes {duration(more.traced_ns)} there.",
+        f"{calls(more.calls)} calls with inputs {shorten(more.shapes, 60)}",
+        "an operator view without torch.compile and CUDA graphs has the same products; its other "
+        "operators may differ",
+    )
 
 
 def _why_no_kernels(stage: OfStage) -> str:

@@ -6,7 +6,7 @@ A run of a stage is one time that it ran on one GPU: for a serving engine, one s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parsers.gemm_shapes import SIZES
@@ -15,6 +15,7 @@ from reports.load import Run
 from reports.serving.stage_rows import Stages, stages_of
 
 ALL = "(all)"
+ALL_KERNELS = "time of all kernels"
 COUNTED_LIKE = 0.02
 """Counted FLOPs within this part of those of whole tiles are of that shape (clusters round up)."""
 
@@ -56,8 +57,9 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Name of the matrix, else its size."""
-        return self.module.rpartition("*.")[2] or self.size
+        """Name of the matrix without the path to it, else its size."""
+        inside = self.module.rpartition("*.")[2]
+        return (inside if inside != self.module else inside.rpartition(".")[2]) or self.size
 
     @property
     def size(self) -> str:
@@ -88,7 +90,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of a stage with the shapes of its inputs; calls and times are of a run."""
+    """An operator of a stage with the shapes of its inputs; calls and times are of a run.
+
+    `traced_ns` is what kernels of the same name as its largest take in the trace.
+    """
 
     name: str
     shapes: str
@@ -97,6 +102,7 @@ class Operator:
     self_cpu_ns: float
     kernel: str
     share: float
+    traced_ns: float
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def _stage(run: Run, stage: str, rows: Sequence[Row], engine: Stages | None) -> 
     products = _products(run, stage, seen_runs, traced_runs)
     launches = number(traced["launches"]) / traced_runs if traced else math.nan
     views = _views(stage, products, mine, seen_runs, (kernel_ns, launches), engine)
-    operators = _operators(mine, seen_runs)
+    operators = _operators(mine, seen_runs, _by_name(run, stage, traced_runs))
     return OfStage(stage, products, operators, tuple(views), kernel_ns)
 
 
@@ -213,7 +219,18 @@ def _counted(row: Row, counter: Row | None, shapes: int) -> Row:
     return {"counted": flops, "dram_read": number(counter["dram_read_bytes"])}
 
 
-def _operators(rows: Sequence[Row], runs: int) -> tuple[Operator, ...]:
+def _by_name(run: Run, stage: str, runs: int) -> dict[str, float]:
+    """Return the time of a run in the trace of all kernels that a reader calls the same."""
+    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    found: dict[str, float] = {}
+    for row in records(run.stage_kernels):
+        if text(row["stage"]) == stage:
+            name = text(names.get(text(row["kernel_id"])))
+            found[name] = found.get(name, 0.0) + number(row["total_ns"]) / runs
+    return found
+
+
+def _operators(rows: Sequence[Row], runs: int, traced: Mapping[str, float]) -> tuple[Operator, ...]:
     whole = sum(number(row["gpu_ns"]) for row in rows)
     found = [
         Operator(
@@ -224,6 +241,7 @@ def _operators(rows: Sequence[Row], runs: int) -> tuple[Operator, ...]:
             self_cpu_ns=number(row["self_cpu_ns"]) / runs,
             kernel=text(row["kernel"]),
             share=number(row["gpu_ns"]) / whole if whole else math.nan,
+            traced_ns=traced.get(text(row["kernel"]), 0.0),
         )
         for row in rows
     ]
@@ -267,7 +285,7 @@ def _views(
         ),
         View(
             stage,
-            "time of all kernels",
+            ALL_KERNELS,
             "ns",
             math.nan,
             sum(number(row["gpu_ns"]) for row in rows) / runs,

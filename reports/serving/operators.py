@@ -23,7 +23,7 @@ from reports.formats import (
     significant,
 )
 from reports.load import Run
-from reports.serving.operator_findings import findings
+from reports.serving.operator_findings import calls, findings
 from reports.serving.operator_rows import OfStage, Operator, Product, View, stages_of_operators
 
 KEY, TITLE = "operators", "Operators and matrix products"
@@ -95,15 +95,15 @@ def product_table(products: Sequence[Product]) -> list[BenchTable]:
         return []
     ordered = sorted(products, key=lambda p: (p.stage, -_zero(p.total_ns)))
     heads = ("Stage", "Matrix", "M x N x K", "Type", "Tile", "Split K", "Calls", "Time a call")
-    rates = ("Time", "FLOP/s", "B/s", "Of the roof", "Roof", "Whole tiles", "Joined by")
+    rates = ("Time", "FLOP/s", "B/s", "Of the roof", "Roof", "Padding", "Joined by")
     missing = any(math.isnan(product.fraction) for product in ordered)
     return [
         BenchTable(
             "Matrix products",
             (*heads, *rates),
             tuple(_product(product) for product in ordered),
-            "Time: of all calls. Whole tiles: FLOPs of the tiles over 2MNK."
-            + (" What is not available stands in table `gaps` or `gemms` with its reason."
+            "Time: of all calls. Padding: FLOPs of whole tiles beyond 2MNK."
+            + (" Why something is not available says table `gemms` or `gaps`."
                if missing else ""),
             left=("Stage", "Matrix", "M x N x K", "Type", "Tile", "Roof", "Joined by"),
         )
@@ -113,19 +113,19 @@ def product_table(products: Sequence[Product]) -> list[BenchTable]:
 def _product(product: Product) -> tuple[str, ...]:
     return (
         product.stage or NA,
-        or_na(product.module),
+        product.name if product.module else NA,
         product.size,
         or_na(product.dtype),
         or_na(product.tile),
         count(product.split_k),
-        significant(product.calls if product.join else product.operator_calls),
+        calls(product.calls if product.join else product.operator_calls),
         duration(product.median_ns),
         duration(product.total_ns),
         flop_rate(product.flop_rate),
         byte_rate(product.byte_rate),
         share(product.fraction),
         or_na(product.roof_source),
-        significant(product.padding),
+        difference(product.padding - 1),
         JOINS.get(product.join, "not joined"),
     )
 
@@ -180,7 +180,7 @@ def _operator(operator: Operator) -> tuple[str, ...]:
     return (
         operator.name,
         or_na(shorten(operator.shapes.replace(",", ", "), 60)),
-        significant(operator.calls),
+        calls(operator.calls),
         duration(operator.gpu_ns),
         share(operator.share),
         duration(operator.self_cpu_ns),
