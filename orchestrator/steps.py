@@ -84,7 +84,13 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.exit_code = finished.exit_code
     report = folder / REPORT
     _mask(report, work, result)
-    if finished.timed_out or not nsys.succeeded(finished.exit_code, request):
+    whole = report.is_file() and nsys.captured_whole(_read(what.stdout), request)
+    if finished.timed_out and whole:
+        result.warnings.append(
+            f"the program did not end within {step.timeout_s:.0f} s and was ended; the capture "
+            "range had come to its end before, so the trace is whole"
+        )
+    elif finished.timed_out or not nsys.succeeded(finished.exit_code, request):
         raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
     if not report.is_file():
         raise failure(finished, what, (nsys.explain, _no_report))

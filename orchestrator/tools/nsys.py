@@ -90,6 +90,11 @@ def succeeded(exit_code: int | None, request: TraceRequest) -> bool:
     return exit_code == 0 or (exit_code == KILLED_AFTER_CAPTURE and ended_by_range)
 
 
+def captured_whole(log: str, request: TraceRequest) -> bool:
+    """Tell whether the capture range came to its end, after which the program matters no more."""
+    return request.capture != "all" and "Capture range ended" in log
+
+
 def explain(log: str) -> ProfError | None:
     """Return what nsys's output says about its failure, or None where it says nothing known."""
     return first_known(EXPLANATIONS, log)

@@ -99,6 +99,27 @@ def test_a_driver_that_ncu_cannot_work_with(lab: Any) -> None:
     assert "not compatible" in outcome.errors[0].message
 
 
+def test_a_program_that_never_ends_after_its_capture_leaves_a_whole_trace(
+    lab: Any, watcher: Any
+) -> None:
+    lab.fake(FAKE_NSYS="lingers")
+    watching = watcher()
+    recipe = lab.recipe(capture="profiler-api", trace__timeout=1.0)
+    assert lab.run(recipe, progress=watching).exit_code == 0
+    assert lab.state("trace") == lab.state("counters") == "done"
+    assert "was ended; the capture range had come to its end" in watching.warnings[0]
+
+
+@pytest.mark.parametrize(("mode", "capture"), [("stuck", "profiler-api"), ("lingers", "all")])
+def test_a_program_that_never_ends_without_a_whole_capture_fails(
+    lab: Any, mode: str, capture: str
+) -> None:
+    lab.fake(FAKE_NSYS=mode)
+    with pytest.raises(StepFailed, match="did not end within 1 s"):
+        lab.run(lab.recipe(capture=capture, trace__timeout=1.0))
+    assert lab.state("trace") == "failed"
+
+
 def test_the_target_exits_non_zero(lab: Any) -> None:
     recipe = lab.recipe("import sys; print('half way'); sys.exit(3)")
     with pytest.raises(StepFailed, match="exit code 3 under nsys") as caught:
