@@ -28,21 +28,22 @@ LONG_CALL_NS = 100_000
 
 OF_GPU = ("gaps between queued operations", "launch latency")
 """Activities that are none of the host: it had issued what the GPU began next."""
+LAUNCHES = "launches of the forward pass"
 _ACTIVITIES = (
     (QUEUED, OF_GPU[0]),
     (LATENCY, OF_GPU[1]),
     ("schedule:", "scheduling"),
     ("gpu_model_runner: preprocess", "input preparation"),
-    ("gpu_model_runner: forward", "launches of the forward pass"),
+    ("gpu_model_runner: forward", LAUNCHES),
     ("gpu_model_runner: postprocess", "sampling"),
     ("gpu_model_runner:", "sampling"),
     ("llm_engine step: process_outputs", "detokenizing and outputs"),
     ("llm_engine step: get_output", "engine loop outside of named ranges"),
     ("llm_engine step:", "detokenizing and outputs"),
     ("execute_context", "worker outside of named ranges"),
-    ("cudaGraphLaunch", "launches of the forward pass"),
-    ("cudaLaunch", "launches of the forward pass"),
-    ("cuLaunch", "launches of the forward pass"),
+    ("cudaGraphLaunch", LAUNCHES),
+    ("cudaLaunch", LAUNCHES),
+    ("cuLaunch", LAUNCHES),
     ("cuda", "blocking CUDA call"),
 )
 

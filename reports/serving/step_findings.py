@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from parsers.nsys.engine_gaps import OF_GPU
+from parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
 from reports.bench.models import BenchFinding
 from reports.formats import counted, difference, listed, seconds, share, significant
 from reports.load import Run
+from reports.serving.engine import engine_of
 from reports.serving.step_times import (
     BEFORE,
     TRACED,
@@ -39,9 +40,11 @@ def findings(
     host: tuple[HostTime, ...],
 ) -> tuple[BenchFinding, ...]:
     """Return what the steps show, idle time of the longest kind first."""
+    engine = engine_of(run)
+    mode = engine.mode if engine else ""
     order = sorted(kinds, key=lambda kind: (kind.kind != "decode", -kind.total))
     made = [
-        *(_idle(kind) for kind in order),
+        *(_idle(kind, mode) for kind in order),
         *(_collectives(kind.kind, ranks) for kind in order),
         _agreement(run, kinds, host),
         _overhead(run, host),
@@ -49,34 +52,34 @@ def findings(
     return tuple(finding for finding in made if finding is not None)
 
 
-def _idle(kind: KindTime) -> BenchFinding | None:
+def _idle(kind: KindTime, mode: str) -> BenchFinding | None:
     """Say how long the GPU is idle and for what; of decode always, else where it is much."""
     part = _of(kind.idle_mean, kind)
     if kind.kind != "decode" and part < WORTH_SAYING:
         return None
     by_host = {name: value for name, value in kind.idle_by.items() if name not in OF_GPU}
     host = sum(by_host.values())
-    said = (
-        f"In {kind.kind} steps the GPU is idle {share(part)} of the time, {seconds(kind.idle_mean)}"
-        f" a step{_between(kind)}: "
-    )
-    plain = f"While it does {kind.kind} the GPU waits {share(part)} of the time"
+    step = f"{seconds(kind.idle_mean)} ({share(part)}) of a {kind.kind} step"
     if host * 2 < kind.idle_mean:
-        said += (
-            "most of it lies between operations that the host had issued before, "
-            f"{'and' if _between(kind) else 'none of it between steps, and'} the host does not "
-            "limit the step."
+        own = (kind.idle_mean - host) / kind.launches if kind.launches else 0.0
+        waits = "hardly waits" if _of(host, kind) >= LEAST else "does not wait"
+        return BenchFinding(
+            f"The GPU {waits} for the CPU in {kind.kind}: it is idle {step}, in gaps of "
+            f"{seconds(own)} between kernels that are queued already; the CPU schedules, samples "
+            "and detokenizes while the GPU works.",
+            _evidence(kind),
+            plain=f"The CPU keeps up: in {kind.kind} the GPU works {share(1 - part)} of the time.",
         )
-        return BenchFinding(said, _evidence(kind), plain=f"{plain}; the CPU keeps up with it.")
     main = next(iter(by_host))
-    of_host = f"{share(host / kind.idle_mean)} of it the GPU waits for the host"
-    if _of(host, kind) >= HOST_BOUND:
-        of_host += ", which limits the step"
+    limits = "The CPU limits" if _of(host, kind) >= HOST_BOUND else "The GPU waits for the CPU in"
+    graph = main == LAUNCHES and mode == "eager"
     return BenchFinding(
-        f"{said}{of_host}, the longest for {main}.",
+        f"{limits} {kind.kind}: the GPU is idle {step}{_between(kind)}, "
+        f"{share(host / kind.idle_mean)} of that waiting for the CPU, the longest for: {main}"
+        f"{'; a CUDA graph would launch the step at once' if graph else ''}.",
         _evidence(kind),
-        "Tracing slows the host down: without it the GPU waits less.",
-        f"{plain}, mostly for the CPU ({main}).",
+        "Tracing slows the CPU down: without it the GPU waits less.",
+        f"In {kind.kind} the GPU waits {share(_of(host, kind))} of the time for the CPU ({main}).",
     )
 
 
@@ -158,21 +161,25 @@ def _agreement(
 def _overhead(run: Run, host: tuple[HostTime, ...]) -> BenchFinding | None:
     """Say what tracing adds, against the run without any profiler where there is one."""
     traced = host_total(run, TRACED)
-    for when, words in ((UNTRACED, "the target by itself"), (BEFORE, "the same process before")):
+    for when, words in (
+        (UNTRACED, "the target run by itself"),
+        (BEFORE, "the same process before the trace"),
+    ):
         plain = host_total(run, when)
         if traced is None or not plain:
             continue
-        parts = []
-        for one in (one for one in host if one.when == TRACED):
-            other = next((o for o in host if o.when == when and o.kind == one.kind), None)
-            if other is not None:
-                parts.append(
-                    f"{one.kind} step {seconds(one.seconds)} against {seconds(other.seconds)} "
-                    f"({difference(one.seconds / other.seconds - 1)})"
-                )
-        more = difference(traced / plain - 1)
+        compared = [
+            (one.kind, one.seconds, other.seconds)
+            for one in host
+            for other in host
+            if (one.when, other.when) == (TRACED, when) and one.kind == other.kind
+        ]
+        steps = listed([f"{kind} step {difference(a / b - 1)}" for kind, a, b in compared])
+        times = [f"{kind} step {seconds(a)} against {seconds(b)}" for kind, a, b in compared]
         return BenchFinding(
-            f"Under the trace the batch takes {more} time, against {words}.",
-            f"host-timed: {seconds(traced)} against {seconds(plain)}; {'; '.join(parts)}.",
+            f"Tracing changes the time of the batch by {difference(traced / plain - 1)} ({steps}), "
+            f"compared with {words}.",
+            f"by the host's clock: batch {seconds(traced)} against {seconds(plain)}; "
+            f"{'; '.join(times)}.",
         )
     return None

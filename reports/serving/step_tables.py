@@ -60,7 +60,7 @@ def _idle(kinds: tuple[KindTime, ...]) -> BenchTable | None:
         "Idle time of the GPU by what the host did",
         ("GPU idle during", *heads),
         tuple(rows),
-        "Means over steps and GPUs. `engine_gaps` has each NVTX range and CUDA call by itself.",
+        "Means over steps and GPUs. The table engine_gaps has each NVTX range and CUDA call.",
         left=("GPU idle during",),
     )
 
@@ -143,7 +143,7 @@ def _modules(modules: pd.DataFrame) -> BenchTable | None:
     rows = tuple(
         (
             text(row["stage"]),
-            f"`{text(row['module'])}`",
+            text(row["module"]),
             count(row["instances"]),
             count(row["launches"]),
             duration(row["kernel_ns"]),
@@ -155,7 +155,7 @@ def _modules(modules: pd.DataFrame) -> BenchTable | None:
         "GPU time of the model's modules",
         ("step", "module", "times", "launches", "kernels", "of the step's kernels"),
         rows,
-        "Eager, by vLLM's layer-wise NVTX ranges; `*` stands for all layers. Kernels outside of "
+        "Eager, by vLLM's layer-wise NVTX ranges; * stands for all layers. Kernels outside of "
         "all modules are not in the table: inputs, sampling.",
         left=("step", "module"),
     )
@@ -178,7 +178,11 @@ def _steps(steps: pd.DataFrame) -> BenchTable:
         )
         for row in records(steps.head(MOST_STEPS))
     )
-    note = f"The first {MOST_STEPS} rows of {len(steps)}: `engine_steps` has all." if many else ""
+    note = (
+        f"The first {MOST_STEPS} rows of {len(steps)}: the table engine_steps has all."
+        if many
+        else ""
+    )
     heads = ("step", "GPU", "kind", "prefill", "decode requests", "time", "launches", "kernels")
     return BenchTable(
         "Each step",

@@ -18,7 +18,7 @@ from reports.serving.step_times import (
 
 METHOD = (
     "A step's GPU work is what its process issued from the start of vLLM's NVTX range "
-    "`execute_context_…` to the start of the next: tokens are sampled after the range.",
+    "execute_context_… to the start of the next: tokens are sampled after the range.",
     "A step has the GPU from its first operation to that of the next step, so that steps follow "
     "each other without a hole; idle is what is left of that time when the union of all kernels, "
     "copies and memsets is taken away.",
