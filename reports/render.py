@@ -35,7 +35,7 @@ from reports.provenance import Provenance, provenance
 from reports.results_json import render_results
 from reports.sweep_models import SweepView
 from reports.view_models import ReportView
-from reports.views import report_view, summary_view
+from reports.views import report_view, section_sentences, summary_view
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
 RESULTS = "results.json"
@@ -77,8 +77,8 @@ def render_report(run: Run) -> ReportPaths:
         **_counter_pages(view, sources),
         **_results(run, view.sections),
     }
-    told = [finding.sentence for finding in leading(view.sections, HEADLINE - 1)]
-    first = [*told[: HEADLINE - 1], *headline(run)][:HEADLINE]
+    told = section_sentences(view.sections)[: HEADLINE - 1]
+    first = [*told, *headline(run)][:HEADLINE]
     return _write(run.directory.report, files, shown, first)
 
 

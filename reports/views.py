@@ -7,7 +7,7 @@ reports/sweep_models.py.
 from __future__ import annotations
 
 from reports.bench.models import Section
-from reports.bench.view import leading, section_words
+from reports.bench.view import section_words
 from reports.bound import LABELS
 from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
@@ -27,7 +27,7 @@ from reports.method_view import environment, failed_joins, glossary, left_out, m
 from reports.profiled import kernel_time
 from reports.program_findings import wall_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
-from reports.serving import sections
+from reports.serving import leading, sections
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -41,7 +41,6 @@ from reports.view_models import (
 
 ANSWERS = 4
 """Findings whose sentences make the answer; the rest follows in the list of findings."""
-SECTION_ANSWERS = 3
 TOP_CALLS = 8
 
 
@@ -53,7 +52,9 @@ def report_view(run: Run) -> ReportView:
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run)
-    answer = (*section_sentences(made), *answer_sentences(found, open_questions))
+    leads = section_sentences(made)
+    most = ANSWERS - 1 if leads else ANSWERS
+    answer = (*leads, *answer_sentences(found[:most], open_questions))
     wall, idle = wall_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
@@ -122,7 +123,7 @@ def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> t
 
 def section_sentences(made: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
-    return tuple(finding.sentence for finding in leading(made, SECTION_ANSWERS))
+    return tuple(finding.sentence for finding in leading(made))
 
 
 def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:

@@ -10,11 +10,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.bench.models import Section
+    from reports.bench.models import BenchFinding, Section
     from reports.load import Run
 
 SECTIONS = ("stages", "steps", "operators", "model")
 """Modules in the order of a report."""
+BACKGROUND = "model"
+"""Section about what is so without a run: it does not answer what the run was asked."""
 
 
 def sections(run: Run) -> tuple[Section, ...]:
@@ -24,3 +26,13 @@ def sections(run: Run) -> tuple[Section, ...]:
         if find_spec(f"reports.serving.{name}") is not None:
             made.append(import_module(f"reports.serving.{name}").section(run))
     return tuple(section for section in made if section is not None)
+
+
+def leading(made: tuple[Section, ...]) -> tuple[BenchFinding, ...]:
+    """Return what leads the answer: two findings of the first section, one of each other.
+
+    The first section of a serving engine is about prefill and decode, a finding each.
+    """
+    telling = [section for section in made if section.findings and section.key != BACKGROUND]
+    first = telling[0].findings[:2] if telling else ()
+    return (*first, *(section.findings[0] for section in telling[1:]))

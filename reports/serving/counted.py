@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from parsers.formulas import tile_padding
+from parsers.torch_trace import is_reduction
 from reports.cells import Row, known, number, records, text
 from reports.gemm import TOLERANCE
 from reports.load import Run
@@ -86,7 +87,10 @@ def counted(run: Run, stages: Stages) -> tuple[Counted, ...]:
 
 def _part(tables: _Tables, row: Row) -> str:
     kernel = tables.kernels.get(text(row["kernel_id"]))
-    return PARTS.get(text(kernel["category"]), "") if kernel else ""
+    # What adds up the parts of a split K multiplies nothing.
+    if kernel is None or is_reduction(text(kernel["name"])):
+        return ""
+    return PARTS.get(text(kernel["category"]), "")
 
 
 def _counted(kind: Kind, part: str, needed: float, rows: list[Row], tables: _Tables) -> Counted:

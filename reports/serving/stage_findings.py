@@ -55,7 +55,7 @@ def findings(
 ) -> tuple[BenchFinding, ...]:
     """Return what the steps of a trace show, the telling first."""
     found = [_of_kind(stages, kind, timed) for kind in reversed(stages.kinds)]
-    found += [_padding(work), _agreement(agreed)]
+    found += [_padding(stages, work), _agreement(agreed)]
     return tuple(finding for finding in found if finding is not None)
 
 
@@ -177,18 +177,27 @@ def _cost(other: Batch, size: int, timed: Sequence[Batch]) -> str:
     )
 
 
-def _padding(work: Sequence[Counted]) -> BenchFinding | None:
+def _padding(stages: Stages, work: Sequence[Counted]) -> BenchFinding | None:
     wasted = [one for one in work if one.ratio is not None and one.ratio >= PADDING_WORTH_SAYING]
     if not wasted:
         return None
     worst = max(wasted, key=lambda one: (one.ratio or 0.0) * one.needed)
     return BenchFinding(
-        f"In {worst.kind} the GPU computes {significant(worst.ratio)} times the FLOPs that "
-        f"{worst.part} need: the rest is padding.",
+        f"In {worst.kind} the GPU computes {significant(worst.ratio)} times the FLOPs that the "
+        f"model needs for {worst.part}: the rest is padding.",
         f"Counters of one launch of each kernel x its calls: {flop_count(worst.counted)}; needed: "
-        f"{flop_count(worst.needed)}.",
+        f"{flop_count(worst.needed)}.{_rows(stages, worst)}",
         "Padding costs time only where arithmetic limits.",
     )
+
+
+def _rows(stages: Stages, worst: Counted) -> str:
+    """Say how few rows attention has in decode, where Tensor Cores work on tiles of them."""
+    if worst.part != "attention" or worst.kind != "decode" or stages.shard is None:
+        return ""
+    group = stages.shard.heads // stages.shard.kv_heads
+    rows = counted(group, "row")
+    return f" Tensor Cores work on tiles; a step has {rows} of queries for a key-value head."
 
 
 def _agreement(agreed: Sequence[Agreement]) -> BenchFinding | None:
