@@ -74,7 +74,9 @@ def peaks(run: HasRoofs, dtype: str) -> Peaks:
     kinds = {
         (text(row["level_or_pipe"]), text(row["dtype"]), text(row["kind"])): row
         for row in reversed(records(run.measured_roofs))
-        if known(row["value"]) is not None and text(row["unit"]) in ("B/s", "FLOP/s")
+        if known(row["value"]) is not None
+        and text(row["unit"]) in ("B/s", "FLOP/s")
+        and text(row["accepted"]) != "False"  # counters contradict it
     }
     sheet = {
         (text(row["level_or_pipe"]), text(row["dtype"])): row

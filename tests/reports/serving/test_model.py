@@ -112,3 +112,12 @@ def test_requests_of_the_trace_are_those_under_the_profiler(
     other = base.point | {"source": "untraced"}
     run = serving_run(serving_points=[plain, base.point, failed, other])
     assert traced_requests(run) == (Requests(2, 10, 3),)
+
+
+def test_a_roof_that_counters_contradict_is_not_used(serving_run: Make) -> None:
+    steady, read, latency = roofs(1e12, 1e10)
+    doubtful = [steady | {"accepted": False}, read | {"accepted": True}, latency]
+    known = peaks(serving_run(measured_roofs=doubtful), "bf16")
+    assert known.steady is None
+    assert known.read is not None
+    assert known.read.value == 1e10
