@@ -46,6 +46,7 @@ class Engine:
         self.options, self.model = options, model
         self._begin, self._log = begin, log
         self._llm: Any = None
+        self._ended: Any = None
         self._names = (f"batch{number}" for number in itertools.count())
         self._facts: dict[str, Any] = {}
 
@@ -154,16 +155,25 @@ class Engine:
             self._llm.stop_profile()
 
     def close(self) -> None:
-        """End the engine and its processes and give its GPU memory back; may be called twice."""
+        """End the engine and its processes and give its GPU memory back; may be called twice.
+
+        Where the engine has processes of its own, this one collects no garbage any more: the
+        queues of vLLM's executor hold ZeroMQ contexts with open sockets in reference cycles, and
+        collecting those waits for ever (pyzmq 27, vLLM 0.20.2 with tensor parallel ranks).
+        """
         llm, self._llm, self._engine = self._llm, None, None
+        if self._log is not None:
+            gc.disable()
+            self._ended = llm or self._ended
         if llm is not None:
             try:
                 llm.llm_engine.engine_core.shutdown()
             except Exception as error:
                 print(f"note: vLLM did not shut down: {error}", file=sys.stderr)
             del llm
-            gc.collect()
-            _empty_cache()
+            if self._log is None:
+                gc.collect()
+                _empty_cache()
         if self._log is not None:
             self._log.settle()
 
@@ -198,8 +208,7 @@ def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
     """
     model = find_model(options.model, options.weights)
     prepare(model, options)
-    children = options.process == "spawn" or options.tensor_parallel > 1
-    log = ChildLog() if children else None
+    log = ChildLog() if options.has_processes else None
     engine = Engine(options, model, BEGIN if begin is None else begin, log)
     try:
         engine.start()

@@ -18,20 +18,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import statistics
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 from targets.harness.options import Parser, positive
 from targets.serving.conditions import conditions, visible_gpus
+from targets.serving.ending import close, run_to_the_end
 from targets.serving.engine import (
     Engine,
     EngineOptions,
@@ -300,7 +299,7 @@ def run(args: Namespace, records: Records) -> int:
                         break
     finally:
         begin = records.now()
-        engine.close()
+        close(engine)
         records.phase(None, "end engine", begin, records.now())
     print(json.dumps({"target": TARGET, "model": facts["model"], "cases": timed.shown}))
     return 0
@@ -309,7 +308,10 @@ def run(args: Namespace, records: Records) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; exit code 1 with a reason where vLLM fails."""
     args = parse_arguments(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, _stop)
+    return run_to_the_end(lambda: _main(args), options_of(args).has_processes)
+
+
+def _main(args: Namespace) -> int:
     path = args.out or os.environ.get("PROF_RESULTS") or os.devnull
     try:
         with open(path, "a", encoding="utf-8") as stream:
@@ -321,11 +323,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         complain(EngineFailure(f"the records cannot be written: {error}", "another --out"))
     return 1
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """End through the `finally` clauses, so that the engine's processes end too."""
-    raise SystemExit(128 + number)
 
 
 def _count(text: str) -> int:

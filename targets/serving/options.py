@@ -59,6 +59,11 @@ class EngineOptions:
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def has_processes(self) -> bool:
+        """Whether the engine has processes besides this one."""
+        return self.process == "spawn" or self.tensor_parallel > 1
+
 
 def add_engine_arguments(parser: ArgumentParser, without: Collection[str] = ()) -> None:
     """Add the options of the engine; `engine_options` turns what was given into EngineOptions.

@@ -177,6 +177,49 @@ def test_an_engine_in_its_own_process_is_gone_afterwards(target: Target) -> None
     assert target.calls("shutdown")
 
 
+@pytest.mark.parametrize("variables", [{}, {"FAKE_VLLM_HANG_AT_EXIT": "1"}])
+@pytest.mark.parametrize("fails", [{}, {"FAKE_VLLM_DIE_AT": "3"}])
+def test_an_engine_of_several_ranks_lets_the_process_end(
+    target: Target, variables: dict[str, str], fails: dict[str, str]
+) -> None:
+    done = target.run("--tensor-parallel", "2", **variables, **fails)
+    assert done.returncode == len(fails), done.stderr
+    assert bool(done.stdout) == (not fails)
+    assert target.records("phase")[-1]["name"] == "end engine"
+
+
+def test_an_engine_that_does_not_shut_down_is_killed(
+    root: Path, target: Target, tmp_path: Path
+) -> None:
+    program = (
+        "import multiprocessing, sys, time\n"
+        "from targets.serving import ending\n"
+        "class Stuck:\n"
+        "    def close(self): time.sleep(3600)\n"
+        "def work():\n"
+        "    spawn = multiprocessing.get_context('spawn')\n"
+        "    child = spawn.Process(target=time.sleep, args=(3600,))\n"
+        "    child.start()\n"
+        "    ending.close(Stuck())\n"
+        "    print(child.is_alive())\n"
+        "    return 3\n"
+        "if __name__ == '__main__':\n"
+        "    ending.CLOSE_S = 1\n"
+        "    sys.exit(ending.run_to_the_end(work, True))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (3, "False\n"), done.stderr
+    assert "did not shut down within 1 s" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("step", "statuses"),
     [

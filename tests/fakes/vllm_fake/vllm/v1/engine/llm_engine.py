@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -42,10 +43,32 @@ class _Request:
     stats: RequestStateStats = field(default_factory=RequestStateStats)
 
 
+class _Queue:
+    """A queue of vLLM's executor: its ZeroMQ context, once garbage, waits for its own sockets.
+
+    At the interpreter's end pyzmq leaves contexts alone; with FAKE_VLLM_HANG_AT_EXIT not even then.
+    """
+
+    exiting = False
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        if not _Queue.exiting:
+            time.sleep(3600)
+
+
+@atexit.register
+def _notice_exit() -> None:
+    _Queue.exiting = "FAKE_VLLM_HANG_AT_EXIT" not in os.environ
+
+
 class EngineCore:
     """What ends the engine; with multiprocessing it holds a real child process."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self.queue = _Queue() if ranks > 1 else None
         self.child: subprocess.Popen[bytes] | None = None
         if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "1") == "1":
             wait = "import sys; sys.stdin.read()"
@@ -55,6 +78,8 @@ class EngineCore:
     def shutdown(self) -> None:
         """End the child process."""
         _failures.call("shutdown")
+        self.queue = None
+        time.sleep(float(os.environ.get("FAKE_VLLM_SHUTDOWN_S", "0")))
         if self.child is not None:
             assert self.child.stdin is not None
             self.child.stdin.close()
@@ -65,7 +90,7 @@ class LLMEngine:
     """Runs requests."""
 
     def __init__(self, args: dict[str, Any], hf_config: dict[str, Any]) -> None:
-        self.engine_core = EngineCore()
+        self.engine_core = EngineCore(args.get("tensor_parallel_size") or 1)
         self.vllm_config = _config(args, hf_config)
         self.model_config = self.vllm_config.model_config
         self.totals: Counter[str] = Counter()
