@@ -221,7 +221,6 @@ def figures(products: Sequence[Product]) -> tuple[BenchFigure, ...]:
             "Bars: share of its roof that each matrix product of each stage reached",
             "% of the roof",
             bars,
-            levels=((100.0, "roof"),),
             subtitle="behind each bar: time of all its calls in a run of the stage",
         ),
     )
