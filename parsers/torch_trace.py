@@ -20,6 +20,7 @@ from parsers.kernel_names import classify
 from parsers.nsys.paths import Stages, name_stages
 from parsers.torch_events import read_events
 from parsers.torch_items import GpuWork, Instance, Item, Items, Kind, read_items
+from parsers.torch_modules import torch_modules
 
 NO_OPERATOR = "(no operator)"
 """Operator of kernels that a program launches itself, as Triton kernels are."""
@@ -71,6 +72,10 @@ class TorchTrace:
         up = [False, False, True, True, True]
         frame = frame.sort_values(order, ascending=up, kind="stable", na_position="last")
         return tables.check(frame, "operators")
+
+    def modules(self) -> pd.DataFrame:
+        """Return table `modules`; empty without vLLM's ranges of modules."""
+        return torch_modules(self._items)
 
     def gemm_kernels(self) -> dict[str, list[list[GemmKernel]]]:
         """Return, stage by stage, the matrix product kernels of each time it ran, in their order.

@@ -33,6 +33,8 @@ def operator_frames(
 ) -> dict[str, pd.DataFrame]:
     """Return tables `operators` and `gemms`; empty for a run without the step.
 
+    Also `modules` where the trace has none: its CUDA graphs launch kernels without modules.
+
     `frames` are the tables so far; `folder` holds `launches.parquet`.
     """
     manifest = read_manifest(run)
@@ -54,7 +56,10 @@ def operator_frames(
     for warning in joined.warnings:
         gaps.add("gemms", warning)
     gemms = with_roofs(with_modules(joined.gemms, frames), frames, gaps)
-    return {"operators": trace.operators(), "gemms": gemms}
+    made = {"operators": trace.operators(), "gemms": gemms}
+    if frames.get("modules", tables.empty("modules")).empty:
+        made["modules"] = trace.modules()
+    return made
 
 
 def _launches(folder: Path, kernels: pd.DataFrame) -> pd.DataFrame:

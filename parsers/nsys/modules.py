@@ -51,6 +51,7 @@ def module_tables(
     whole = kernels.groupby("stage")["kernel_ns"].sum()
     frame[["launches", "kernel_ns"]] = frame[["launches", "kernel_ns"]].fillna(0)
     frame["share"] = frame["kernel_ns"] / frame["stage"].map(whole)
+    frame["source"] = "trace"
     frame = frame.sort_values(["stage", "kernel_ns", "module"], ascending=[True, False, True])
     kernels = kernels.sort_values(["stage", "module", "kernel_ns"], ascending=[True, True, False])
     return tables.check(frame, "modules"), tables.check(kernels, "module_kernels")

@@ -155,9 +155,21 @@ def _modules(modules: pd.DataFrame) -> BenchTable | None:
         "GPU time of the model's modules",
         ("step", "module", "times", "launches", "kernels", "of the step's kernels"),
         rows,
-        "Eager, by vLLM's layer-wise NVTX ranges; * stands for all layers. Kernels outside of "
-        "all modules are not in the table: inputs, sampling.",
+        _of_modules(text(shown["source"].iloc[0])),
         left=("step", "module"),
+    )
+
+
+def _of_modules(source: str) -> str:
+    note = (
+        "By vLLM's layer-wise NVTX ranges; * stands for all layers. Kernels outside of all modules "
+        "are not in the table: inputs, sampling."
+    )
+    if source == "trace":
+        return note
+    return (
+        f"{note} Of the operators step, which runs without CUDA graphs and compilation: the traced "
+        "steps, which have both, fuse small kernels."
     )
 
 
