@@ -6,6 +6,7 @@
 Copies the manifest, the measured roofs and the steps; tables and report are made again by a replay.
 In an .ncu-rep the modules (cubins), sources, environment, command lines, host names and folders go;
 in a trace.sqlite every table that the reader does not need, and every string that no kept row uses.
+A .gz is unpacked, and packed with xz like all that is large.
 Whatever the readers make of a file must be the same before and after, or nothing is written.
 
 Of a benchmark, whose kernels are many, `--drop counters.ncu-rep` leaves counters.csv, which has the
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import lzma
 import shutil
 import sqlite3
@@ -217,6 +219,9 @@ def slim_run(run: Path, target: Path, options: argparse.Namespace) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".xz":
             decompress(source, place)
+        elif source.suffix == ".gz":  # xz packs it better, and what it holds can be looked through
+            place = place.with_suffix("")
+            place.write_bytes(gzip.decompress(source.read_bytes()))
         else:
             shutil.copyfile(source, place)
         _slim_file(place, replace)
@@ -269,7 +274,9 @@ def pack(folder: Path) -> None:
 def _print_sizes(run: Path, target: Path) -> None:
     for path in sorted(p for p in target.rglob("*") if p.is_file()):
         name = path.relative_to(target)
-        origin = next((o for o in (run / name, run / str(name)[:-3]) if o.is_file()), path)
+        plain = str(name).removesuffix(".xz")
+        places = (run / name, run / plain, run / f"{plain}.gz")
+        origin = next((place for place in places if place.is_file()), path)
         print(f"{origin.stat().st_size:>12,} -> {path.stat().st_size:>10,}  {name}")
     total = sum(p.stat().st_size for p in target.rglob("*") if p.is_file())
     print(f"{'':>12}    {total:>10,}  in all")

@@ -1,5 +1,6 @@
 """A recorded run becomes small and tells nothing of the machine, with the same result."""
 
+import gzip
 import json
 import lzma
 import runpy
@@ -93,6 +94,23 @@ def test_a_slim_trace_gives_the_reader_the_same_tables(
         assert before.kernels().equals(after.kernels())
         assert before.launches().equals(after.launches())
         assert before.product_version == after.product_version
+
+
+def test_a_trace_of_operators_is_looked_through_and_packed_again(
+    run: Path, slim: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run / "steps/4-operators"
+    folder.mkdir()
+    events = '{"traceEvents": [' + ", ".join(f'"/home/me/{n}.py"' for n in range(9000)) + "]}"
+    (folder / "operators.json.gz").write_bytes(gzip.compress(events.encode()))
+    target = tmp_path / "small"
+    assert slim.main([str(run), str(target), *ARGUMENTS]) == 0
+    (packed,) = (target / "steps/4-operators").iterdir()
+    assert packed.name == "operators.json.xz"
+    assert lzma.decompress(packed.read_bytes()).decode() == events.replace("/home/me/", "")
+    (folder / "operators.json.gz").write_bytes(gzip.compress(SECRET.encode()))
+    assert slim.main([str(run), str(tmp_path / "other"), *ARGUMENTS]) == 1
+    assert "operators.json still holds" in capsys.readouterr().err
 
 
 def test_a_forbidden_text_leaves_nothing_behind(
