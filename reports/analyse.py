@@ -132,7 +132,7 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
     }
     frames["modules"], frames["module_kernels"] = trace.modules()
     if reason := trace.why_no_modules():
-        gaps.add("modules", reason)
+        gaps.add("module_kernels", reason)
     _write_launches(trace, folder, gaps)
     for warning in trace.warnings:
         gaps.add("launches", warning)

@@ -63,7 +63,7 @@ def _intro(kinds: tuple[KindTime, ...], ranks: tuple[RankTime, ...]) -> str:
 def _no_modules(run: Run) -> tuple[str, ...]:
     if not run.modules.empty:
         return ()
-    gaps = run.gaps[run.gaps["table"] == "modules"]
+    gaps = run.gaps[run.gaps["table"] == "module_kernels"]
     return tuple(f"No time by module: {reason}." for reason in gaps["reason"].tolist())
 
 
