@@ -17,6 +17,7 @@ from parsers.serving_records import ServingRecords
 
 MEASURE = "measure"
 """Name of the phase in which a point is timed."""
+IDLE = "gpu_idle"
 SETTLE_S = 1.0
 """Seconds at the start of a phase that NVML's averages reach back into."""
 
@@ -58,9 +59,7 @@ def _telemetry(rows: Iterable[Row], source: str, spans: list[tuple[int, float, f
                 if at >= begin + SETTLE_S:
                     settled.append(row)
                 break
-    reasons = dict.fromkeys(
-        reason for row in inside for reason in (row["throttle"] or "").split(", ") if reason
-    )
+    reasons = dict.fromkeys(reason for row in inside for reason in held_by(row["throttle"]))
     powers = [_mean(mine, "power_w") for mine in _by_device(settled)]
     return {
         "power_w_mean": sum(powers) if powers else math.nan,
@@ -70,6 +69,11 @@ def _telemetry(rows: Iterable[Row], source: str, spans: list[tuple[int, float, f
         "memory_used_bytes_max": _most(inside, "memory_used_bytes"),
         "throttle_reasons": ", ".join(sorted(reasons)),
     }
+
+
+def held_by(throttle: str | None) -> list[str]:
+    """Return what holds the clocks down by a cell of table telemetry, without an idle GPU."""
+    return [reason for reason in (throttle or "").split(", ") if reason not in ("", IDLE)]
 
 
 def _by_device(rows: Iterable[Row]) -> list[list[Row]]:

@@ -3,7 +3,7 @@
 The law is t(n) = t0 + c max(0, n - k): a fixed part, and a cost of each further one beyond k, with
 k = 0 for a time that grows from the start. It is the roofline of a batch: what is read once costs
 t0, what each request adds costs c, and k is where the one no longer hides the other. k is kept only
-where the data ask for it, by the corrected Akaike criterion (Hurvich and Tsai 1989).
+where it leaves at most half of the error, so that no noise makes a k.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAST = 4
+LEAST_BENT = 5
+"""Fewest sizes for a law with k, which has three numbers."""
+WORTH = 0.5
+"""Part of the error that a law with k may leave to be taken."""
+EXACT = 1e-3
+"""Relative errors below this are as good as none: no k explains them."""
 """Fewest sizes that a law of two numbers can be tested with."""
 GRID = 200
 """Places of k that are tried, evenly on a logarithmic axis."""
@@ -86,30 +92,21 @@ def fit_scaling(sizes: Sequence[float], seconds: Sequence[float]) -> Scaling | N
 
 
 def _best(known: list[tuple[float, float]]) -> Scaling | None:
-    """Return the law with the lower criterion: without k, or with the k that fits best."""
+    """Return the law without k, or the best one with k where that is worth it."""
     n = np.array([size for size, _ in known])
     t = np.array([time for _, time in known])
     plain = _solved(n, t, 0.0)
-    tried = [_solved(n, t, float(k)) for k in np.geomspace(n[0], n[-2], GRID)] if len(n) > 2 else []
+    if plain is not None and (plain.residual < EXACT or len(n) < LEAST_BENT):
+        return plain
+    tried = [_solved(n, t, float(k)) for k in np.geomspace(n[0], n[-2], GRID)]
     bent = min((one for one in tried if one is not None), key=_residual, default=None)
-    if plain is None or (
-        bent is not None and _criterion(bent, len(n), 3) < _criterion(plain, len(n), 2)
-    ):
+    if plain is None or (bent is not None and bent.residual <= WORTH * plain.residual):
         return bent
     return plain
 
 
 def _residual(one: Scaling) -> float:
     return one.residual
-
-
-def _criterion(one: Scaling, n: int, free: int) -> float:
-    """Return AICc for Gaussian relative residuals; residuals below 0.1 % are as good as none."""
-    free += 1  # the variance of the residuals
-    if n - free - 1 <= 0:
-        return math.inf
-    error = max(one.residual, 1e-3)
-    return 2 * n * math.log(error) + 2 * free + 2 * free * (free + 1) / (n - free - 1)
 
 
 def _solved(

@@ -29,8 +29,8 @@ METHOD = (
     "that gave each request one token and followed such a step; its time is from the return of the "
     "step before to its own. TPOT is (end - first token) / (tokens - 1) of a request.",
     "Scaling bends where 1 % more requests bring less than 0.5 % more tokens/s, by the law "
-    "t = t0 + c max(0, n - k) fitted to the relative errors; k is 0 unless the data ask for it "
-    "(corrected Akaike criterion). A doubling is 2 to the slope between two measured lengths on "
+    "t = t0 + c max(0, n - k) fitted to the relative errors; k is 0 unless another one at least "
+    "halves the error. A doubling is 2 to the slope between two measured lengths on "
     "logarithmic axes.",
     "MFU and MBU: the least FLOPs and bytes that the model's configuration needs, over the time "
     "and the roof. A decode step is worked out for the middle of the output. Bytes are those of "

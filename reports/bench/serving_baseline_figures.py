@@ -92,7 +92,7 @@ def stages_figure(found: Baseline) -> LineFigure | None:
         name="serving-stages",
         title="Decode step and prefill over the batch size",
         alt="Milliseconds of a decode step and of the prefill over the batch, and the least times",
-        subtitle="least time: bytes and FLOPs that the model needs at the measured roofs",
+        subtitle=_least_time(found),
         x_label="requests in a batch",
         x_log=True,
         panels=(
@@ -100,6 +100,13 @@ def stages_figure(found: Baseline) -> LineFigure | None:
             Panel("ms", tuple(prefill), "Prefill of the whole batch", y_log=True),
         ),
     )
+
+
+def _least_time(found: Baseline) -> str:
+    memory, compute = found.roofs.memory, found.roofs.compute
+    if memory is None or compute is None:
+        return ""
+    return f"The roofs allow: bytes at the {memory.name} or FLOPs at the {compute.name}, if longer"
 
 
 def _floors(values: list[float]) -> tuple[float, ...]:

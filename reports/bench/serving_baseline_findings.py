@@ -8,9 +8,11 @@ from statistics import median
 from reports.bench.models import BenchFinding
 from reports.bench.scaling_fit import Scaling, exponents, fit_scaling
 from reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
-from reports.formats import count, seconds, share, speedup
+from reports.formats import count, percent, seconds, share, speedup
 from reports.formats import significant as digits
 
+SAME = 0.02
+"""Relative change of a time that is as good as none."""
 TWICE = 0.95
 """Exponent from which on a doubled prompt is said to cost twice."""
 
@@ -40,6 +42,11 @@ def scaling(found: Baseline) -> BenchFinding | None:
     )
     law = batch_law(found)
     bend, plain = _bend(law, last)
+    prefill, steps = _added(first, last)
+    if law is not None and law.seen and prefill > 0 and steps > 0:
+        whose = "prefill" if prefill > steps else "the decode steps"
+        part = max(prefill, steps) / (prefill + steps)
+        bend += f", and {share(part)} of what a request adds is {whose}"
     return BenchFinding(
         f"{grown}{bend}.",
         _parts(sweep, law),
@@ -56,13 +63,13 @@ def _bend(law: Scaling | None, last: Point) -> tuple[str, str]:
     if law.bend > law.last:
         far = "" if math.isinf(law.bend) else f" (extrapolated: batch {digits(law.bend, 2)})"
         return (
-            f"; scaling does not bend up to batch {last.batch}{far}",
+            f". Scaling does not bend up to batch {last.batch}{far}",
             ", and larger batches would still pay",
         )
     low, high = digits(law.low, 2), digits(law.high, 2)
     spread = f" ({low} to {high} when any one batch is left out)" if low != high else ""
     return (
-        f", and scaling bends at batch {digits(law.bend, 2)}{spread}: from there on 1 % more "
+        f". Scaling bends at batch {digits(law.bend, 2)}{spread}: from there on 1 % more "
         "requests bring less than 0.5 % more tokens/s",
         f"; beyond about {digits(law.bend, 2)} a further request brings less than half of that",
     )
@@ -79,16 +86,26 @@ def _parts(sweep: list[Point], law: Scaling | None) -> str:
             "the root mean square)"
         )
     first, last = sweep[0], sweep[-1]
-    more = last.batch - first.batch
-    prefill = (last.value("prefill_s") - first.value("prefill_s")) / more
-    steps = (last.step_s - first.step_s) * (last.output - 1) / more
+    prefill, steps = _added(first, last)
     if not math.isnan(prefill + steps):
         said.append(
             f"a request adds {seconds(prefill)} of prefill and {seconds(max(steps, 0.0))} over all "
             f"decode steps, which take {seconds(first.step_s)} at batch {first.batch} and "
             f"{seconds(last.step_s)} at batch {last.batch}"
         )
+    steps_law = fit_scaling([p.batch for p in sweep], [p.step_s for p in sweep])
+    if steps_law is not None and steps_law.bend > steps_law.last:
+        said.append(f"the decode step alone does not bend up to batch {last.batch}")
+    elif steps_law is not None:
+        said.append(f"the decode step alone bends at batch {digits(steps_law.bend, 2)}")
     return f"{capital('; '.join(said))}." if said else ""
+
+
+def _added(first: Point, last: Point) -> tuple[float, float]:
+    """Return the seconds that a further request adds: to the prefill, and to all decode steps."""
+    more = last.batch - first.batch
+    prefill = (last.value("prefill_s") - first.value("prefill_s")) / more
+    return prefill, (last.step_s - first.step_s) * (last.output - 1) / more
 
 
 def first_tokens(found: Baseline) -> dict[int, float]:
@@ -107,17 +124,14 @@ def doubled_prompt(found: Baseline) -> BenchFinding | None:
     if not between:
         return None
     short, long = between[0], between[-1]
-    twice = long[2] >= TWICE
-    head = "A doubled prompt costs twice only where it is long" if twice else (
-        "A doubled prompt does not cost twice"
-    )  # fmt: skip
+    head = "A doubled prompt does not cost twice"
+    if long[2] >= TWICE:
+        head = "A doubled prompt costs about twice where it is long, and less where it is short"
     if min(power for *_, power in between) >= TWICE:
         head = "A doubled prompt costs twice"
     sentence = f"{head}: the time to first token grows {_doubling(long)}"
     if len(between) > 1:
-        sentence += (
-            f" and only {_doubling(short)}" if short[2] < long[2] else f", {_doubling(short)}"
-        )
+        sentence += f" and {_doubling(short)}"
     whole = _whole_request(found, long)
     law = fit_scaling(list(first), list(first.values()))
     listed = ", ".join(f"{seconds(t)} at {count(n)}" for n, t in first.items())
@@ -141,6 +155,8 @@ def doubled_prompt(found: Baseline) -> BenchFinding | None:
 
 def _doubling(pair: tuple[float, float, float]) -> str:
     low, high, power = pair
+    if abs(2**power - 1) < SAME:
+        return f"not at all from {count(low)} to {count(high)} tokens"
     return f"{speedup(2**power)} a doubling from {count(low)} to {count(high)} tokens"
 
 
@@ -154,7 +170,7 @@ def _whole_request(found: Baseline, pair: tuple[float, float, float]) -> str:
     ((_, _, power),) = exponents(pair[:2], [ends[int(pair[0])], ends[int(pair[1])]]) or [(0, 0, 0)]
     if power == 0:
         return ""
-    return f"; a whole request of {count(longest)} output tokens grows {speedup(2**power)} there"
+    return f". A whole request of {count(longest)} output tokens grows {speedup(2**power)} there"
 
 
 def graphs(found: Baseline) -> BenchFinding | None:
@@ -174,12 +190,23 @@ def graphs(found: Baseline) -> BenchFinding | None:
     saved = [f"{seconds(e.step_s - g.step_s)} at batch {e.batch}" for e, g in both]
     return BenchFinding(
         f"{sentence}.",
-        f"Without graphs the host launches each kernel; a step then takes {', '.join(saved)} more, "
-        "most of it time in which the GPU waits for the host.",
+        f"Without graphs the host launches each kernel; a step then takes {', '.join(saved)} more"
+        f"{_host_bound(eager, graph)}.",
         "vLLM's eager mode (enforce_eager) has no torch.compile either: this is the gain of both.",
         f"Starting the GPU's work from a recording (CUDA graphs) makes it {speedup(gain)} as fast."
         if gain > 1.05 and eager.batch == 1
         else "",
+    )
+
+
+def _host_bound(eager: Point, graph: Point) -> str:
+    """Say how busy NVML saw the GPU in both modes, where it did."""
+    busy = [point.value("gpu_util_pct_mean") for point in (eager, graph)]
+    if math.isnan(sum(busy)):
+        return ""
+    return (
+        f"; NVML sees a kernel running for {percent(busy[0])} of the time in eager mode at batch "
+        f"{eager.batch}, and for {percent(busy[1])} with graphs"
     )
 
 

@@ -33,7 +33,7 @@ def bound(found: Baseline) -> BenchFinding | None:
     if not math.isnan(first.mfu):
         of = "arithmetic" if not first.memory_bound else "memory"
         sentence += (
-            f"; prefill is bound by {of}: {shown.batch} x {count(shown.prompt)} tokens reach "
+            f". Prefill is bound by {of}: {shown.batch} x {count(shown.prompt)} tokens reach "
             f"{share(first.mfu)} of the {compute.name} (MFU)"
         )
     ends = [sweep[0], sweep[-1]] if len(sweep) > 1 else sweep
@@ -98,8 +98,8 @@ def idle(found: Baseline) -> BenchFinding | None:
     if not math.isnan(shown.decode.floor_s):
         over = shown.decode.seconds - shown.decode.floor_s
         beside = (
-            f"; a decode step at batch {shown.batch} takes {seconds(over)} more than the roofs "
-            "allow, which idle gaps and kernels below their roof share"
+            f". A decode step at batch {shown.batch} takes {seconds(over)} more than the roofs "
+            "allow: gaps, and kernels below their roof"
         )
     free = max(0.0, 100 - busy[0])
     answer = f"so that the GPU is idle for at least {percent(free)} at batch {first.batch}"
@@ -179,5 +179,5 @@ def agreement(found: Baseline) -> BenchFinding | None:
         f"Throughput from the tokens and times of single requests agrees with vLLM's own counters "
         f"within {share(abs(most))}.",
         f"{counted(len(both), 'point')}; the largest difference is that of "
-        f"{worst.row['case']}. Ours is the median repeat, vLLM's the mean of all.",
+        f"{worst.row['case']}. Both are medians of the repeats.",
     )

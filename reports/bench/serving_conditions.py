@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parsers.serving_engine import held_by
 from reports.bench import TARGETS
 from reports.bench.conditions import NOISY, machine, software, step_doubts
 from reports.cells import Row, known, number, records, text
@@ -46,8 +47,8 @@ def conditions(run: Run) -> tuple[Fact, ...]:
 def _engines(run: Run) -> list[Fact]:
     rows = records(run.engines)
     facts = [Fact(label, _distinct(rows, column, show)) for label, column, show in _ENGINE]
-    sizes = {kv for row in rows if (kv := _kv(row))}
-    facts.append(Fact("KV cache", ", ".join(sorted(sizes))))
+    sizes = dict.fromkeys(kv for row in rows if (kv := _kv(row)))
+    facts.append(Fact("KV cache", "; ".join(sizes)))
     return facts
 
 
@@ -74,7 +75,7 @@ _ENGINE: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 def _distinct(rows: list[Row], column: str, show: Callable[[Any], str]) -> str:
     values = [row[column] for row in rows]
     known_ones = [show(v) for v in values if isinstance(v, str | bool) or known(v) is not None]
-    return ", ".join(dict.fromkeys(v for v in known_ones if v))
+    return "; ".join(dict.fromkeys(v for v in known_ones if v))
 
 
 def _kv(row: Row) -> str:
@@ -109,14 +110,12 @@ def _held(run: Run) -> str:
     samples = run.telemetry
     if samples.empty:
         return "not known: NVML was not sampled"
-    held = samples[samples["throttle"].fillna("").ne("")]
-    if held.empty:
-        return f"nothing held the clocks down in {counted(len(samples), 'sample')}"
-    names = dict.fromkeys(n for row in held["throttle"] for n in str(row).split(", "))
-    why = listed([name.replace("_", " ") for name in names])
-    return (
-        f"{share(len(held) / len(samples))} of {counted(len(samples), 'sample')} were under {why}"
-    )
+    held = [names for row in samples["throttle"] if (names := held_by(text(row)))]
+    if not held:
+        return f"nothing held the clocks down in {counted(len(samples), 'sample')} of NVML"
+    why = listed([name.replace("_", " ") for name in dict.fromkeys(n for row in held for n in row)])
+    part = share(len(held) / len(samples))
+    return f"{part} of {counted(len(samples), 'sample')} of NVML were under {why}"
 
 
 def overview(run: Run) -> tuple[Fact, ...]:
@@ -176,7 +175,7 @@ def _noisy(run: Run) -> list[Caveat]:
         f"The repeats of {many} have a relative standard deviation above {percent(100 * NOISY)}; "
         f"the noisiest is {text(worst['name'])} with {share(worst['relative_std'])}."
     )
-    return [Caveat(words, (), f"{many} of {len(done)} were noisy.")]
+    return [Caveat(words, (), f"{len(noisy)} of {len(done)} points varied a lot.")]
 
 
 def _failed(run: Run) -> list[Caveat]:

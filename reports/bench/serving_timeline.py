@@ -15,6 +15,12 @@ from reports.load import Run
 
 BINS = 400
 """Points of a line: more samples are averaged, with their extremes as a band."""
+PHASES = {
+    "start engine": "engine starts or ends",
+    "end engine": "engine starts or ends",
+    "start server": "server starts or ends",
+    "end server": "server starts or ends",
+}
 EXPERIMENTS = {
     "latency": "single request",
     "batch": "batch size",
@@ -126,7 +132,8 @@ def _spans(run: Run, process: int) -> tuple[Span, ...]:
             continue
         point = points.get(text(row["case"]))
         if text(row["name"]) != MEASURED or point is None:
-            spans.append(Span(begin, end, text(row["name"])))
+            name = text(row["name"])
+            spans.append(Span(begin, end, PHASES.get(name, name)))
             continue
         experiment = text(point["experiment"])
         spans.append(Span(begin, end, EXPERIMENTS.get(experiment, experiment), _label(point)))

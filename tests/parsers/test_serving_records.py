@@ -139,7 +139,7 @@ def test_a_point_has_rates_and_latencies_of_known_requests(tmp_path: Path) -> No
     for name, value in (("ttft", 0.2), ("tpot", 0.2), ("itl", 0.2), ("e2e", 0.8)):
         for label in ("mean", "p50", "p99"):
             assert row[f"{name}_{label}_s"] == pytest.approx(value)
-    assert row["vllm_output_tokens_per_s"] == pytest.approx(8.0)
+    assert row["vllm_output_tokens_per_s"] == pytest.approx((8 / 0.8 + 8 / 1.2) / 2)
 
 
 def test_a_decode_step_is_one_that_follows_a_step_of_the_whole_batch(tmp_path: Path) -> None:

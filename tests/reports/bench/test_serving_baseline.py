@@ -76,7 +76,7 @@ def test_stages_are_set_against_the_measured_roofs(made: Section, laws: Any) -> 
         loads["prefill"]["flops"] / 700e12 / laws.prefill(8, 512), rel=0.01
     )
     assert "Decode is bound by memory" in sentences(made)
-    assert "prefill is bound by arithmetic" in sentences(made)
+    assert "Prefill is bound by arithmetic" in sentences(made)
 
 
 def test_every_question_has_its_sentence(made: Section) -> None:
@@ -102,7 +102,7 @@ def test_figures_and_the_timeline_hold_what_was_measured(made: Section) -> None:
     assert throughput.marks[0][0] == pytest.approx(made.numbers["batch_law"]["bend"])
     assert isinstance(over_time, TimelineFigure)
     assert [span.group for span in over_time.spans[:3]] == [
-        "start engine",
+        "engine starts or ends",
         "warm-up",
         "single request",
     ]
