@@ -104,10 +104,10 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         if _plain(counted[0]) != _plain(counted[1]):
             told = f"{_text(counted[0])} here and {_text(counted[1])} there"
             differences.append(f"bench.count_args is {told}")
-    if not ours_bench and not theirs_bench:
+    if not ours_bench and not theirs_bench and not differences:
         for step in PROFILED:
-            pair = [recipe.get(step, {}).get("args") for recipe in (ours, theirs)]
-            if _plain(pair[0]) != _plain(pair[1]):
+            if _arguments(ours, step) != _arguments(theirs, step):
+                pair = [recipe.get(step, {}).get("args") for recipe in (ours, theirs)]
                 told = f"{_text(pair[0])} here and {_text(pair[1])} there"
                 differences.append(f"{step}.args is {told}")
     if _plain(ours["capture"]) != _plain(theirs.get("capture", "all")):
@@ -115,6 +115,14 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
             f"capture is {_text(ours['capture'])} here and {_text(theirs.get('capture'))} there"
         )
     return differences
+
+
+def _arguments(recipe: dict[str, Any], step: str) -> dict[str, Any]:
+    """Return the arguments that the program gets in a step: null and false leave one out."""
+    args = {**recipe.get("target", {}).get("args", {}), **recipe.get(step, {}).get("args", {})}
+    return {
+        k: v for k, v in json.loads(json.dumps(args)).items() if v is not None and v is not False
+    }
 
 
 def recorded_capabilities(recorded: Manifest) -> Capabilities:

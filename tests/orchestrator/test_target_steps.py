@@ -285,10 +285,18 @@ def test_a_replay_takes_what_each_step_left(seen: Any) -> None:
 
 def test_a_replay_with_other_arguments_of_a_step_is_refused(seen: Any) -> None:
     seen.run(whole(seen), out=seen.folder / "recorded")
-    recipe = whole(seen, counters__args={"n": 2})
-    with pytest.raises(UsageError, match="counters.args is") as caught:
-        seen.run(recipe, replay=seen.folder / "recorded")
-    assert "there" in caught.value.message
+    for number in (0, 2):
+        recipe = whole(seen, counters__args={"n": number})
+        with pytest.raises(UsageError, match="counters.args is") as caught:
+            seen.run(recipe, replay=seen.folder / "recorded")
+        assert "there" in caught.value.message
+
+
+def test_arguments_that_come_to_the_same_replay(seen: Any) -> None:
+    recorded = whole(seen, target__args={"n": 1}, trace__args={"fast": False})
+    seen.run(recorded, out=seen.folder / "recorded")
+    recipe = whole(seen, target__args={"n": 1}, trace__args={"n": 1, "other": None})
+    assert seen.run(recipe, replay=seen.folder / "recorded").exit_code == 0
 
 
 def test_a_recorded_run_without_a_step_replays_as_far_as_it_goes(seen: Any) -> None:
