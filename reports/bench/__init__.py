@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from reports.bench.models import Section
     from reports.load import Run
 
-SECTIONS = ("roofline", "memory_patterns", "gemm_staircase", "llm_kernels", "serving_baseline")
+SECTIONS = (
+    "roofline",
+    "memory_patterns",
+    "gemm_staircase",
+    "llm_kernels",
+    "serving_baseline",
+    "serving_load",
+)
 """Modules of targets that have one of their own, in the order of a report."""
 
 TARGETS = {"serving_baseline": "vllm-baseline", "serving_load": "vllm-serve"}
@@ -26,6 +33,7 @@ EXPLAINED = {
     "gemm_staircase": ("Shapes of matrix products", "no product of the sweep has a time"),
     "llm_kernels": ("The operations of a transformer", "no operation has a time"),
     "serving_baseline": ("How fast the engine serves", "no point has a time"),
+    "serving_load": ("The server under load", "no load has a time"),
     "repeatability": (
         "Repeatability",
         "the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats",

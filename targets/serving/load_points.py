@@ -12,10 +12,10 @@ from typing import Any
 from targets.harness.options import positive, seconds
 
 CONCURRENCIES = (1, 4, 8, 16, 32, 64, 128)
-SHARES = (0.3, 0.6, 0.9, 1.2)
+SHARES = (0.3, 0.6, 0.9, 1.5)
 """Of the highest rate that a closed loop reached: two that the server should keep up with, one
 near its limit, one beyond."""
-STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+STEPS = (1.0, 1.2, 1.5, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def add_load_arguments(parser: ArgumentParser) -> None:
         metavar="X",
         help=f"those shares ({' '.join(map(str, SHARES))})",
     )
-    add("--open-time", type=seconds, default=8.0, help="seconds of arrivals of an open loop (8)")
+    add("--open-time", type=seconds, default=10.0, help="s of arrivals of an open loop (10)")
     add("--point-time", type=seconds, default=20.0, help="no request starts after these (20)")
     add("--request-timeout", type=seconds, default=60.0, help="seconds of one request (60)")
     add("--slo-ttft", type=seconds, default=0.5, help="target of the time to first token (0.5)")
@@ -132,7 +132,7 @@ def open_points(args: Namespace, highest: float | None) -> Iterator[Point]:
 
 
 def shares_of(highest: float | None, shares: list[float]) -> set[float]:
-    """Return shares of a rate as round numbers (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times 10^n).
+    """Return shares of a rate as round numbers (`STEPS` times a power of ten).
 
     Runs of one server differ by some per cent; round numbers give their points the same names.
     """

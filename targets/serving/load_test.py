@@ -27,7 +27,8 @@ WARM_UP_TOKENS = 8
 FIRST_SCRAPE_S = 0.3
 SETTLE_S, SETTLE_POLL_S = 2.0, 0.1
 """How long the server may take to count what it has answered already, and how often it is asked."""
-SEED_STEP = 1000
+SEED_STEP, WARM_UP_SEED = 1000, 500
+"""Seeds of prompts: runs, their points and their warm-ups must differ, or prefixes are cached."""
 
 
 class LoadTest:
@@ -154,7 +155,7 @@ class LoadTest:
         most = max((point.concurrency or 1 for point in points), default=1)
         for count, tokens in ((1, given.output_tokens), (most, WARM_UP_TOKENS)):
             point = Point(count, None, given.prompt_tokens, min(tokens, given.output_tokens), count)
-            requests = self._bodies(point, -count)
+            requests = self._bodies(point, WARM_UP_SEED + tokens)
             loaded = await client.load(point, requests, 0, given.point_time)
             readings = [read(answer) for answer in loaded.answers]
             if all(reading.reason for reading in readings):

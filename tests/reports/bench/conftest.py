@@ -211,8 +211,15 @@ def _make_run(
 def make_run() -> Callable[..., Run]:
     """Return what makes a run of records: make_run(folder, roofs=…, write=…, **of the records)."""
 
-    def make(folder: Path, *, roofs: bool = True, **of_records: Any) -> Run:
-        return _make_run(folder, partial(write_baseline, **of_records), roofs=roofs)
+    def make(
+        folder: Path,
+        *,
+        roofs: bool = True,
+        write: Callable[..., None] = write_baseline,
+        name: str = "vllm-baseline",
+        **of_records: Any,
+    ) -> Run:
+        return _make_run(folder, partial(write, **of_records), roofs=roofs, name=name)
 
     return make
 

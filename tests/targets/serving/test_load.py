@@ -137,7 +137,7 @@ def test_arrivals_are_poisson() -> None:
 @given(st.floats(1e-3, 1e5), st.floats(0.05, 2.0))
 def test_shares_are_round_and_near(highest: float, share: float) -> None:
     (rate,) = shares_of(highest, [share])
-    assert 0.79 < rate / (share * highest) < 1.27
+    assert 0.89 < rate / (share * highest) < 1.13
     mantissa = rate / 10 ** math.floor(math.log10(rate) + 1e-9)
     assert min(abs(mantissa - step) for step in STEPS) < 1e-6
 

@@ -193,7 +193,7 @@ def test_what_is_missing_is_told_before_anything_starts(
     assert "has no module vllm" in log
     assert "target.python" in log
     _, log = start("--model", "/no/such/folder").communicate(timeout=60)
-    assert "error: there is no folder /no/such/folder" in log
+    assert re.search("error: .*/no/such/folder", log)
     assert not (tmp_path / "out.jsonl").exists()
 
 

@@ -1,0 +1,316 @@
+"""Points of a load test as the report uses them: what was sent, who met the targets, who waited."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsers.bench_records import MEASURED
+from reports.bench.cases import params_of
+from reports.bench.scaling_fit import Scaling, fit_scaling
+from reports.cells import Row, count, number, records, text
+from reports.load import Run
+from reports.serving.engine import Engine, engine_of
+
+TARGET = "vllm-serve"
+LEAST = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
+"""Values from which on a percentile is told: on average one of them lies beyond it."""
+SERVER = ("ttft", "tpot", "e2e")
+"""Latencies that client and server both time."""
+FILLED = 1 / 3
+"""Part of an open loop after which the server has as many requests as it will have, if it keeps up:
+the first answers are out by then."""
+BEYOND = 1.5
+"""How far above the expected number of requests a growing one is taken for falling behind."""
+CHANCE, GROWN = 3.0, 0.1
+"""A queue has grown where it is longer than before by more standard deviations than this, and by
+more than this part of the arrivals meanwhile."""
+
+
+@dataclass(frozen=True)
+class Slo:
+    """The targets of goodput in seconds; infinite where the run has none."""
+
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+
+    def met(self, request: Row) -> bool:
+        """Say whether a request was answered within both; one token has no time between tokens."""
+        tpot = number(request["tpot_s"])
+        return (
+            text(request["status"]) == MEASURED
+            and number(request["ttft_s"]) <= self.ttft_s
+            and (math.isnan(tpot) or tpot <= self.tpot_s)
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """One load: its `row` of serving_points, its requests, and what the server counted.
+
+    Attributes:
+        row: of table serving_points.
+        requests: rows of table requests, also those that failed.
+        server: columns of vllm_totals over all repeats; NaN where the server does not tell.
+        slo: targets of the run.
+    """
+
+    row: Row
+    requests: tuple[Row, ...]
+    server: Row
+    slo: Slo
+
+    @property
+    def closed(self) -> bool:
+        """Whether clients waited for their answers before they sent the next request."""
+        return text(self.row["experiment"]) == "closed"
+
+    @property
+    def load(self) -> float:
+        """Clients of a closed loop, requests a second of an open one."""
+        return number(self.row["concurrency" if self.closed else "request_rate"])
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of each prompt."""
+        return count(self.row["prompt_tokens"]) or 0
+
+    @property
+    def output(self) -> int:
+        """Tokens of each answer."""
+        return count(self.row["output_tokens"]) or 0
+
+    def value(self, column: str) -> float:
+        """Return a number of the row; NaN where it was not measured."""
+        return number(self.row[column])
+
+    def percentile(self, name: str, which: str) -> float:
+        """Return a percentile of ttft, tpot, itl or e2e; NaN where too few values support it."""
+        return self.value(f"{name}_{which}_s") if self.samples(name) >= LEAST[which] else math.nan
+
+    def samples(self, name: str) -> int:
+        """Return how many values a latency has: one a request, or one a gap between tokens."""
+        if name != "itl":
+            return count(self.row["requests"]) or 0
+        kept = (request["token_times_s"] for request in self.requests)
+        return sum(max(0, len(json.loads(times)) - 1) for times in kept if text(times))
+
+    @property
+    def met(self) -> float:
+        """Share of the requests that met both targets; those that failed did not."""
+        return _share(sum(map(self.slo.met, self.requests)), len(self.requests))
+
+    @property
+    def goodput(self) -> float:
+        """Requests a second that met both targets."""
+        sent = len(self.requests)
+        done = sum(text(request["status"]) == MEASURED for request in self.requests)
+        return self.value("requests_per_s") * self.met * sent / done if done else math.nan
+
+    @property
+    def user_rate(self) -> float:
+        """Tokens a second that one user gets: those of an answer over its median latency."""
+        return _share(self.output, self.percentile("e2e", "p50"))
+
+    def first_token_parts(self) -> dict[str, float]:
+        """Return the mean seconds of the parts of a first token; a part that is unknown is absent.
+
+        queue: until the engine's first step for the request; prefill: from there to the token;
+        front: in the server besides; client: HTTP, JSON and the client.
+        """
+        queue, prefill = self.server["queue_mean_s"], self.server["prefill_mean_s"]
+        whole = self.server["ttft_mean_s"]
+        found = {
+            "queue": queue,
+            "prefill": prefill,
+            "front": whole - queue - prefill,
+            "client": self.value("ttft_mean_s") - whole,
+        }
+        return {name: max(0.0, value) for name, value in found.items() if not math.isnan(value)}
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Whether a server kept up with an open loop.
+
+    Attributes:
+        in_flight: mean requests in the server in the last two thirds of the arrivals.
+        growth: by how many that number grew meanwhile.
+        last: that number when the last request arrived.
+        arrivals: requests that arrived meanwhile.
+        seconds: how long that was.
+        expected: requests in the server in the long run, by the law of the closed loops; infinite
+            where that allows no such rate, NaN where there is no law.
+    """
+
+    in_flight: float
+    growth: float
+    last: float
+    arrivals: int
+    seconds: float
+    expected: float = math.nan
+
+    @property
+    def grows(self) -> bool:
+        """Whether requests piled up by more than chance.
+
+        With Poisson arrivals the number in a server whose times do not depend on it is Poisson
+        distributed too (M/G/inf), so that the difference of two such numbers has twice its mean as
+        variance.
+        """
+        chance = CHANCE * math.sqrt(2 * max(self.in_flight, 1.0))
+        return self.growth > chance and self.growth > GROWN * self.arrivals
+
+    @property
+    def verdict(self) -> str:
+        """Return "yes", "no", or "not settled": it grew, and not beyond what the law expects."""
+        if not self.grows:
+            return "yes"
+        return "not settled" if self.last <= BEYOND * self.expected < math.inf else "no"
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """All points of a run that have times, with their engine."""
+
+    points: tuple[Point, ...]
+    engine: Engine | None
+
+    @property
+    def closed(self) -> list[Point]:
+        """Closed loops, the fewest clients first."""
+        return sorted((p for p in self.points if p.closed), key=lambda p: p.load)
+
+    @property
+    def opened(self) -> list[Point]:
+        """Open loops, the lowest rate first."""
+        return sorted((p for p in self.points if not p.closed), key=lambda p: p.load)
+
+    @property
+    def slo(self) -> Slo:
+        """The targets of goodput."""
+        return self.points[0].slo if self.points else Slo()
+
+    @property
+    def law(self) -> Scaling | None:
+        """How the seconds in which each client gets one answer grow with the clients.
+
+        By Little's law n clients that get an answer each t(n) seconds are n / t(n) answers a
+        second, and an open loop of that rate has n requests in the server in the long run.
+        """
+        sweep = [p for p in self.closed if p.value("requests_per_s") > 0]
+        return fit_scaling(
+            [p.load for p in sweep], [p.load / p.value("requests_per_s") for p in sweep]
+        )
+
+
+def load_test(run: Run) -> LoadTest:
+    """Return the points of the run that have times."""
+    bench = run.bench[run.bench["target"] == TARGET]
+    slos = {text(row["case_id"]): _slo(row) for row in records(bench)}
+    rows = run.serving_points
+    rows = rows[rows["source"].eq("bench") & rows["case_id"].isin(list(slos))]
+    requests = _by_case(records(run.requests[run.requests["source"] == "bench"]))
+    totals = _by_case(records(run.vllm_totals[run.vllm_totals["source"] == "bench"]))
+    points = []
+    for row in records(rows):
+        if text(row["status"]) == MEASURED:
+            case = text(row["case"])
+            mine = tuple(requests.get(case, ()))
+            server = _pooled(totals.get(case, ()))
+            points.append(Point(row, mine, server, slos[text(row["case_id"])]))
+    return LoadTest(tuple(points), engine_of(run))
+
+
+def _slo(row: Row) -> Slo:
+    told = params_of(row)
+    limits = (number(told.get(name)) for name in ("slo_ttft_s", "slo_tpot_s"))
+    return Slo(*(math.inf if math.isnan(limit) else limit for limit in limits))
+
+
+def _by_case(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(text(row["case"]), []).append(row)
+    return found
+
+
+SUMS = ("prompt_tokens", "generation_tokens", "preemptions", "prefix_hit_tokens", "requests")
+MEANS = ("ttft", "itl", "tpot", "e2e", "queue", "prefill", "decode")
+WORST = ("client_late_s", "client_cpu")
+
+
+def _pooled(rows: Sequence[Row]) -> Row:
+    """Return the server's totals over all repeats: means weighted by how many requests ended."""
+    found: Row = {name: sum(number(row[name]) for row in rows) for name in SUMS} if rows else {}
+    weights = [number(row["requests"]) for row in rows]
+    for name in MEANS:
+        column = f"{name}_mean_s"
+        total = sum(w * number(row[column]) for w, row in zip(weights, rows, strict=True))
+        found[column] = _share(total, sum(weights)) if rows else math.nan
+    for name in WORST:
+        found[name] = max((number(row[name]) for row in rows), default=math.nan)
+    return dict.fromkeys(SUMS, math.nan) | found
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def keeping(point: Point, law: Scaling | None) -> Keeping | None:
+    """Say whether the server kept up with an open loop; None where there is too little to tell.
+
+    Several repeats are looked at one by one; the one in which most piled up counts.
+    """
+    if point.closed:
+        return None
+    repeats: dict[tuple[int, int], list[Row]] = {}
+    for row in point.requests:
+        repeats.setdefault((count(row["process"]) or 0, count(row["repeat"]) or 0), []).append(row)
+    found = [_keeping(rows, in_the_long_run(point.load, law)) for rows in repeats.values()]
+    return max((one for one in found if one is not None), key=lambda k: k.growth, default=None)
+
+
+def in_the_long_run(rate: float, law: Scaling | None) -> float:
+    """Return how many requests an open loop of a rate has in the server in the long run.
+
+    n / t(n) = rate with t(n) = t0 + c max(0, n - k): n = rate t0 below k, else
+    rate (t0 - c k) / (1 - rate c); infinite from the rate 1 / c on, NaN without a law.
+    """
+    if law is None:
+        return math.nan
+    flat = rate * law.fixed_s
+    if flat <= law.flat_until:
+        return flat
+    left = 1 - rate * law.each_s
+    return rate * (law.fixed_s - law.each_s * law.flat_until) / left if left > 0 else math.inf
+
+
+def _keeping(rows: Sequence[Row], expected: float) -> Keeping | None:
+    came = np.sort([number(row["arrival_s"]) for row in rows])
+    # A request that was never answered stays.
+    left = np.sort([_or_never(number(row["finish_s"])) for row in rows])
+    begin, end = came[0], came[-1]
+    middle = begin + FILLED * (end - begin)
+    if len(came) < 4 or not end > middle:
+        return None
+    inside = [
+        float(np.searchsorted(came, at, "right") - np.searchsorted(left, at, "right"))
+        for at in np.linspace(middle, end, 200)
+    ]
+    return Keeping(
+        in_flight=float(np.mean(inside)),
+        growth=inside[-1] - inside[0],
+        last=inside[-1],
+        arrivals=int((came > middle).sum()),
+        seconds=float(end - middle),
+        expected=expected,
+    )
+
+
+def _or_never(moment: float) -> float:
+    return math.inf if math.isnan(moment) else moment

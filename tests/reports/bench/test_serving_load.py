@@ -1,0 +1,297 @@
+"""The section about a server under load, on made-up records whose answers are known."""
+
+import io
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from reports.bench.models import BenchTable, LineFigure, Section
+from reports.bench.scaling_fit import Scaling
+from reports.bench.serving_load import section
+from reports.bench.serving_load_points import (
+    Point,
+    Slo,
+    in_the_long_run,
+    keeping,
+    load_test,
+)
+from reports.load import Run
+from targets.serving.load_points import Point as Load
+from targets.serving.load_points import arrivals
+from targets.serving.records import Records
+
+FIXED_S, EACH_S = 0.6, 0.0125
+"""Closed loops: n clients get an answer each FIXED_S + n EACH_S; 80 requests/s at most."""
+TTFT_S, OUTPUT = 0.05, 11
+SLO_TTFT_S, SLO_TPOT_S = 0.5, 0.2
+QUEUE_S, FRONT_S, CLIENT_S = 0.01, 0.01, 0.01
+
+
+def write_load(
+    path: Path,
+    *,
+    clients: tuple[int, ...] = (1, 4, 16, 64),
+    rates: tuple[float, ...] = (20.0, 100.0),
+    metrics: bool = True,
+    late_s: float = 1e-3,
+    failed: int = 0,
+    off: float = 1.0,
+) -> None:
+    """Write the records of one load test."""
+    stream = io.StringIO()
+    writer = _Writer(Records(stream, "vllm-serve", begin=0.0), metrics, late_s, failed, off)
+    writer.records.conditions(
+        {"argv": [], "time": "2026-11-22T10:00:00Z", "seed": 0, "device": "cpu", "gpu": None,
+         "software": {"driver": None, "cuda": None, "torch": "2.11", "python": "3.12"}}
+    )  # fmt: skip
+    writer.records.engine(
+        {"version": "0.20.2", "model": "qwen2.5-7b", "mode": "cuda-graphs", "dtype": "bfloat16",
+         "tensor_parallel": 1, "engine_process": "server", "dummy_weights": True, "start_s": 60.0}
+    )  # fmt: skip
+    for n in clients:
+        writer.closed(n)
+    for rate in rates:
+        writer.opened(rate)
+    path.write_text(stream.getvalue())
+
+
+class _Writer:
+    def __init__(
+        self, records: Records, metrics: bool, late_s: float, failed: int, off: float
+    ) -> None:
+        self.records, self.metrics, self.late_s, self.failed = records, metrics, late_s, failed
+        self.off, self.now = off, 0.0
+
+    def closed(self, clients: int) -> None:
+        took = FIXED_S + EACH_S * clients
+        # The last of the three rounds is slow until its first token.
+        times = [
+            (round_ * took, 0.6 * took if round_ == 2 else TTFT_S, took)
+            for round_ in range(3)
+            for _ in range(clients)
+        ]
+        self.point(Load(clients, None, 512, OUTPUT, 3 * clients), times)
+
+    def opened(self, rate: float) -> None:
+        """A server with a law: n requests in it take FIXED_S + n EACH_S each."""
+        came = arrivals(round(rate * 10), 10.0, seed=1)
+        # Below 80 requests/s all take as long as in the long run; beyond each longer than before.
+        limit = 1 / EACH_S
+        steady = FIXED_S / max(1e-9, 1 - rate * EACH_S)
+        times = [
+            (at, TTFT_S, steady if rate < limit else FIXED_S + at * (rate / limit - 1) + 1.0)
+            for at in came
+        ]
+        self.point(Load(None, rate, 512, OUTPUT, len(times)), times)
+
+    def point(self, load: Load, times: list[tuple[float, float, float]]) -> None:
+        begin, name = self.now, load.name
+        for number, (at, ttft, took) in enumerate(times):
+            gap = (took - ttft) / (OUTPUT - 1)
+            bad = number < self.failed
+            self.records.request(
+                name, 1,
+                {"request": number, "prompt_tokens": 512, "output_tokens": 0 if bad else OUTPUT,
+                 "arrival_s": begin + at, "first_token_s": None if bad else begin + at + ttft,
+                 "finish_s": None if bad else begin + at + took,
+                 "token_times_s": None if bad else [ttft + gap * n for n in range(OUTPUT)],
+                 "status": "failed" if bad else "ok", "reason": "HTTP 500: x" if bad else ""},
+            )  # fmt: skip
+        seconds = max(at + took for at, _, took in times)
+        totals: dict[str, Any] = {"seconds": seconds, "client_late_s": self.late_s,
+                                  "client_cpu": 0.1}  # fmt: skip
+        if self.metrics:
+            done = len(times) - self.failed
+            first = fmean(ttft for _, ttft, _ in times)
+            totals |= {
+                "prompt_tokens": 512 * done, "generation_tokens": OUTPUT * done, "requests": done,
+                "preemptions": 0, "prefix_hit_tokens": 0, "ttft_mean_s": first - CLIENT_S,
+                "queue_mean_s": QUEUE_S, "prefill_mean_s": first - CLIENT_S - QUEUE_S - FRONT_S,
+                "tpot_mean_s": self.off * fmean((took - ttft) / (OUTPUT - 1)
+                                                for _, ttft, took in times),
+                "e2e_mean_s": fmean(took for *_, took in times),
+            }  # fmt: skip
+        self.records.vllm_totals(name, 1, totals)
+        self.now += seconds
+        self.records.phase(name, "measure", begin, self.now)
+        params = load.params(engine="cuda-graphs", model="qwen2.5-7b", tensor_parallel=1,
+                             slo_ttft_s=SLO_TTFT_S, slo_tpot_s=SLO_TPOT_S)  # fmt: skip
+        self.records.case(name, params, [seconds], dtype="bfloat16", eager=False)
+
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def run(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("load"), write=write_load, name="vllm-serve")
+
+
+@pytest.fixture(scope="module")
+def told(run: Run) -> Section:
+    made = section(run)
+    assert made is not None
+    return made
+
+
+def sentences(made: Section) -> str:
+    return "\n".join(finding.sentence for finding in made.findings)
+
+
+def cells(made: Section, title: str) -> Iterator[dict[str, str]]:
+    table: BenchTable = next(table for table in made.tables if table.title.startswith(title))
+    return (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+
+
+def test_the_law_of_the_closed_loops_is_found(run: Run) -> None:
+    law = load_test(run).law
+    assert law is not None
+    assert law.fixed_s == pytest.approx(FIXED_S, rel=1e-4)
+    assert law.each_s == pytest.approx(EACH_S, rel=1e-4)
+    assert law.limit == pytest.approx(80, rel=1e-4)
+
+
+def test_the_server_keeps_up_below_the_limit_of_the_law(run: Run, told: Section) -> None:
+    found = load_test(run)
+    slow, fast = (keeping(point, found.law) for point in found.opened)
+    assert slow is not None
+    assert fast is not None
+    # Little: 20 requests/s that take 0.8 s each are 16 in the server.
+    assert slow.expected == pytest.approx(16, rel=1e-3)
+    assert slow.in_flight == pytest.approx(16, rel=0.2)
+    assert (slow.verdict, fast.verdict) == ("yes", "no")
+    assert fast.expected == math.inf
+    assert "keeps up with 20 requests/s" in sentences(told)
+    assert "at 100 requests/s it falls behind" in sentences(told)
+    rows = list(cells(told, "Requests that arrive"))
+    assert [row["Keeps up"] for row in rows] == ["yes", "no"]
+    numbers = told.numbers["points"]["open/r20/p512/o11"]
+    assert numbers["keeps_up"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("rate", "flat", "expected"),
+    [(20, 0, 16), (80, 0, math.inf), (90, 0, math.inf), (10, 8, 6), (40, 8, 40 * 0.5 / 0.5)],
+)
+def test_little_gives_the_requests_in_the_long_run(
+    rate: float, flat: float, expected: float
+) -> None:
+    law = Scaling(FIXED_S, EACH_S, flat, 0.0, 1.0, 1.0, 1.0, 64.0)
+    found = in_the_long_run(rate, law)
+    assert found == pytest.approx(expected)
+    if math.isfinite(found):
+        assert found / law.at(found) == pytest.approx(rate)  # the definition
+    assert math.isnan(in_the_long_run(rate, None))
+
+
+def test_goodput_counts_requests_within_both_targets(run: Run, told: Section) -> None:
+    found = load_test(run)
+    assert found.slo == Slo(SLO_TTFT_S, SLO_TPOT_S)
+    many = found.closed[-1]
+    # 64 clients: an answer takes 1.4 s; of the third round the first token takes 0.84 s.
+    assert many.met == pytest.approx(2 / 3)
+    assert many.goodput == pytest.approx(2 / 3 * 64 / (FIXED_S + 64 * EACH_S), rel=1e-4)
+    assert found.closed[0].met == 1
+    assert "64 first tokens late" in next(
+        finding.evidence for finding in told.findings if finding.sentence.startswith("Goodput")
+    )
+
+
+def test_requests_that_failed_are_not_within_the_targets(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(tmp_path, write=write_load, name="vllm-serve", failed=1, rates=())
+    first, *_, last = load_test(run).closed
+    assert first.met == pytest.approx(2 / 3)
+    assert last.met == pytest.approx(2 / 3 - 1 / 192)
+    assert last.goodput * last.value("duration_s") == pytest.approx(2 * 64 - 1)
+
+
+def test_a_first_token_has_parts_that_add_up(run: Run, told: Section) -> None:
+    point = load_test(run).opened[0]
+    parts = point.first_token_parts()
+    assert parts == pytest.approx({"queue": 0.01, "prefill": 0.02, "front": 0.01, "client": 0.01})
+    assert sum(parts.values()) == pytest.approx(TTFT_S)
+    row = next(row for row in cells(told, "What a first token") if row["Load"] == "20 requests/s")
+    assert row["Prefill"] == "20.0 ms"
+    assert row["HTTP and client"] == "10.0 ms"
+
+
+def test_client_and_server_stand_side_by_side(told: Section) -> None:
+    row = next(row for row in cells(told, "Client beside") if row["Load"] == "20 requests/s")
+    # Tokens agree; the client's first token comes 25 % later than the server's.
+    assert row["Output, difference"] in ("+0.0 %", "-0.0 %")
+    assert (row["TTFT, client"], row["TTFT, server"]) == ("50.0 ms", "40.0 ms")
+    assert row["TTFT, difference"] == "+25.0 %"
+    assert "agree with the server's own" in sentences(told)
+    assert "first tokens reach the client 10.0 ms later" in sentences(told)
+
+
+def test_numbers_that_do_not_agree_are_told(make_run: MakeRun, tmp_path: Path) -> None:
+    made = section(make_run(tmp_path, write=write_load, name="vllm-serve", off=1.25, rates=()))
+    assert made is not None
+    assert "differ from the server's own: tokens/s within" in sentences(made)
+    assert "time per output token within 20.0 %" in sentences(made)
+
+
+def test_percentiles_need_values_beyond_them(run: Run, told: Section) -> None:
+    found = load_test(run)
+    few, many = found.closed[0], found.closed[-1]
+    assert few.samples("ttft") == 3
+    assert math.isnan(few.percentile("ttft", "p90"))
+    assert few.percentile("ttft", "p50") == pytest.approx(TTFT_S)
+    assert many.samples("ttft") == 192
+    assert not math.isnan(many.percentile("ttft", "p99"))
+    assert few.samples("itl") == 3 * (OUTPUT - 1)
+    row = next(iter(cells(told, "Percentiles")))
+    assert (row["Values"], row["99 %"]) == ("3", "n/a")
+
+
+def test_figures_show_all_loads(told: Section) -> None:
+    names = [figure.name for figure in told.figures]
+    assert names == ["serving-clients", "serving-rates", "serving-trade"]
+    clients = told.figures[0]
+    assert isinstance(clients, LineFigure)
+    assert clients.panels[0].series[0].x == (1.0, 4.0, 16.0, 64.0)
+    trade = told.figures[2]
+    assert isinstance(trade, LineFigure)
+    assert [len(line.x) for line in trade.series] == [4, 1]  # not the one that falls behind
+
+
+def test_a_server_without_metrics_is_told_of_by_the_client(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, write=write_load, name="vllm-serve", metrics=False)
+    made = section(run)
+    assert made is not None
+    assert "agree" not in sentences(made)
+    assert "queue" not in sentences(made)
+    assert {table.title for table in made.tables}.isdisjoint({"Client beside server"})
+
+
+def test_a_client_that_is_late_is_warned_of(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(tmp_path, write=write_load, name="vllm-serve", late_s=0.5)
+    made = section(run)
+    assert made is not None
+    assert "client may have been the limit: it sent a request 500 ms late" in sentences(made)
+
+
+def test_few_loads_and_none_make_no_false_section(make_run: MakeRun, tmp_path: Path) -> None:
+    one = section(make_run(tmp_path / "a", write=write_load, clients=(8,), rates=()))
+    assert one is not None
+    assert one.figures == ()
+    open_only = section(make_run(tmp_path / "b", write=write_load, clients=(), rates=(20.0,)))
+    assert open_only is not None
+    assert "keeps up with 20 requests/s" in sentences(open_only)
+    assert section(make_run(tmp_path / "c")) is None  # the baseline's records
+
+
+def test_one_token_has_no_time_between_tokens() -> None:
+    request = {"status": "ok", "ttft_s": 0.1, "tpot_s": math.nan}
+    assert Slo(0.2, 0.01).met(request)
+    assert not Slo(0.05, 0.01).met(request)
+    assert not Slo().met({**request, "status": "failed"})
+    empty = Point({"experiment": "open", "request_rate": 1.0}, (), {}, Slo())
+    assert keeping(empty, None) is None
