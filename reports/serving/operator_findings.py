@@ -17,7 +17,7 @@ from reports.formats import (
     shorten,
     significant,
 )
-from reports.serving.operator_rows import ALL_KERNELS, OfStage, Product, View
+from reports.serving.operator_models import ALL_KERNELS, ATTENTION, OfStage, Product, View
 
 WORTH = 0.02
 """Part of a stage's kernel time from which time beyond the roof is worth a sentence."""
@@ -35,7 +35,8 @@ def findings(stages: Sequence[OfStage]) -> tuple[BenchFinding, ...]:
     """Return what stands out: each stage's products, their time beyond the roofs, the views."""
     found: list[BenchFinding] = []
     for stage in stages:
-        found += [*_largest(stage), *_beyond(stage), *_views(stage), *_apart(stage)]
+        found += [*_largest(stage), *_beyond(stage), *_attention(stage), *_views(stage)]
+        found += _apart(stage)
     return (*found, *_chosen(stages))
 
 
@@ -81,6 +82,22 @@ def _beyond(stage: OfStage) -> Iterator[BenchFinding]:
         "a launch and the start of a kernel are in its time: no product of some microseconds "
         "reaches its roof" if least.median_ns < SHORT_NS else "",
     )  # fmt: skip
+
+
+def _attention(stage: OfStage) -> Iterator[BenchFinding]:
+    """Say how far attention is from what its FLOPs and the KV cache take."""
+    view = next((v for v in stage.views if v.quantity == ATTENTION), None)
+    if view is None or not view.kernels - view.analytical >= WORTH * stage.kernel_ns:
+        return
+    part = (view.kernels - view.analytical) / stage.kernel_ns
+    yield BenchFinding(
+        f"Attention of {stage.label} takes {duration(view.kernels)} a run, "
+        f"{significant(view.kernels / view.analytical)} times the {duration(view.analytical)} that "
+        "its FLOPs, or reading the KV cache, take at the roofs: the difference is "
+        f"{share(part)} of the kernel time.",
+        f"{duration(view.operators)} in the operator view",
+        "small batches and short contexts give each kernel less work than fills the GPU",
+    )
 
 
 def _views(stage: OfStage) -> Iterator[BenchFinding]:

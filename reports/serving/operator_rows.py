@@ -1,141 +1,19 @@
-"""What the operator view and the trace say of each stage: products, operators and sums of a run.
-
-A run of a stage is one time that it ran on one GPU: for a serving engine, one step.
-"""
+"""Sums the operator view and the products of the trace for a run of each stage."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from parsers.gemm_shapes import SIZES
 from reports.cells import Row, count, known, number, records, text
 from reports.load import Run
+from reports.serving.operator_models import OfStage, Operator, Product
+from reports.serving.operator_views import Traced, views
 from reports.serving.stage_rows import Stages, stages_of
 
 ALL = "(all)"
-ALL_KERNELS = "time of all kernels"
 COUNTED_LIKE = 0.02
 """Counted FLOPs within this part of those of whole tiles are of that shape (clusters round up)."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """A matrix product of a stage; numbers are of one call, `calls` and `total_ns` of a run.
-
-    `fraction` is the part of its roof that it reached; NaN where unknown, as all other numbers.
-    `counted` is FLOPs by counters; NaN where no launch of this shape was counted.
-    """
-
-    stage: str
-    module: str
-    m: int
-    n: int
-    k: int
-    batch: int
-    dtype: str
-    kernel: str
-    operator_kernel: str
-    join: str
-    reason: str
-    tile: str
-    split_k: int | None
-    calls: float
-    operator_calls: float
-    median_ns: float
-    total_ns: float
-    operator_ns: float
-    flops: float
-    bytes: float
-    padding: float
-    counted: float
-    dram_read: float
-    roof: str
-    roof_source: str
-    fraction: float
-
-    @property
-    def name(self) -> str:
-        """Name of the matrix without the path to it, else its size."""
-        inside = self.module.rpartition("*.")[2]
-        return (inside if inside != self.module else inside.rpartition(".")[2]) or self.size
-
-    @property
-    def size(self) -> str:
-        """M x N x K, with the number of products where a call has several."""
-        size = f"{self.m} x {self.n} x {self.k}"
-        return size if self.batch == 1 else f"{self.batch} of {size}"
-
-    @property
-    def flop_rate(self) -> float:
-        """FLOP/s in the trace."""
-        return self.flops / self.median_ns * 1e9
-
-    @property
-    def byte_rate(self) -> float:
-        """B/s in the trace, of the bytes that the product must move."""
-        return self.bytes / self.median_ns * 1e9
-
-    @property
-    def weights(self) -> float:
-        """Bytes of the second factor."""
-        return float(self.batch * self.n * self.k * SIZES.get(self.dtype, math.nan))
-
-    @property
-    def lost_ns(self) -> float:
-        """Time of a run beyond what the roof allows."""
-        return self.total_ns * (1 - self.fraction)
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator of a stage with the shapes of its inputs; calls and times are of a run.
-
-    `traced_ns` is what kernels of the same name as its largest take in the trace.
-    """
-
-    name: str
-    shapes: str
-    calls: float
-    gpu_ns: float
-    self_cpu_ns: float
-    kernel: str
-    share: float
-    traced_ns: float
-
-
-@dataclass(frozen=True)
-class View:
-    """One quantity of a run of a stage in the three views; NaN where a view does not tell it."""
-
-    stage: str
-    quantity: str
-    unit: str
-    analytical: float
-    operators: float
-    kernels: float
-
-
-@dataclass(frozen=True)
-class OfStage:
-    """A stage in the operator view, with its products in the trace."""
-
-    stage: str
-    products: tuple[Product, ...]
-    operators: tuple[Operator, ...]
-    views: tuple[View, ...]
-    kernel_ns: float
-
-    @property
-    def label(self) -> str:
-        """What a reader calls the stage."""
-        return self.stage or "outside of stages"
-
-    @property
-    def product_share(self) -> float:
-        """Part of the trace's kernel time in products; NaN where one did not join."""
-        return sum(product.total_ns for product in self.products) / self.kernel_ns
 
 
 def stages_of_operators(run: Run) -> tuple[OfStage, ...]:
@@ -157,9 +35,12 @@ def _stage(run: Run, stage: str, rows: Sequence[Row], engine: Stages | None) -> 
     kernel_ns = number(traced["kernel_ns"]) / traced_runs if traced else math.nan
     products = _products(run, stage, seen_runs, traced_runs)
     launches = number(traced["launches"]) / traced_runs if traced else math.nan
-    views = _views(stage, products, mine, seen_runs, (kernel_ns, launches), engine)
-    operators = _operators(mine, seen_runs, _by_name(run, stage, traced_runs))
-    return OfStage(stage, products, operators, tuple(views), kernel_ns)
+    by_name = _by_name(run, stage, traced_runs)
+    names = set(run.kernels[run.kernels["category"] == "attention"]["short_name"])
+    attention = sum(time for name, time in by_name.items() if name in names)
+    sums = Traced(kernel_ns, launches, names, attention if by_name else math.nan)
+    found = views(stage, products, mine, seen_runs, sums, engine)
+    return OfStage(stage, products, _operators(mine, seen_runs, by_name), found, kernel_ns)
 
 
 def _traced(run: Run, stage: str) -> Row | None:
@@ -246,85 +127,3 @@ def _operators(rows: Sequence[Row], runs: int, traced: Mapping[str, float]) -> t
         for row in rows
     ]
     return tuple(sorted(found, key=lambda operator: -operator.gpu_ns))
-
-
-def _views(
-    stage: str,
-    products: Sequence[Product],
-    rows: Sequence[Row],
-    runs: int,
-    traced: tuple[float, float],
-    engine: Stages | None,
-) -> list[View]:
-    ours = [row for row in rows if known(row["m"]) is not None]
-    needed, weights = _needed(stage, engine)
-    found = [
-        View(
-            stage,
-            "FLOPs of matrix products",
-            "FLOP",
-            needed,
-            sum(number(row["flops"]) for row in ours) / runs,
-            _sum(p.calls * _hardware(p) for p in products),
-        ),
-        View(
-            stage,
-            "weights that they read",
-            "B",
-            weights,
-            _sum(p.operator_calls * p.weights for p in _distinct(products)),
-            _sum(p.calls * p.dram_read for p in products),
-        ),
-        View(
-            stage,
-            "time of matrix products",
-            "ns",
-            _sum(p.total_ns * p.fraction for p in products),
-            sum(number(row["gpu_ns"]) for row in ours) / runs,
-            _sum(p.total_ns for p in products),
-        ),
-        View(
-            stage,
-            ALL_KERNELS,
-            "ns",
-            math.nan,
-            sum(number(row["gpu_ns"]) for row in rows) / runs,
-            traced[0],
-        ),
-        View(
-            stage,
-            "kernels",
-            "",
-            math.nan,
-            sum(number(row["launches"]) for row in rows) / runs,
-            traced[1],
-        ),
-    ]
-    return [view for view in found if not (math.isnan(view.operators) and math.isnan(view.kernels))]
-
-
-def _needed(stage: str, engine: Stages | None) -> tuple[float, float]:
-    """Return FLOPs and bytes of weights of the products of a step, by the model's shape."""
-    kind = engine.kind(stage) if engine else None
-    if engine is None or kind is None or kind.needed is None or engine.shard is None:
-        return math.nan, math.nan
-    shard, flops = engine.shard, kind.needed.flops
-    values = sum(linear.values for linear in shard.linears()) + shard.head().values
-    return (flops.linear + flops.head) / kind.steps, values * shard.weight_bytes
-
-
-def _hardware(product: Product) -> float:
-    """Return FLOPs of a call by counters, else those of whole tiles."""
-    return product.flops * product.padding if math.isnan(product.counted) else product.counted
-
-
-def _distinct(products: Sequence[Product]) -> list[Product]:
-    """Return each shape once, where several kernels of the trace computed it."""
-    found = {(p.module, p.m, p.n, p.k, p.batch, p.dtype): p for p in products}
-    return list(found.values())
-
-
-def _sum(values: Iterable[float]) -> float:
-    """Return the sum; NaN for nothing, and where a part is unknown."""
-    parts = list(values)
-    return float(sum(parts)) if parts else math.nan

@@ -24,7 +24,8 @@ from reports.formats import (
 )
 from reports.load import Run
 from reports.serving.operator_findings import calls, findings
-from reports.serving.operator_rows import OfStage, Operator, Product, View, stages_of_operators
+from reports.serving.operator_models import OfStage, Operator, Product, View
+from reports.serving.operator_rows import stages_of_operators
 
 KEY, TITLE = "operators", "Operators and matrix products"
 SHOWN = 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_sentences_name_the_product_and_what_it_takes_beyond_its_roof(
     assert "self_attn.o_proj" in found.findings[1].evidence
     assert "the views agree" in sentences[2]
     assert "480 ns more of it in aten::copy_" in sentences[3]
+
+
+def test_attention_beside_its_floor(serving_run: Make, rows: Any) -> None:
+    rows["kernels"][0]["category"] = "attention"
+    rows["stage_kernels"][0]["total_ns"] = 300
+    run = serving_run(**rows)
+    (stage,) = stages_of_operators(run)
+    view = next(v for v in stage.views if v.quantity == "time of attention")
+    assert (view.operators, view.kernels) == (500, 300)
+    assert math.isnan(view.analytical), "no roof is known"
 
 
 def test_counters_tell_the_flops_of_the_shape_that_explains_them(
