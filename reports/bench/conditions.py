@@ -37,6 +37,7 @@ PROTOCOL = (
     "The SM clock is taken in the kernel's own time, from its cycle counter and the global timer. "
     "Power and thermal limits are asked of the driver around each case.",
 )
+NOUN = "case"
 TERMS = "roof, kernel, SM, DRAM, L2, L1"
 """Words that a report of cases explains anyway."""
 DATA = (Fact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)

@@ -21,6 +21,7 @@ PROTOCOL = (
     "NVML and the engine's own gauges were sampled beside the load. A mean of power or utilization "
     "leaves the first second of a phase out, since NVML averages.",
 )
+NOUN = "point"
 TERMS = "kernel"
 """Words that a report of this kind explains anyway."""
 DATA = (
@@ -95,12 +96,13 @@ def _requests(run: Run) -> list[Fact]:
     if failed:
         words += f"; {count(failed)} more did not finish"
     ours = run.bench[run.bench["status"] == "ok"]
-    noise = share(ours["relative_std"].median())
+    spread = known(ours["relative_std"].median())
+    noise = f"{share(spread)} relative standard deviation of the repeats (median)"
     return [
         Fact("Data", "prompts of random token ids"),
         Fact("Requests", words),
         Fact("Repeats of a point", f"{count(done['repeats'].median())} (median)"),
-        Fact("Noise", f"{noise} relative standard deviation of the repeats (median)"),
+        Fact("Noise", "" if spread is None else noise),
         Fact("Power and heat", _held(run)),
     ]
 
@@ -131,7 +133,8 @@ def overview(run: Run) -> tuple[Fact, ...]:
         heads.append(Fact("Tokens generated", count(tokens)))
     if len(run.engines):
         heads.append(Fact("Engines started", count(len(run.engines))))
-    heads.append(Fact("Noise of the repeats", share(done["relative_std"].median())))
+    if known(done["relative_std"].median()) is not None:
+        heads.append(Fact("Noise of the repeats", share(done["relative_std"].median())))
     repeats = number(done["repeats"].max())
     if repeats > 1:
         heads.append(Fact("Repeats of the recipe", count(repeats)))

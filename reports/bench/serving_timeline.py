@@ -144,7 +144,7 @@ def _label(point: Row) -> str:
     """Return what a point varies, short enough for a strip: batch, rate, concurrency or prompt."""
     for column in ("request_rate", "concurrency"):
         if known(point[column]) is not None:
-            return digits(point[column]).removesuffix(".00")
+            return f"{point[column]:g}"
     if text(point["experiment"]) == "lengths":
         return whole(count(point["prompt_tokens"]))
     return whole(count(point["batch"])) if known(point["batch"]) is not None else ""

@@ -52,8 +52,8 @@ class BenchView:
     `answer` are the sentences of the first findings of each section. `overview` is one line of
     numbers. `left_out` are sections that the cases do not allow, with the reason. `roofs` are all
     roofs of the run, of every source. `protocol` are sentences: how the cases were measured. `data`
-    are (what, markdown link) of files with numbers. `counted`: some case has counters. `doubts` are
-    what a reader must know before using a number.
+    are (what, markdown link) of files with numbers; `noun` is what a measured thing is called.
+    `counted`: some case has counters. `doubts` are what a reader must know before using a number.
     """
 
     title: str
@@ -75,6 +75,7 @@ class BenchView:
     method: Method
     protocol: tuple[str, ...]
     data: tuple[Fact, ...]
+    noun: str
     counted: bool
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
@@ -107,6 +108,7 @@ def bench_view(run: Run) -> BenchView:
         method=method(run, ()),
         protocol=own.PROTOCOL,
         data=own.DATA,
+        noun=own.NOUN,
         counted=bool((run.bench["counted_launches"].fillna(0) > 0).any()),
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
