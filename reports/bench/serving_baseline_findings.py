@@ -71,7 +71,8 @@ def _bend(law: Scaling | None, last: Point) -> tuple[str, str]:
     return (
         f". Scaling bends at batch {digits(law.bend, 2)}{spread}: from there on 1 % more "
         "requests bring less than 0.5 % more tokens/s",
-        f"; beyond about {digits(law.bend, 2)} a further request brings less than half of that",
+        f"; beyond about {digits(law.bend, 2)} at once a further request brings less than half of "
+        "what the first ones do",
     )
 
 
@@ -146,8 +147,8 @@ def doubled_prompt(found: Baseline) -> BenchFinding | None:
         f"{sentence}{whole}.",
         f"{evidence}.",
         "For one request at a time: where many wait, a longer prompt delays the others too.",
-        f"A prompt twice as long delays the first word {speedup(2 ** long[2])} "
-        f"from {count(long[0])} tokens on, and hardly where it is short."
+        f"A prompt twice as long makes the wait for the first word {speedup(2 ** long[2])} as long "
+        f"from {count(long[0])} tokens on, and hardly longer where it is short."
         if short[2] < 0.5 < long[2]
         else "",
     )

@@ -11,6 +11,8 @@ from reports.formats import NA, count, data_size, percent, seconds, share, speed
 from reports.formats import significant as digits
 
 FOLD_FROM = 12
+FEW = 100
+"""Requests below which the 99th percentile is little more than the slowest of them."""
 QUANTITIES = (
     ("ttft", "Time to first token (TTFT)"),
     ("tpot", "Time per output token after it (TPOT)"),
@@ -43,11 +45,13 @@ def latency_table(found: Baseline) -> BenchTable | None:
         if not math.isnan(point.value(f"{name}_p50_s"))
     ]
     n = ", ".join(count(point.value("requests")) for point in points)
+    few = min(point.value("requests") for point in points) < FEW
+    slowest = "; of so few the 99 % is little more than the slowest" if few else ""
     return BenchTable(
         "Latency of a single request",
         ("Request", "Latency", "Mean", "Median", "90 %", "95 %", "99 %"),
         tuple(rows),
-        f"{n} requests, one at a time; percentiles interpolate between them.",
+        f"{n} requests, one at a time; percentiles interpolate between them{slowest}.",
         ("Request", "Latency"),
     )
 

@@ -9,7 +9,7 @@ from parsers.serving_engine import held_by
 from reports.bench import TARGETS
 from reports.bench.conditions import NOISY, machine, software, step_doubts
 from reports.cells import Row, known, number, records, text
-from reports.formats import count, counted, data_size, listed, percent, seconds, share, significant
+from reports.formats import count, counted, data_size, listed, percent, seconds, share
 from reports.load import Run
 from reports.view_models import Caveat, Fact
 
@@ -29,8 +29,6 @@ DATA = (
     Fact("the points as a table", "[serving_points.csv](../tables/serving_points.csv)"),
     Fact("every request", "[requests.csv](../tables/requests.csv)"),
 )
-FEW = 100
-"""Requests below which the 99th percentile is little more than the slowest of them."""
 
 
 def is_serving(run: Run) -> bool:
@@ -192,10 +190,3 @@ def _failed(run: Run) -> list[Caveat]:
         "latency; table requests says why."
     )
     return [Caveat(words, (), f"{counted(total, 'request')} did not finish.")]
-
-
-def few_requests(requests: Any) -> str:
-    """Return a remark on percentiles of few requests; empty for many."""
-    if not 0 < number(requests) < FEW:
-        return ""
-    return f" With {significant(requests)} requests the 99 % is little more than the slowest."
