@@ -142,14 +142,14 @@ def test_what_vllm_cannot_do_is_told_by_the_run_and_what_it_told_is_kept(
         assert records(kept, "conditions")
 
 
-def test_an_engine_that_dies_under_ncu_alone_leaves_the_trace_and_its_report(vllm: Any) -> None:
-    outcome = vllm.run(recipe("counters.args.max_num_seqs=1"))
+def test_an_engine_that_fails_under_ncu_alone_leaves_the_trace_and_a_report(lab: Any) -> None:
+    outcome = lab.run(recipe("counters.args.max_num_seqs=1", "operators.enabled=false"))
     assert outcome.exit_code == 1
     assert "max-num-seqs" in outcome.errors[0].message
-    states = {step.name: str(step.state) for step in vllm.manifest.steps}
+    states = {step.name: str(step.state) for step in lab.manifest.steps}
     assert states.pop("counters") == "failed"
     assert set(states.values()) == {"done"}
-    assert "decode" in outcome.report_path.read_text()
+    assert outcome.report_path.is_file()
 
 
 def test_the_dry_run_shows_four_commands_of_one_target(lab: Any) -> None:
