@@ -79,8 +79,8 @@ def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
     if environment.get("FAKE_TRACE") == "vllm":
         database.executescript(NVTX)
         for start, name in VLLM_STEPS.items():
-            row = [start, start + 1250, 59, name, PID + 7, None, None, 0]
-            insert("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?,?,?)", row)
+            step = [start, start + 1250, 59, name, PID + 7, None, None, 0]
+            insert("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,?,?,?,?)", step)
     if mode == "unknown-schema":
         insert("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN gridX TO gridDimensions")
         insert("UPDATE META_DATA_EXPORT SET value='9.0.0' WHERE name='EXPORT_SCHEMA_VERSION'")
