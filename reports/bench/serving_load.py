@@ -53,6 +53,7 @@ def section(run: Run) -> Section | None:
         causes.waiting(found),
         told.bursts(found),
         causes.stalls(found),
+        causes.front_end(found),
         causes.client(found),
         lost(run, TARGET),
         causes.power(found),

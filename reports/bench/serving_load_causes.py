@@ -119,7 +119,9 @@ def agreement(found: LoadTest) -> BenchFinding | None:
     both = [(p, made) for p in fair if (made := differences(p))]
     worst: dict[str, tuple[float, Point]] = {}
     for name in WORDS:
-        known = [(made[name], p) for p, made in both if name in made]
+        # Tokens that wait in the front end are a finding of their own.
+        sides = [(p, made) for p, made in both if name != "tpot" or not _lags(made)]
+        known = [(made[name], p) for p, made in sides if name in made]
         if known:
             worst[name] = max(known, key=lambda pair: abs(pair[0]))
     if not worst:
@@ -140,6 +142,33 @@ def agreement(found: LoadTest) -> BenchFinding | None:
         + ".",
         "The client also times HTTP and JSON, a large part of a short time to first token.",
     )
+
+
+def front_end(found: LoadTest) -> BenchFinding | None:
+    """Say where tokens are made faster than the server sends them.
+
+    vLLM times tokens in its engine and whole requests in its front end (v1/metrics/stats.py): where
+    the client agrees with the second and not with the first, tokens waited in between.
+    """
+    lag = [(p, made) for p in found.points if _lags(made := differences(p))]
+    if not lag:
+        return None
+    point, made = max(lag, key=lambda pair: pair[1]["tpot"])
+    engine, client = point.server["tpot_mean_s"], point.value("tpot_mean_s")
+    return BenchFinding(
+        f"With {name_of(point)} tokens wait for the server's front end: the engine makes one of a "
+        f"request every {seconds(engine)}, and they reach the client every {seconds(client)}.",
+        f"vLLM's own time per output token is that of its engine; its whole requests, which its "
+        f"front end times, differ from the client's by {difference(made['e2e'])}. "
+        f"{counted(len(lag), 'load')} of {len(found.points)}.",
+        "More front ends (--api-server-count) should bring both times together; if they do not, "
+        "the cause is another.",
+    )
+
+
+def _lags(made: dict[str, float]) -> bool:
+    slower = made.get("tpot", math.nan) > AGREE
+    return slower and abs(made.get("e2e", math.nan)) <= AGREE
 
 
 def client(found: LoadTest) -> BenchFinding | None:

@@ -236,6 +236,15 @@ def test_numbers_that_do_not_agree_are_told(make_run: MakeRun, tmp_path: Path) -
     assert "time per output token within 20.0 %" in sentences(made)
 
 
+def test_tokens_that_wait_in_the_front_end_are_told(make_run: MakeRun, tmp_path: Path) -> None:
+    made = section(make_run(tmp_path, write=write_load, name="vllm-serve", off=0.8, rates=()))
+    assert made is not None
+    told = sentences(made)
+    assert "tokens wait for the server's front end: the engine makes one of a request every" in told
+    # They are no disagreement about the same quantity.
+    assert "agree with the server's own" in told
+
+
 def test_percentiles_need_values_beyond_them(run: Run, told: Section) -> None:
     found = load_test(run)
     few, many = found.closed[0], found.closed[-1]
