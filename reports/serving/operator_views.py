@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from reports.cells import Row, known, number, text
 from reports.serving.operator_models import ALL_KERNELS, ATTENTION, Product, View
@@ -32,54 +33,53 @@ def views(
     """Return what more than one view tells; `rows` are of table `operators`, over `runs` runs."""
     ours = [row for row in rows if known(row["m"]) is not None]
     needed, weights = _needed(stage, engine)
+    attention = [row for row in rows if text(row["kernel"]) in traced.attention_names]
+    told = partial(View, stage)
+
+    def mean(column: str, of: Sequence[Row]) -> float:
+        return sum(number(row[column]) for row in of) / runs
+
     found = [
-        View(
-            stage,
+        told(
             "FLOPs of matrix products",
             "FLOP",
             needed,
-            sum(number(row["flops"]) for row in ours) / runs,
+            mean("flops", ours),
             _sum(p.calls * _hardware(p) for p in products),
         ),
-        View(
-            stage,
+        told(
             "weights that they read",
             "B",
             weights,
             _sum(p.operator_calls * p.weights for p in _distinct(products)),
             _sum(p.calls * p.dram_read for p in products),
         ),
-        View(
-            stage,
+        told(
             "time of matrix products",
             "ns",
             _sum(p.total_ns * p.fraction for p in products),
-            sum(number(row["gpu_ns"]) for row in ours) / runs,
+            mean("gpu_ns", ours),
             _sum(p.total_ns for p in products),
         ),
-        View(
-            stage,
+        told(
             ATTENTION,
             "ns",
             _attention_floor_ns(stage, engine),
-            sum(number(r["gpu_ns"]) for r in rows if text(r["kernel"]) in traced.attention_names)
-            / runs,
+            mean("gpu_ns", attention),
             traced.attention_ns,
         ),
-        View(
-            stage,
+        told(
             ALL_KERNELS,
             "ns",
             math.nan,
-            sum(number(row["gpu_ns"]) for row in rows) / runs,
+            mean("gpu_ns", rows),
             traced.kernel_ns,
         ),
-        View(
-            stage,
+        told(
             "kernels",
             "",
             math.nan,
-            sum(number(row["launches"]) for row in rows) / runs,
+            mean("launches", rows),
             traced.launches,
         ),
     ]
