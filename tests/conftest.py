@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -30,6 +32,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Replays a recorded run with the recipe of the same name, once; gives the new run's folder."""
+    done: dict[str, Path] = {}
+
+    def run(recipe: str) -> Path:
+        recorded = root / "captures" / f"h200-{recipe}"
+        if not recorded.is_dir():
+            pytest.skip(f"captures/{recorded.name} is not recorded yet")
+        if recipe not in done:
+            target = tmp_path_factory.mktemp(recipe) / "run"
+            done[recipe] = _replayed(root, recipe, recorded, target)
+        return done[recipe]
+
+    return run
+
+
+def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
+    command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *command],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
 
 
 @pytest.fixture(scope="session")

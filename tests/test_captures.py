@@ -10,8 +10,6 @@ import json
 import lzma
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,36 +34,6 @@ DRAM_GRANULE = 64
 CLOCK_ERROR = 0.002
 
 Replay = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Replay:
-    """Replays a recorded run with the recipe of the same name, once; gives the new run's folder."""
-    done: dict[str, Path] = {}
-
-    def run(recipe: str) -> Path:
-        recorded = root / "captures" / f"h200-{recipe}"
-        if not recorded.is_dir():
-            pytest.skip(f"captures/{recorded.name} is not recorded yet")
-        if recipe not in done:
-            target = tmp_path_factory.mktemp(recipe) / "run"
-            done[recipe] = _replayed(root, recipe, recorded, target)
-        return done[recipe]
-
-    return run
-
-
-def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
-    command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *command],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return folder
 
 
 def table(run: Path, name: str) -> Any:
