@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import settings
 from jsonschema import Draft202012Validator
 
 from parsers import tables
@@ -21,6 +22,10 @@ from reports.load import Run, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
+
+# No test is about time: on a busy machine the first example of any may be slow.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
