@@ -228,6 +228,28 @@ def share_pct(part: pd.Series, whole: pd.Series) -> pd.Series:
     return ratio(part, whole) * 100.0
 
 
+def quotient(part: pd.Series, whole: pd.Series) -> pd.Series:
+    """One amount for each of another; unknown where there is none of the other."""
+    return ratio(part, whole)
+
+
+def fusable_share(
+    fadd: pd.Series,
+    fmul: pd.Series,
+    ffma: pd.Series,
+    dadd: pd.Series,
+    dmul: pd.Series,
+    dfma: pd.Series,
+) -> pd.Series:
+    """Per cent of the FP32 and FP64 instructions that would go if each add took a mul into an FMA.
+
+    At most min(add, mul) pairs can fuse; the rule FPInstructions of Nsight Compute takes half of
+    all that are not fused, which is the same where there are as many of both.
+    """
+    pairs = np.minimum(fadd, fmul) + np.minimum(dadd, dmul)
+    return share_pct(pairs, add(fadd, fmul, ffma, dadd, dmul, dfma))
+
+
 def where_it_matters(value: pd.Series, part: pd.Series, whole: pd.Series) -> pd.Series:
     """The value where its traffic is at least 1 % of the level's; unknown elsewhere."""
     return value.where(part >= NEGLIGIBLE * whole)
@@ -332,6 +354,8 @@ FORMULAS: dict[str, Formula] = {
         dominant_pipe,
         busiest,
         share_pct,
+        quotient,
+        fusable_share,
         where_it_matters,
         sector_efficiency,
         wavefront_efficiency,
