@@ -119,7 +119,8 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
         return {}
 
 
-def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
+def trace_frames(trace: NsysTrace) -> Frames:
+    """Return the tables of a trace but `launches`, which may be too long for the memory."""
     frames = {
         "gpus": trace.gpus(),
         "kernels": trace.kernels(),
@@ -129,8 +130,14 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
         "api_calls": trace.api_calls(),
         "engine_steps": trace.engine_steps(),
         "engine_gaps": trace.engine_gaps(),
+        "idle_gaps": trace.idle_gaps(),
     }
     frames["modules"], frames["module_kernels"] = trace.modules()
+    return frames
+
+
+def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
+    frames = trace_frames(trace)
     if reason := trace.why_no_modules():
         gaps.add("modules", reason)
     _write_launches(trace, folder, gaps)

@@ -82,6 +82,11 @@ class Run:
         return self._read("engine_gaps")
 
     @cached_property
+    def idle_gaps(self) -> pd.DataFrame:
+        """Table `idle_gaps`: what the host did while the GPU was idle, by stage and cause."""
+        return self._read("idle_gaps")
+
+    @cached_property
     def modules(self) -> pd.DataFrame:
         """Table `modules`: GPU time of the model's modules."""
         return self._read("modules")
