@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsers.errors import ArtifactUnreadable
+from parsers.run_dir import plain_file
 from reports.cells import number
 from reports.evidence import Finding
 from reports.findings import OVERVIEW, findings
@@ -105,7 +106,9 @@ def planted(run: Run) -> tuple[list[Planted], str]:
         path = run.directory.artifact(step, "stdout.log")
         if path is None:
             continue
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with plain_file(path) as plain:
+            lines = plain.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines:
             if (record := _record(line)) is not None:
                 return [_planted(row) for row in record["pairs"]], step
     raise ArtifactUnreadable(

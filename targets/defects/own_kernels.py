@@ -62,6 +62,15 @@ def _compiled(name: str, macro: str, *options: str) -> Kernel:
     return _kernel("options", name, (f"-DNAME={name}", f"-D{macro}", *options))
 
 
+def work() -> list[dict[str, object]]:
+    """Return the bytes that a launch must move through DRAM, where a program would know them.
+
+    Counters do not tell bytes that are needed from those that come twice.
+    """
+    names = ("weigh_sweep_by_sweep", "weigh_chunk_by_chunk")
+    return [{"kernel": name, "bytes": CHUNKS * CHUNK_BYTES} for name in names]
+
+
 def memory_pairs(m: Memory) -> list[Pair]:
     """Return the pairs whose defect is the way in which memory is accessed."""
     n, chunk_sums = TRANSPOSED, [m.data, m.space, CHUNKS, SWEEPS]

@@ -69,6 +69,8 @@ def run(wanted: Sequence[str], repeats: int | None) -> dict[str, Any]:
     """Warm all programs up, run them, and return what was planted with their times."""
     import torch
 
+    from targets.defects import own_kernels, torch_programs
+
     torch.manual_seed(0)
     pairs = make_pairs(wanted)
     for pair in pairs:
@@ -91,6 +93,8 @@ def run(wanted: Sequence[str], repeats: int | None) -> dict[str, Any]:
     return {
         "target": "defects",
         "pairs": records,
+        "work": own_kernels.work(),
+        "gemms": torch_programs.gemms(),
         "torch": torch.__version__,
         "gpu": torch.cuda.get_device_name(),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(),

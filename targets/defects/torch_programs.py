@@ -11,6 +11,20 @@ CHAIN = 1 << 27
 WEIGHT, TOKENS = 8192, 64
 
 
+def gemms() -> list[dict[str, object]]:
+    """List the matrix products as {name, stage, m (rows), n (columns), k, calls}."""
+    rows = {
+        "defect/fp32_gemm": (PRODUCT, PRODUCT, PRODUCT),
+        "twin/fp32_gemm": (PRODUCT, PRODUCT, PRODUCT),
+        "defect/misaligned_gemm": (MISALIGNED, MISALIGNED, MISALIGNED),
+        "twin/misaligned_gemm": (ALIGNED, ALIGNED, ALIGNED),
+    }
+    return [
+        {"name": stage.partition("/")[2], "stage": stage, "m": m, "n": n, "k": k, "calls": 1}
+        for stage, (m, n, k) in rows.items()
+    ]
+
+
 def _normal(*shape: int, dtype: str = "bfloat16") -> Any:
     import torch
 
