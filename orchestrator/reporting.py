@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parsers.run_dir import RunDir
+from parsers.errors import ProfError
+from parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 
 def make_report(run: RunDir) -> tuple[tuple[str, ...], Path]:
@@ -25,3 +26,28 @@ def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
 
     made = render_sweep(sweep_view(run.path), run.report)
     return made.headline, made.report
+
+
+def ensure_tables(path: Path) -> None:
+    """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
+    from reports.analyse import build_tables
+
+    variants = read_manifest(RunDir(path)).variants
+    for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
+        if not _are_of_now(run):
+            build_tables(run)
+
+
+def _are_of_now(run: RunDir) -> bool:
+    """Tell whether the tables are there with the columns that this version declares."""
+    from parsers import tables
+
+    if not run.tables.is_dir():
+        return False
+    try:
+        for table in tables.tables():
+            if table != "launches":  # large, and as old as the others
+                tables.read(run.tables, table)
+    except ProfError:
+        return False
+    return True

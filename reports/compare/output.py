@@ -1,0 +1,77 @@
+"""Writes a comparison as markdown, as a summary for GitHub, or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from reports.compare.models import CompareView
+from reports.compare.wording import section, threshold
+from reports.render import render_template
+
+SCHEMA_VERSION = 1
+SHOWN = 30
+"""Rows of a table in markdown; JSON has all."""
+MOST_CHARACTERS = 60_000
+"""GitHub cuts comments at 65,536 characters."""
+OUTCOMES = {
+    "broken": "a limit is broken",
+    "warn": "within the limits, with warnings",
+    "kept": "within the limits",
+    "none": "compared",
+}
+
+
+def markdown(view: CompareView) -> str:
+    """Return the comparison as markdown."""
+    return render_template("compare.md.j2", _content(view, SHOWN))
+
+
+def github(view: CompareView) -> str:
+    """Return the comparison as a comment or job summary of GitHub, short enough for either."""
+    state = _state(view)
+    changed = [
+        row
+        for row in view.kernels
+        if row.total.verdict not in ("same", "unknown")
+        and abs(row.program or 0.0) >= threshold("material")
+    ]
+    more = {"state": state, "outcome": OUTCOMES[state], "changed": changed}
+    shown = SHOWN
+    while True:
+        text = render_template("compare_github.md.j2", _content(view, shown) | more)
+        if len(text) <= MOST_CHARACTERS or shown <= 1:
+            return text
+        shown //= 2
+
+
+def as_json(view: CompareView) -> str:
+    """Return the whole comparison as JSON; unknown numbers are null."""
+    data = {"schema_version": SCHEMA_VERSION, "kind": "compare", "view": dataclasses.asdict(view)}
+    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _content(view: CompareView, shown: int) -> dict[str, Any]:
+    return {"view": view, "shown": shown, "verdicts": section("verdicts")}
+
+
+def _state(view: CompareView) -> str:
+    states = {limit.state for limit in view.limits}
+    if "broken" in states:
+        return "broken"
+    if "noise" in states or any(check.level != "note" for check in view.checks):
+        return "warn"
+    return "kept" if states else "none"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+FORMATS = {"md": markdown, "github": github, "json": as_json}
