@@ -148,14 +148,19 @@ def test_anchors_are_those_of_github() -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
+def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     source = root / "captures" / RECORDED
     if not source.is_dir():
         pytest.skip(f"captures/{RECORDED} is not recorded yet")
     path = tmp_path_factory.mktemp("planted") / "run"
     shutil.copytree(source, path)
     build_tables(RunDir(path))
-    return verdicts(load_run(path))
+    return load_run(path)
+
+
+@pytest.fixture(scope="module")
+def recorded(recorded_run: Run) -> list[Verdict]:
+    return verdicts(recorded_run)
 
 
 def test_nine_tenths_of_the_planted_causes_are_the_first_finding(recorded: list[Verdict]) -> None:
@@ -171,3 +176,15 @@ def test_nine_tenths_of_the_causes_are_gone_in_the_twin(recorded: list[Verdict])
 def test_three_quarters_of_the_estimates_are_right(recorded: list[Verdict]) -> None:
     wrong = {v.planted.name: round(v.ratio, 2) for v in recorded if not v.priced}
     assert len(wrong) <= 0.25 * len(recorded), wrong
+
+
+def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
+    from targets.defects.pair import plans
+
+    assert [v.planted.name for v in recorded] == list(plans())
+    assert all(v.planted.gain > 0 for v in recorded), "each repair gains something"
+
+
+def test_the_page_in_the_docs_is_what_the_code_renders(root: Path, recorded_run: Run) -> None:
+    page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
+    assert page == proof_page(recorded_run), "scripts/proof writes it anew"
