@@ -34,6 +34,7 @@ from reports.bench_tables import (
 from reports.bound import assign_bounds, bound_gaps
 from reports.gaps import Gaps, joined, summed
 from reports.ncu_only import gpus_of, kernels_of
+from reports.ncu_rule_tables import ncu_rules_frame
 from reports.operator_tables import operator_frames
 from reports.serving_tables import serving_frames
 
@@ -161,7 +162,7 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
     kernels = traced.get("kernels", tables.empty("kernels"))
     gpus = traced.get("gpus", tables.empty("gpus"))
     if capture is None:
-        names = ("metrics", "joins", "counters", "stalls")
+        names = ("metrics", "joins", "ncu_rules", "counters", "stalls")
         frames = {name: tables.empty(name) for name in names}
         return frames | {"kernels": kernels, "gpus": gpus, "counter_gaps": tables.empty("gaps")}
     for warning in capture.warnings:
@@ -181,6 +182,7 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         "gpus": gpus,
         "metrics": joined.metrics,
         "joins": joined.joins,
+        "ncu_rules": ncu_rules_frame(run, capture, joined.joins, gaps),
         "counters": built.counters,
         "stalls": built.stalls,
         "counter_gaps": built.gaps,

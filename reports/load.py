@@ -117,6 +117,11 @@ class Run:
         return self._read("joins")
 
     @cached_property
+    def ncu_rules(self) -> pd.DataFrame:
+        """Table `ncu_rules`: what ncu's own rules said of each profiled launch."""
+        return self._read("ncu_rules")
+
+    @cached_property
     def counters(self) -> pd.DataFrame:
         """Table `counters`."""
         return self._read("counters")
