@@ -95,6 +95,7 @@ class Rule:
     repair: str
     action: str
     advice: str
+    estimate: str
     disprove: str
 
     def fires(self, facts: Facts) -> bool | None:
@@ -176,7 +177,7 @@ def _rule(key: str, fields: dict[str, Any]) -> Rule:
         name: str(fields.get(name, ""))
         for name in (
             *("asks", "spent", "left", "limiter", "source", "confidence"),
-            *("text", "wait", "repair", "action", "advice", "disprove"),
+            *("text", "wait", "repair", "action", "advice", "estimate", "disprove"),
         )
     }
     return Rule(
