@@ -104,8 +104,10 @@ class Rule:
         return _and([_all(self.when, facts), _or(groups)])
 
     def missing(self, facts: Facts) -> tuple[str, ...]:
-        """Return the facts that are not known and that the rule asks for."""
-        asked = [*self.when, *(condition for group in self.any for condition in group)]
+        """Return the facts that are not known and that decide."""
+        asked = list(self.when)
+        if _or(_all(group, facts) for group in self.any) is None:
+            asked += [condition for group in self.any for condition in group]
         names = dict.fromkeys(c.fact for c in asked if c.holds(facts) is None)
         return tuple(names)
 
