@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.compare.models import Change, CompareView, KernelChange
 from reports.compare.wording import section, threshold
-from reports.formats import counted, difference, duration, listed, quantity, share, speedup
+from reports.formats import counted, difference, duration, listed, quantity, share, shorten, speedup
 
 MOST_ROWS = 3
 """Kernels and cases that a sentence names."""
@@ -14,7 +14,7 @@ MOST_ROWS = 3
 
 def answer(view: CompareView) -> list[str]:
     """Return what a reader should know first: rules, the program, its stages, its kernels."""
-    told = _rules(view)
+    told = [*_rules(view), *_work(view)]
     if view.kind == "bench":
         told += _cases(view)
     else:
@@ -99,8 +99,7 @@ def _kernels(view: CompareView) -> list[str]:
     if became:
         told.append(_fusions(became))
     same = sum(row.total.verdict == "same" for row in view.kernels)
-    rows = counted(len(view.kernels), "row")
-    told.append(f"{same} of {rows} of kernels differ by no more than the noise.")
+    told.append(f"Within the noise: {same} of {counted(len(view.kernels), 'row')} of kernels.")
     return told
 
 
@@ -142,7 +141,8 @@ def _cases(view: CompareView) -> list[str]:
             )
             told.append(f"{counted(len(rows), 'case')} got {verdict}; most: {named}.")
     same = sum(c.verdict == "same" for c in both)
-    told.append(f"{same} of {counted(len(both), 'case')} differ by no more than the noise.")
+    if both:
+        told.append(f"Within the noise: {same} of {counted(len(both), 'case')}.")
     for verdict, where in (("gone", "A"), ("new", "B")):
         alone = sum(c.verdict == verdict for c in view.cases)
         if alone:
@@ -171,18 +171,28 @@ def _points(view: CompareView) -> list[str]:
     return told
 
 
+def _work(view: CompareView) -> list[str]:
+    """Say what was asked of the programs differently: every number hangs on it."""
+    if any(check.key == "target" for check in view.checks):
+        return ["A and B are different programs: what each does is not compared here."]
+    if not view.settings:
+        return []
+    parts = [
+        f"{c.label} {shorten(c.a, 24)} → {shorten(c.b, 24)}" for c in view.settings[:MOST_ROWS]
+    ]
+    rest = len(view.settings) - MOST_ROWS
+    more = f" and {rest} more" if rest > 0 else ""
+    return [
+        f"The programs were started differently ({', '.join(parts)}{more}): where B has more or "
+        "less work to do, compare per unit of work."
+    ]
+
+
 def _doubt(view: CompareView) -> list[str]:
-    told = []
-    if view.settings:
-        parts = [f"{c.label} {c.a} → {c.b}" for c in view.settings[:4]]
-        told.append(
-            f"The programs were started differently ({', '.join(parts)}): if B does more or less "
-            "work, compare per unit of work."
-        )
-    warned = [c.label for c in view.checks if c.level in ("refuse", "warn")]
-    if warned:
-        told.append(f"The runs also differ in {listed(warned)}; see Comparability.")
-    return told
+    warned = [c.label for c in view.checks if c.level in ("refuse", "warn") and c.key != "target"]
+    if not warned:
+        return []
+    return [f"The runs also differ in {listed(warned)}; see Comparability."]
 
 
 def method(view: CompareView) -> list[str]:

@@ -78,7 +78,7 @@ def _case(
     )
     missing = [math.isnan(value) for value in values]
     if any(missing):
-        verdict = "unknown" if all(missing) else "new" if missing[0] else "gone"
+        verdict = "missing" if all(missing) else "new" if missing[0] else "gone"
         return change(key, label, "s", (values[0], values[1]), noise.UNKNOWN, verdict)
     ratio = _ratio(a or {}, b or {}, (values[0], values[1]), medians)
     return change(key, label, "s", (values[0], values[1]), ratio)

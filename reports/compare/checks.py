@@ -12,26 +12,45 @@ from reports.cells import number
 from reports.compare.models import Check
 from reports.compare.sides import Side
 from reports.compare.wording import section, threshold
-from reports.formats import clock, listed
+from reports.formats import clock, listed, shorten
 from reports.load import Run
 from reports.profiled import profiled
 
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
+OPTIONAL = ("throttled", "mig", "stages", "trace_args", "clock_control", "cache_control", "vllm")
+"""Facts that many runs have no use for: that they are absent says nothing."""
+WIDTH = 64
+"""Characters of a fact in a table."""
 
 
-def checks(a: Side, b: Side) -> tuple[tuple[Check, ...], tuple[Check, ...]]:
-    """Return the settings of the programs that differ, and all else that does, gravest first.
+def checks(a: Side, b: Side) -> tuple[tuple[Check, ...], tuple[Check, ...], str]:
+    """Return the settings of the programs that differ, all else that does, and what nobody knows.
 
-    What only one of the runs tells is a note: whether it differs is not known.
+    The gravest come first. What only one of the runs tells is a note: whether it differs is not
+    known. Settings of different programs are not held against each other.
     """
     ours, theirs = _facts(a.run), _facts(b.run)
     found = [_check(key, ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]]
     found += _clocks(a.run, b.run)
     order = ("refuse", "warn", "note")
     found.sort(key=lambda check: order.index(check.level))
-    return tuple(_settings(a.run, b.run)), tuple(found)
+    settings = [] if any(c.key == "target" for c in found) else _settings(a.run, b.run)
+    return tuple(settings), tuple(found), _untold(ours, theirs)
+
+
+def _untold(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Name what must agree and neither run tells: imported files tell little."""
+    rules = section("checks")
+    untold = [
+        rules[key]["label"]
+        for key in ours
+        if ours[key] == theirs[key] == UNKNOWN
+        and rules[key]["level"] != "note"
+        and key not in OPTIONAL
+    ]
+    return f"Neither run tells its {listed(untold)}." if untold else ""
 
 
 def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
@@ -88,7 +107,11 @@ def _one(values: set[Any], unit: str = "") -> str | None:
 def _shown(value: Any) -> str:
     if value is None or value == "" or (isinstance(value, (dict, list)) and not value):
         return UNKNOWN
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    if isinstance(value, dict):
+        value = list(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return shorten(value, WIDTH) if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _gpu_count(run: Run) -> str | None:

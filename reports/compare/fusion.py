@@ -106,7 +106,7 @@ def _hub_of(item: Item, hubs: Sequence[Item], near: bool) -> tuple[int | None, b
     best = max(open_to, key=lambda i: (len(known & hubs[i].operators), nearness(i)))
     if known & hubs[best].operators:
         return best, True
-    silent = open_to if known <= VANISHING else [i for i in open_to if not hubs[i].operators]
+    silent = open_to if known and known <= VANISHING else [i for i in open_to if not hubs[i].operators]
     return (max(silent, key=nearness), False) if silent and near else (None, False)
 
 

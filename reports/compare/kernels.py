@@ -18,7 +18,7 @@ from reports.compare.operators import operators
 from reports.compare.rows import Part, Row
 from reports.compare.sides import Side, sequences
 from reports.compare.wording import section, threshold
-from reports.formats import counted, listed, quantity, speedup
+from reports.formats import brief, counted, listed, quantity, speedup
 from reports.load import Run
 
 Times = Mapping[tuple[str, str], float]
@@ -26,6 +26,8 @@ Times = Mapping[tuple[str, str], float]
 Counted = Mapping[str, TableRow]
 """Row of table `counters` by kernel_id."""
 ONE_TO_ONE = ("identical", "shape", "replaced")
+WIDTH = 56
+"""Characters of a readable name in a title."""
 MOST_EXPLAINED = 3
 """Counters that a sentence names."""
 
@@ -144,7 +146,8 @@ def _title(row: Row) -> str:
 
 
 def _named(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    first = brief(names[0], WIDTH)
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
 
 
 def _total(row: Row, ratio: Ratio) -> Change:

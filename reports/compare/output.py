@@ -7,13 +7,15 @@ import json
 import math
 from typing import Any
 
-from reports.compare.models import CompareView
+from reports.compare.models import CompareView, KernelChange
 from reports.compare.wording import section, threshold
 from reports.render import render_template
 
 SCHEMA_VERSION = 1
 SHOWN = 30
 """Rows of a table in markdown; JSON has all."""
+QUIET = ("same", "unknown", "missing")
+"""Verdicts of what no table of changes lists."""
 MOST_CHARACTERS = 60_000
 """GitHub cuts comments at 65,536 characters."""
 OUTCOMES = {
@@ -32,19 +34,23 @@ def markdown(view: CompareView) -> str:
 def github(view: CompareView) -> str:
     """Return the comparison as a comment or job summary of GitHub, short enough for either."""
     state = _state(view)
-    changed = [
-        row
-        for row in view.kernels
-        if row.total.verdict not in ("same", "unknown")
-        and abs(row.program or 0.0) >= threshold("material")
-    ]
-    more = {"state": state, "outcome": OUTCOMES[state], "changed": changed}
+    more = {"state": state, "outcome": OUTCOMES[state]}
     shown = SHOWN
     while True:
         text = render_template("compare_github.md.j2", _content(view, shown) | more)
         if len(text) <= MOST_CHARACTERS or shown <= 1:
             return text
         shown //= 2
+
+
+def changed(view: CompareView) -> list[KernelChange]:
+    """Return the rows of kernels that changed beyond the noise and matter to the program."""
+    least = threshold("material")
+    return [
+        row
+        for row in view.kernels
+        if row.total.verdict not in QUIET and abs(row.program or 0.0) >= least
+    ]
 
 
 def as_json(view: CompareView) -> str:
@@ -54,7 +60,14 @@ def as_json(view: CompareView) -> str:
 
 
 def _content(view: CompareView, shown: int) -> dict[str, Any]:
-    return {"view": view, "shown": shown, "verdicts": section("verdicts")}
+    return {
+        "view": view,
+        "shown": shown,
+        "verdicts": section("verdicts"),
+        "stages": len({row.stage for row in view.kernels}) > 1,
+        "changed": changed(view),
+        "cases": [case for case in view.cases if case.verdict not in QUIET],
+    }
 
 
 def _state(view: CompareView) -> str:

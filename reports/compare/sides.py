@@ -17,8 +17,11 @@ from parsers.errors import UsageError
 from parsers.run_dir import VARIANTS
 from reports.cells import number, records, text
 from reports.load import Run, load_run
-from reports.program_findings import ALL, MOST_STAGES
 
+ALL = "(all)"
+"""Stage of the tables that is the whole capture."""
+MOST_STAGES = 24
+"""Names of stages from which on they are no stages but ranges that a framework numbers."""
 REPEAT = "target.env.REPEAT"
 """A sweep over this variable alone runs one program several times."""
 _DIGITS = re.compile(r"\d+")
@@ -140,11 +143,11 @@ def stage_names(a: Side, b: Side) -> tuple[dict[str, str], str]:
     ours, theirs = (_stages(side.runs) for side in (a, b))
     if not ours and not theirs:
         return {}, ""
-    if len(ours | theirs) <= 2 * MOST_STAGES and ours & theirs:
+    if len(ours | theirs) <= MOST_STAGES and ours & theirs:
         return {}, ""
     rename = {name: _DIGITS.sub("*", name) for name in ours | theirs}
     same = {rename[name] for name in ours} & {rename[name] for name in theirs}
-    if same and len(set(rename.values())) <= 2 * MOST_STAGES:
+    if same and len(set(rename.values())) <= MOST_STAGES:
         return rename, "Stages that differ in a number only are taken as one."
     return (
         dict.fromkeys(ours | theirs, ""),

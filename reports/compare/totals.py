@@ -14,10 +14,9 @@ from reports.compare.kernels import Clocked, change, row_ratio
 from reports.compare.models import Change, StageChange
 from reports.compare.noise import Ratio
 from reports.compare.rows import Row
-from reports.compare.sides import Side
+from reports.compare.sides import ALL, Side
 from reports.compare.wording import threshold
 from reports.load import Run
-from reports.program_findings import ALL, wall_time
 
 Values = Mapping[str, float]
 HOST = {"wall_time": "wall time", "idle_time": "GPU idle time", "copy_time": "time of copies"}
@@ -69,8 +68,8 @@ def _sum(run: Mapping[tuple[str, str], float], stage: str | None) -> float:
 
 
 def _whole(run: Run) -> Values:
-    wall, idle = wall_time(run)
     rows = records(run.stages[run.stages["stage"] == ALL])
+    wall, idle = (number(rows[0][c]) if rows else math.nan for c in ("wall_ns", "idle_ns"))
     return (
         {
             "wall_time": wall,
@@ -112,7 +111,10 @@ def _host_time(
         ratio = noise.of_runs(*sides)
     else:
         ratio = Ratio(b / a if a > 0 else math.nan, floor=threshold("host_floor"))
-    return change(key, label, "ns", (a, b), ratio)
+    verdict = ratio.verdict
+    if key != "wall_time":  # less idle time or fewer copies do not make the program faster alone
+        verdict = {"faster": "less", "slower": "more"}.get(verdict, verdict)
+    return change(key, label, "ns", (a, b), ratio, verdict)
 
 
 def _number(key: str, label: str, unit: str, ours: Values, theirs: Values) -> Change | None:

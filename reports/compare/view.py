@@ -26,7 +26,7 @@ def compare(a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False)
         UsageError: the runs cannot be compared (unless `force`), or a rule names nothing.
         ArtifactUnreadable: the runs have no times in common.
     """
-    settings, differing = checks(a, b)
+    settings, differing, untold = checks(a, b)
     if not force:
         refuse(differing, a.label, b.label)
     view = (
@@ -40,7 +40,8 @@ def compare(a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False)
             "a comparison needs traces, counters or benchmark cases on both sides; "
             "`prof report RUN` says what a run lacks",
         )
-    view = replace(view, limits=check_limits(limits, view))
+    notes = (*view.notes, untold) if untold else view.notes
+    view = replace(view, notes=notes, limits=check_limits(limits, view))
     return replace(view, answer=tuple(answer(view)), method=tuple(method(view)))
 
 
