@@ -132,7 +132,7 @@ def _access(row: Row) -> dict[str, float]:
 
 
 def _sectors(row: Row, kind: str, efficiency: float) -> float:
-    return number(row[f"global_{kind}_bytes"]) / (efficiency / 100) if efficiency > 0 else math.nan
+    return 100 * number(row[f"global_{kind}_bytes"]) / efficiency if efficiency > 0 else math.nan
 
 
 def _asked(row: Row) -> float:

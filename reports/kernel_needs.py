@@ -1,9 +1,9 @@
 """Finds what the work of a kernel needs at least: bytes, and the size of a matrix product.
 
 Counters tell what a kernel moved, not what it had to. The torch profiler's shapes (table `gemms`)
-and the program itself tell that: a line of JSON on its standard output,
+and the program itself tell that, in a line of JSON on its standard output:
 ``{"work": [{"kernel": "name or part of it", "stage": "prefill", "bytes": 268435456}]}``, with the
-bytes that one launch must move through DRAM, each once.
+bytes that one launch must move through DRAM, each once, and ``{"gemms": [...]}`` (see gemm.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.cells import Row, names, number, records, text
+from reports.gemm import paddings
 from reports.load import Run
 
 
@@ -32,7 +33,7 @@ def needs(run: Run) -> dict[str, Need]:
 
     A kernel that computes products of several sizes has none of them: its launches differ.
     """
-    found = _products(run)
+    found = _printed(run) | _products(run)
     for item in _declared(run):
         for row in records(run.kernels):
             if _meant(item, row):
@@ -48,6 +49,16 @@ def _products(run: Run) -> dict[str, Need]:
             size = tuple(int(number(row[side])) for side in ("m", "n", "k"))
             sizes.setdefault(text(row["kernel_id"]), set()).add((number(row["bytes"]), size))
     return {key: Need(*one.pop()) for key, one in sizes.items() if len(one) == 1}
+
+
+def _printed(run: Run) -> dict[str, Need]:
+    """Return the sizes that the program printed, where the counted FLOPs tell whose they are."""
+    sizes: dict[str, set[tuple[int, ...]]] = {}
+    for one in paddings(run):
+        if one.row is not None:
+            size = (one.shape.m, one.shape.n, one.shape.k)
+            sizes.setdefault(text(one.row["kernel_id"]), set()).add(size)
+    return {key: Need(size=only.pop()) for key, only in sizes.items() if len(only) == 1}
 
 
 def _meant(item: dict[str, Any], row: Row) -> bool:
