@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parsers.errors import ProfError
 from parsers.run_dir import VARIANTS, RunDir, read_manifest
 
+if TYPE_CHECKING:
+    from reports.templating import Style
 
-def make_report(run: RunDir) -> tuple[tuple[str, ...], Path]:
-    """Write tables/ and report/ of a run; return its first findings and the path of report.md."""
+
+def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+    """Write tables/ and report/ of a run; return its first findings and the path of report.md.
+
+    `style` goes before what the recipe says of templates and languages.
+    """
     from reports.analyse import build_tables
     from reports.load import load_run
     from reports.render import render_report
 
     build_tables(run)
-    made = render_report(load_run(run.path))
+    made = render_report(load_run(run.path), style)
     return made.headline, made.report
 
 
-def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
+def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
     from reports.render import render_sweep
     from reports.sweep import sweep_view
+    from reports.templating import style_of
 
-    made = render_sweep(sweep_view(run.path), run.report)
+    chosen = style_of(read_manifest(run).recipe, style)
+    made = render_sweep(sweep_view(run.path), run.report, chosen)
     return made.headline, made.report
 
 

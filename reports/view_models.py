@@ -8,6 +8,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reports.bench.models import Section
@@ -340,7 +341,9 @@ class SummaryRow:
 class SummaryView:
     """Half a page for a reader who decides and does not tune kernels.
 
-    `facts` are what was measured in plain words, `learned` the plain sentences about it.
+    `facts` are what was measured in plain words, `learned` the plain sentences about it. `words` are
+    the fixed words of the page in its `language`, by key (section `page` of reports/language/en.yaml);
+    `others` are the names and files of the same summary in other languages.
     """
 
     title: str
@@ -353,3 +356,6 @@ class SummaryView:
     next_steps: tuple[str, ...]
     reservations: tuple[str, ...]
     terms: tuple[GlossaryEntry, ...]
+    language: str
+    words: Mapping[str, str]
+    others: tuple[Fact, ...] = ()
