@@ -141,6 +141,9 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
     frames = trace_frames(trace)
     if reason := trace.why_no_modules():
         gaps.add("modules", reason)
+    idle = frames["stages"]["idle_ns"].max() > 0
+    if idle and not set(frames["idle_gaps"]["cause"]) - {"unknown"}:
+        gaps.add("idle_gaps", "the trace does not hold the CUDA calls that issued the GPU's work")
     _write_launches(trace, folder, gaps)
     for warning in trace.warnings:
         gaps.add("launches", warning)

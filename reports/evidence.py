@@ -32,7 +32,8 @@ class Finding:
     "GPU time", or "wall time" for idle time and copies. NaN is unknown. `headline` is one short
     sentence for the terminal, `action` says what to do and `advice` the same without jargon,
     `confidence` is high, medium or low, `cause` the key of the rule behind it (docs/rules.md), and
-    `disprove` what one would see if it were wrong.
+    `disprove` what one would see if it were wrong. `stage` is the one that it is about, empty for
+    the whole program.
     """
 
     key: str
@@ -52,6 +53,7 @@ class Finding:
     confidence: str = "high"
     cause: str = ""
     disprove: str = ""
+    stage: str = ""
 
 
 @cache

@@ -13,7 +13,7 @@ from reports.evidence import threshold
 from reports.kernel_judge import Judged, judge
 from reports.load import Run
 from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
-from reports.program_findings import ALL, MOST_STAGES, idle_share
+from reports.stage_times import ALL, MOST_STAGES, idle_share
 from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
 SHOWN = 30

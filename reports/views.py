@@ -24,10 +24,11 @@ from reports.gemm import Padding, paddings
 from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
 from reports.method_view import environment, failed_joins, glossary, left_out, method
+from reports.ncu_rules import rules_view
 from reports.profiled import kernel_time
-from reports.program_findings import wall_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
 from reports.serving import leading, sections
+from reports.stage_times import wall_time
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -89,6 +90,7 @@ def report_view(run: Run) -> ReportView:
         throughput=throughput_bars(kernels),
         stalls=stall_figure(run, kernels),
         gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
+        ncu_rules=rules_view(run, {row.kernel_id: row.number for row in kernels}),
         left_out=left_out(run),
         selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),

@@ -12,7 +12,7 @@ from parsers.run_dir import RunDir, read_manifest, write_manifest
 from reports.evidence import Finding, wording
 from reports.findings import abstained, findings, headline, profiled_share
 from reports.load import Run, load_run
-from reports.program_findings import ALL, wall_time
+from reports.stage_times import ALL, wall_time
 
 
 def named(run: Run, name: str) -> Finding:
@@ -265,7 +265,7 @@ def test_doubtful_durations_lower_the_confidence(run: Run) -> None:
 
 def test_without_counters_the_limits_stay_open_with_the_reason(trace_only_run: Run) -> None:
     keys = {f.key for f in findings(trace_only_run)}
-    assert keys == {"time", "idle"}
+    assert keys == {"time", "idle", "casts_and_copies", "slow_backend"}
     (reason,) = abstained(trace_only_run)
     assert reason == (
         "What limits the kernels is not known: "
