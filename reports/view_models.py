@@ -20,6 +20,7 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from reports.ncu_rule_models import RulesView
 from reports.roof_comparison import RoofComparison
 
 
@@ -279,7 +280,8 @@ class ReportView:
     shows, in order of their share; `rest_kernels` and `rest_share` stand for all others.
     `profiled_share` is the part of GPU time that has counters. `sections` are what a serving engine
     adds (its model, steps and operators); empty for other programs. `abstained` are questions that
-    the evidence does not answer, each with the reason.
+    the evidence does not answer, each with the reason. `ncu_rules` is what ncu's own rules said
+    where they were applied, beside what prof says.
     """
 
     title: str
@@ -312,6 +314,7 @@ class ReportView:
     throughput: tuple[ThroughputBar, ...]
     stalls: StallFigure
     gemms: tuple[GemmRow, ...]
+    ncu_rules: RulesView
     left_out: tuple[LeftOut, ...]
     selection_notes: tuple[str, ...]
     failed_joins: tuple[FailedJoin, ...]
