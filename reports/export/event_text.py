@@ -64,7 +64,7 @@ def arrow(number: int, start: int, source: str, end: int, target: str) -> tuple[
     rest = f'"id":{number},"cat":"launch","name":"launch"'
     return (
         f'{{"ph":"s","ts":{micros(start)},{source},{rest}}}',
-        f'{{"ph":"f","bp":"e","ts":{micros(end)},{target},{rest}}}',
+        f'{{"ph":"f","ts":{micros(end)},{target},"bp":"e",{rest}}}',
     )
 
 

@@ -174,7 +174,11 @@ def place_gpu(
         device = book.keys[number][0]
         pid = tracks.gpu(device, _gpu_name(device, gpu_names))
         name = _stream_name(book.keys, number)
-        texts += [str(tracks.thread(pid, lane_name(name, i))) for i in range(int(most[number]) + 1)]
+        stream = book.keys[number][2]
+        texts += [
+            str(tracks.thread(pid, lane_name(name, i), 0 if i else stream))
+            for i in range(int(most[number]) + 1)
+        ]
     return GpuPart(launches, memory, texts, first[queue] + lane, kernels)
 
 

@@ -112,9 +112,8 @@ def place_host(host: HostEvents, tracks: Tracks, end: int) -> HostPart:
     np.maximum.at(lanes, thread, lane)
     for number in sorted(range(len(host.threads)), key=lambda n: _rank(host, n)):
         owner = host.threads[number]
-        named = host.processes.get(owner.pid, "process")
-        pid = tracks.host_process(owner.pid, f"{named} {owner.pid}")
-        name = f"{owner.name or 'thread'} {owner.tid}"
+        pid = tracks.host_process(owner.pid, host.processes.get(owner.pid, "process"))
+        name = owner.name or "thread"
         for i in range(int(lanes[number]) + 1):
             used[number, i] = len(texts)
             wanted = owner.tid if i == 0 else 0

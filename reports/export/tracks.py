@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from reports.export.event_text import Track, metadata
 
 # Above the 24 bits that nsys has for the ids of the system.
-_FIRST_GPU, _FIRST_MADE_UP = 1 << 24, 1 << 25
+_MADE_UP = 1 << 24
 
 
 @dataclass
 class Tracks:
-    """Tracks handed out so far. A thread keeps its own id; an id is used once in a file.
+    """Tracks handed out so far: first all of the host, then those of the GPUs.
 
-    (Perfetto names a thread by its id alone, and takes id 0 for the idle task.)
+    A thread keeps its own id; an id is used once in a file. (Viewers show ids beside the names;
+    Perfetto names a thread by its id alone, and takes id 0 for the idle task.)
     """
 
     _processes: dict[object, tuple[int, str]] = field(default_factory=dict)
@@ -24,18 +25,21 @@ class Tracks:
 
     def host_process(self, pid: int, name: str) -> int:
         """Return the id of a process of the system."""
-        return self._processes.setdefault(("host", pid), (pid, name or "process"))[0]
+        return self._processes.setdefault(("host", pid), (pid, name))[0]
 
     def gpu(self, device: int, name: str) -> int:
-        """Return the id under which a GPU is shown as a process."""
-        made_up = _FIRST_GPU + len(self._processes)
-        return self._processes.setdefault(("gpu", device), (made_up, name))[0]
+        """Return the id under which a GPU is shown as a process: its index + 1 where it can be."""
+        known = self._processes.get(("gpu", device))
+        if known is not None:
+            return known[0]
+        taken = {pid for pid, _ in self._processes.values()}
+        pid = device + 1 if device >= 0 and device + 1 not in taken else _MADE_UP + len(taken)
+        self._processes["gpu", device] = pid, name
+        return pid
 
     def thread(self, pid: int, name: str, wanted: int = 0) -> Track:
         """Return a new track of a process, with the id `wanted` where that is free."""
-        tid = wanted if wanted > 0 and wanted not in self._used else _FIRST_MADE_UP
-        while tid in self._used:
-            tid = _FIRST_MADE_UP + len(self._used)
+        tid = wanted if wanted > 0 and wanted not in self._used else _MADE_UP + len(self._used)
         self._used.add(tid)
         track = Track(pid, tid)
         self._threads.append((track, name))
