@@ -44,6 +44,12 @@ REGRESSION = 1
     metavar="RUN",
     help="The same for B.",
 )
+@click.option(
+    "--per",
+    default="",
+    metavar="ARG",
+    help="Also compare times per unit of work: an argument of the program (batch, batch*steps).",
+)
 @click.option("--force", is_flag=True, help="Compare what prof would refuse to: other GPUs, say.")
 def command(
     a: Path,
@@ -53,6 +59,7 @@ def command(
     output: Path | None,
     repeats_a: tuple[Path, ...],
     repeats_b: tuple[Path, ...],
+    per: str,
     force: bool,
 ) -> int:
     """Compare run B with run A: totals, stages, kernels, benchmark cases, serving points.
@@ -73,7 +80,7 @@ def command(
       prof compare runs/main runs/branch
       prof compare runs/main runs/branch --fail-on 'total_gpu_time>+5%' --format github
       prof compare runs/eager runs/compiled --format html -o compare.html
-      prof compare sweep/variants/batch=8 sweep/variants/batch=64
+      prof compare sweep/variants/batch=8 sweep/variants/batch=64 --per batch
       prof compare base new --repeat-a base2 --repeat-b new2
 
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
@@ -88,7 +95,7 @@ def command(
     for path in (a, b, *repeats_a, *repeats_b):
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
-    view = compare(*sides, limits, force)
+    view = compare(*sides, limits, force, per)
     text = FORMATS[style](view)
     if output is None:
         click.echo(text, nl=False)

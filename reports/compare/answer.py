@@ -35,6 +35,7 @@ def _program(view: CompareView) -> list[str]:
         told.append(_time("The GPU time of all kernels", gpu))
     if wall is not None and wall.ratio:
         told.append(_time("The wall time of the capture", wall))
+    told += [_time(f"The {c.label}", c) for c in view.totals if c.key.endswith("_per_unit")]
     return told
 
 
@@ -174,7 +175,7 @@ def _points(view: CompareView) -> list[str]:
 def _work(view: CompareView) -> list[str]:
     """Say what was asked of the programs differently: every number hangs on it."""
     if any(check.key == "target" for check in view.checks):
-        return ["A and B are different programs: what each does is not compared here."]
+        return ["A and B are different programs: numbers compare them as wholes."]
     if not view.settings:
         return []
     parts = [
@@ -184,7 +185,7 @@ def _work(view: CompareView) -> list[str]:
     more = f" and {rest} more" if rest > 0 else ""
     return [
         f"The programs were started differently ({', '.join(parts)}{more}): where B has more or "
-        "less work to do, compare per unit of work."
+        "less work to do, compare per unit of work (--per)."
     ]
 
 

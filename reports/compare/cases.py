@@ -34,7 +34,7 @@ def case_changes(a: Side, b: Side) -> tuple[Change, ...]:
         _case(key, ours.get(key), theirs.get(key), (medians[0].get(key), medians[1].get(key)))
         for key in dict.fromkeys([*ours, *theirs])
     ]
-    return tuple(sorted(found, key=lambda c: -abs(math.log(c.ratio)) if c.ratio else -math.inf))
+    return tuple(sorted(found, key=lambda c: -abs(math.log(c.ratio)) if c.ratio else math.inf))
 
 
 def geometric_mean(cases: Sequence[Change]) -> Change | None:

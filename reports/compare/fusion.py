@@ -106,8 +106,17 @@ def _hub_of(item: Item, hubs: Sequence[Item], near: bool) -> tuple[int | None, b
     best = max(open_to, key=lambda i: (len(known & hubs[i].operators), nearness(i)))
     if known & hubs[best].operators:
         return best, True
-    silent = open_to if known and known <= VANISHING else [i for i in open_to if not hubs[i].operators]
-    return (max(silent, key=nearness), False) if silent and near else (None, False)
+    if not near:
+        return None, False
+    # A kernel that fused several operators may hold one whose name it does not show.
+    vanishing = known and known <= VANISHING
+    silent = [i for i in open_to if vanishing or _keeps_silent(hubs[i], known)]
+    return (max(silent, key=nearness), False) if silent else (None, False)
+
+
+def _keeps_silent(hub: Item, known: frozenset[str]) -> bool:
+    """Tell whether the names say nothing against an item in a hub."""
+    return not hub.operators or (not known and len(hub.operators) > 1)
 
 
 def _may_hold(item: Item, role: str | None, hub: Item) -> bool:

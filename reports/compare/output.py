@@ -1,4 +1,8 @@
-"""Writes a comparison as markdown, as a summary for GitHub, or as JSON."""
+"""Writes a comparison as markdown, as a summary for GitHub, or as JSON.
+
+`reports/compare/compare.schema.json` is what `schema` returns: ``python -m reports.compare.output``
+prints it again after a change of the view models.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 from reports.compare.models import CompareView, KernelChange
 from reports.compare.wording import section, threshold
+from reports.metrics_json import definitions
 from reports.render import render_template
 
 SCHEMA_VERSION = 1
@@ -59,6 +64,22 @@ def as_json(view: CompareView) -> str:
     return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the output of `as_json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of `prof compare --format json`",
+        "type": "object",
+        "properties": {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "kind": {"const": "compare"},
+            "view": {"$ref": f"#/$defs/{CompareView.__name__}"},
+        },
+        "required": ["schema_version", "kind", "view"],
+        "$defs": definitions(CompareView),
+    }
+
+
 def _content(view: CompareView, shown: int) -> dict[str, Any]:
     return {
         "view": view,
@@ -88,3 +109,7 @@ def _finite(value: Any) -> Any:
 
 
 FORMATS = {"md": markdown, "github": github, "json": as_json}
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=1))

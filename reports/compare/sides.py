@@ -160,3 +160,25 @@ def _stages(runs: Iterable[Run]) -> set[str]:
     if not frames:
         return set()
     return {str(name) for name in pd.concat(frames).dropna()} - {ALL}
+
+
+def units(side: Side, expression: str) -> float:
+    """Return the units of work of a run: an argument of its program, or a product (`batch*steps`).
+
+    Raises:
+        UsageError: the program was not given that argument, or it is no positive number.
+    """
+    target = side.run.manifest.recipe.get("target") or {}
+    given = target.get("args")
+    given = given if isinstance(given, dict) else {}
+    product = 1.0
+    for name in (part.strip() for part in expression.split("*")):
+        value = given.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            known = [key for key, v in given.items() if isinstance(v, (int, float))]
+            raise UsageError(
+                f"--per {expression}: {side.label} has no number for the argument {name}",
+                f"numbers in its target.args: {', '.join(known) or 'none'}",
+            )
+        product *= value
+    return product

@@ -19,6 +19,8 @@ from reports.compare.wording import threshold
 from reports.load import Run
 
 Values = Mapping[str, float]
+PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time")
+"""What `--per` divides by the units of work."""
 HOST = {"wall_time": "wall time", "idle_time": "GPU idle time", "copy_time": "time of copies"}
 """Times of a run or stage that hang on the host: key -> label."""
 
@@ -124,3 +126,21 @@ def _number(key: str, label: str, unit: str, ours: Values, theirs: Values) -> Ch
         return None
     verdict = "same" if a == b else "more" if b > a else "less"
     return change(key, label, unit, (a, b), Ratio(b / a if a > 0 else math.nan), verdict)
+
+
+def with_units(changes: tuple[Change, ...], unit: str, a: float, b: float) -> tuple[Change, ...]:
+    """Add GPU and wall time per unit of work: `a` and `b` units were done."""
+    found = list(changes)
+    for change_ in changes:
+        if change_.key not in PER_UNIT or change_.a is None or change_.b is None:
+            continue
+        scale = a / b
+        ends = [
+            None if v is None else v * scale for v in (change_.ratio, change_.low, change_.high)
+        ]
+        value, low, high = (math.nan if end is None else end for end in ends)
+        ratio = Ratio(value, low, high, change_.basis, change_.floor)
+        values = (change_.a / a, change_.b / b)
+        key, label = f"{change_.key}_per_unit", f"{change_.label} per {unit}"
+        found.append(change(key, label, change_.unit, values, ratio))
+    return tuple(found)

@@ -14,13 +14,15 @@ from reports.compare.kernels import clocked, kernel_changes
 from reports.compare.limits import Limit, check_limits
 from reports.compare.matching import match
 from reports.compare.models import Check, CompareView, Origin
-from reports.compare.sides import Side, stage_names
-from reports.compare.totals import stage_changes, totals
+from reports.compare.sides import Side, stage_names, units
+from reports.compare.totals import stage_changes, totals, with_units
 from reports.formats import listed
 
 
-def compare(a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False) -> CompareView:
-    """Return the comparison of two sides.
+def compare(
+    a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False, per: str = ""
+) -> CompareView:
+    """Return the comparison of two sides; `per` is an argument that counts their units of work.
 
     Raises:
         UsageError: the runs cannot be compared (unless `force`), or a rule names nothing.
@@ -40,6 +42,8 @@ def compare(a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False)
             "a comparison needs traces, counters or benchmark cases on both sides; "
             "`prof report RUN` says what a run lacks",
         )
+    if per:
+        view = _per_unit(view, per, units(a, per), units(b, per))
     notes = (*view.notes, untold) if untold else view.notes
     view = replace(view, notes=notes, limits=check_limits(limits, view))
     return replace(view, answer=tuple(answer(view)), method=tuple(method(view)))
@@ -59,6 +63,11 @@ def _profile(
         kernels=kernel_changes(rows, times, a, b),
         points=of_cases.point_changes(a, b),
     )
+
+
+def _per_unit(view: CompareView, per: str, a: float, b: float) -> CompareView:
+    stages = [replace(s, changes=with_units(s.changes, per, a, b)) for s in view.stages]
+    return replace(view, totals=with_units(view.totals, per, a, b), stages=tuple(stages))
 
 
 def _bench(

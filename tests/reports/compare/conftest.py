@@ -48,7 +48,8 @@ def write_run(
     """Write a run directory whose tables hold `launches`, one after the other."""
     frame = pd.DataFrame([vars(launch) for launch in launches])
     frame["kernel_id"] = [
-        kernel_id(n, g, b) for n, g, b in zip(frame["name"], frame["grid"], frame["block"], strict=True)
+        kernel_id(n, g, b)
+        for n, g, b in zip(frame["name"], frame["grid"], frame["block"], strict=True)
     ]
     given = {"target": {"file": "block.py", "args": {}}, "name": "block"} | (recipe or {})
     facts = MANIFEST | manifest
