@@ -120,6 +120,7 @@ def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding
     )
     return finding(
         "slow_backend",
+        key=str(backend.get("cause", "slow_backend")),
         cause=str(backend.get("cause", "slow_backend")),
         title=f"{share(spent / total)} of the GPU time goes to {backend['what']}",
         sentence=words,

@@ -94,9 +94,15 @@ def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]
     found = found[found["last"] - found["first"] > 1]
     duration = frame["duration_ns"].to_numpy()
     stage = frame["stage"].to_numpy(object)
+    pieces = [
+        (at, at + step)
+        for a, b in zip(found["first"].tolist(), found["last"].tolist(), strict=True)
+        for step in [_period(ids[a:b])]
+        for at in range(a, b, step)
+    ]
     rows = [
         (tuple(ids[a:b]), stage[a], int(duration[a:b].sum()), int(duration[a:b].max()))
-        for a, b in zip(found["first"], found["last"], strict=True)
+        for a, b in pieces
     ]
     chain = pd.DataFrame(rows, columns=["kernels", "stage", "total_ns", "longest_ns"])
     chain["times"] = 1
@@ -105,6 +111,15 @@ def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]
         {"stage": "first", "times": "sum", "total_ns": "sum", "saved_ns": "sum"}
     )
     return pd.DataFrame(sums).sort_values("saved_ns", ascending=False).reset_index(drop=True)
+
+
+def _period(ids: NDArray[np.object_]) -> int:
+    """Return how many kernels repeat to make up `ids`; all where they repeat nothing."""
+    size = len(ids)
+    for step in range(2, size // 2 + 1):
+        if size % step == 0 and (ids[step:] == ids[:-step]).all():
+            return step
+    return size
 
 
 @dataclass(frozen=True)

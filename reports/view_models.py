@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reports.bench.models import Section
+from reports.bound_shares import BoundShare
 from reports.figure_models import (
     NotPlotted,
     OccupancyBar,
@@ -166,7 +167,9 @@ class EvidenceRow:
 class FindingRow:
     """One finding, ranked by what it could gain for the whole program; `key` is its sort.
 
-    `action` says what to do, `advice` the same without jargon.
+    `cause` is the key of the rule behind it (docs/rules.md), `stage` the stage that it is about
+    (empty for the whole program). `action` says what to do, `advice` the same without jargon,
+    `disprove` what one would see if the finding were wrong.
 
     `gain_program` is the fraction of the GPU time (of the wall time, where `gain_of` says so) that
     would be saved; `gain_ns` the same as time. `confidence` is high, medium or low.
@@ -187,6 +190,9 @@ class FindingRow:
     gain_of: str
     confidence: str
     evidence: tuple[EvidenceRow, ...]
+    cause: str = ""
+    stage: str = ""
+    disprove: str = ""
 
 
 @dataclass(frozen=True)
@@ -278,10 +284,11 @@ class ReportView:
 
     `answer` are whole sentences, the most important first. `kernels` are those that the table
     shows, in order of their share; `rest_kernels` and `rest_share` stand for all others.
-    `profiled_share` is the part of GPU time that has counters. `sections` are what a serving engine
-    adds (its model, steps and operators); empty for other programs. `abstained` are questions that
-    the evidence does not answer, each with the reason. `ncu_rules` is what ncu's own rules said
-    where they were applied, beside what prof says.
+    `profiled_share` is the part of GPU time that has counters, and `bound_shares` divides the time
+    by what limits it. `sections` are what a serving engine adds (its model, steps and operators);
+    empty for other programs. `abstained` are questions that the evidence does not answer, each with
+    the reason. `ncu_rules` is what ncu's own rules said where they were applied, beside what prof
+    says.
     """
 
     title: str
@@ -298,6 +305,7 @@ class ReportView:
     wall_ns: float | None
     idle_share: float | None
     profiled_share: float | None
+    bound_shares: tuple[BoundShare, ...]
     kernels: tuple[KernelRow, ...]
     rest_kernels: int
     rest_share: float | None

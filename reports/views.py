@@ -9,6 +9,7 @@ from __future__ import annotations
 from reports.bench.models import Section
 from reports.bench.view import section_words
 from reports.bound import LABELS
+from reports.bound_shares import bound_shares
 from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
 from reports.evidence import Evidence, Finding
@@ -74,6 +75,7 @@ def report_view(run: Run) -> ReportView:
         wall_ns=known(wall),
         idle_share=known(idle / wall) if wall > 0 else None,
         profiled_share=known(profiled_share(run)),
+        bound_shares=bound_shares(run),
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
         rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
@@ -147,6 +149,9 @@ def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> 
         gain_of=finding.gain_of,
         confidence=finding.confidence,
         evidence=tuple(_evidence(seen) for seen in finding.evidence),
+        cause=finding.cause,
+        stage=finding.stage,
+        disprove=finding.disprove,
     )
 
 
