@@ -161,13 +161,14 @@ def _values(rule: Rule, row: Row, known: Facts, context: Context) -> dict[str, s
         "load_bytes": lambda: _bytes(known["load_efficiency"]),
         "store_bytes": lambda: _bytes(known["store_efficiency"]),
         "sector_bytes": lambda: _bytes(known["sector_efficiency"]),
+        "conflicts": lambda: percent(100 - known["conflicts_left"]),
         "atomics": lambda: counted(known["atomics_a_warp"], "atomic operation"),
         "threads": lambda: significant(known["threads_per_instruction"], 2),
         "reread": lambda: significant(known["reread"], 2),
         "stall_meaning": lambda: stall_meaning(text(row["top_stall"])),
         "reason": lambda: _reason(rule.key, row, context),
     }
-    shown = ("load_efficiency", "store_efficiency", "sector_efficiency", "shared_efficiency",
+    shown = ("load_efficiency", "store_efficiency", "sector_efficiency",
              "local_share", "fusable", "tail_loss", "sm_balance", "blocks_missing")  # fmt: skip
     made |= {name: (lambda name=name: percent(known[name])) for name in shown}  # type: ignore[misc]
     wanted = {name for name in made if f"{{{name}}}" in rule.text} | {"limiter"}

@@ -53,10 +53,10 @@ class KernelRow:
     """One kernel: identity, time from the trace, and counters where it was profiled.
 
     `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency, or "" for
-    unknown) and `bound_label` its plain name; `bound_cause` is the key of the rule that
-    explains what a kernel misses (docs/rules.md) and `bound_reason` one clause of evidence. `roof_share` is the share of the binding roof that
-    was reached. `mixed`: launches do different amounts of work, so that the profiled one does not
-    stand for all. `missing` says why cells are empty.
+    unknown) and `bound_label` its plain name; `bound_cause` is the key of the rule that explains
+    what a kernel misses (docs/rules.md) and `bound_reason` one clause of evidence. `roof_share` is
+    the share of the binding roof that was reached. `mixed`: launches do different amounts of work,
+    so that the profiled one does not stand for all. `missing` says why cells are empty.
     """
 
     number: int
