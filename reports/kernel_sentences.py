@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 from reports.bound import LABELS
-from reports.cells import names, number
+from reports.cells import names, number, text
 from reports.evidence import Finding, say
 from reports.formats import counted, duration, share
 from reports.kernel_judge import Judged, is_near
 from reports.profiled import is_mixed
-from reports.rules import saturated
+from reports.rules import saturated, wait_words
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "tensor": "limited by the Tensor Cores",
@@ -80,6 +80,8 @@ def action(lead: Judged) -> tuple[str, str]:
     of = rule.key if rule is not None else "unknown" if lead.bound == "latency" else lead.bound
     if of in FUSION_HELPS and _fusible(lead):
         return say("actions", f"{of}_fusible"), say("advice", f"{of}_fusible")
+    if of == "latency" and (words := wait_words(text(lead.row["top_stall"]))):
+        return words
     if lead.why is not None and rule is not None:
         return rule.action.format(limiter=lead.why.limiter), rule.advice
     return say("actions", of), say("advice", of)

@@ -169,6 +169,12 @@ def saturated() -> dict[str, dict[str, str]]:
     return found
 
 
+def wait_words(reason: str) -> tuple[str, str] | None:
+    """Return action and advice for a stall reason; None where those of the rule hold."""
+    found = _data()["waits"].get(reason)
+    return (str(found["action"]), str(found["advice"])) if found else None
+
+
 def tensor_reason(key: str, **values: str) -> str:
     """Return why a matrix product misses the Tensor Cores, as the end of a clause."""
     return str(_data()["tensor_reasons"][key]).format(**values)

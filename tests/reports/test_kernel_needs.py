@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 
 from parsers import tables
+from reports.evidence import wording
 from reports.findings import findings
+from reports.kernel_facts import EXECUTION_STALLS
 from reports.kernel_findings import abstentions, kernel_findings
 from reports.kernel_needs import Need, needs
 from reports.load import Run, load_run
-from reports.rules import kernel_rules, saturated
+from reports.rules import kernel_rules, saturated, wait_words
 
 GEMM = "cuBLAS GEMM 64x8 splitK"
 
@@ -96,6 +98,14 @@ def test_every_finding_of_a_kernel_names_its_rule_and_its_disproof(run: Run) -> 
         assert finding.cause in keys
         assert finding.disprove.endswith(".")
         assert finding.evidence
+
+
+def test_what_to_do_about_a_wait_depends_on_what_for(run: Run) -> None:
+    (forward,) = [f for f in kernel_findings(run) if f.title.startswith("FlashAttention forward")]
+    assert forward.cause == "latency"
+    assert "independent work" in forward.action  # it waits on fixed latencies, not for loads
+    assert wait_words("long_scoreboard") is None
+    assert all(wait_words(reason) or reason in wording()["stalls"] for reason in EXECUTION_STALLS)
 
 
 def test_rules_that_abstain_say_why(run: Run) -> None:
