@@ -20,6 +20,13 @@ it is busy now. The gain for the program is that of the kernel times its share (
 A kernel at a roof (60 % or more of one) is explained by a defect only where the repair takes work
 off that roof. One that waits is explained by the first cause that is found: defects, then too few
 warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
+
+Counters do not tell bytes that are needed from those that come twice. A program that knows prints a
+line of JSON, and `l2_thrashing` holds its kernels to it: bytes that a launch must move through DRAM.
+
+```json
+{"work": [{"kernel": "part of its name", "stage": "decode", "bytes": 268435456}]}
+```
 """
 
 
