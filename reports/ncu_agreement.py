@@ -20,6 +20,8 @@ from reports.kernel_judge import Judged
 from reports.ncu_topics import Topic, limiters_of, reason, stall_of
 from reports.rules import Condition, Facts, Rule, kernel_rules, known_facts
 
+STALL_RULE = "latency"
+"""The rule of prof that names what warps wait for."""
 AGREES, DIFFERS, CONTRADICTS = "agrees", "differs", "contradicts"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -34,12 +36,14 @@ MEASURES_APART = 20.0
 class Verdict:
     """How prof's answer stands to that of a rule: `ours` is what prof says, `why` the reason.
 
-    A contradiction without a reason is an error of one of the two.
+    A contradiction without a reason is an error of one of the two. `gain` is the part of the
+    kernel's time (0 to 1) that prof estimates for the same cause; NaN where it has none.
     """
 
     state: str
     ours: str
     why: str = ""
+    gain: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     assert subject.judged is not None
     same = [cause for cause in subject.judged.causes if cause.key in topic.causes]
     if same:
-        return Verdict(AGREES, same[0].text)
+        return Verdict(AGREES, same[0].text, gain=same[0].gain)
     known = facts(subject.row, subject.context)
     abstained = {one.key for one in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
@@ -152,7 +156,9 @@ def _stall(theirs: set[str], subject: Subject) -> Verdict:
     part = number(subject.row["stall_share"])
     says = f"{top.replace('_', ' ')}, {share(part)} of the stalls"
     if top in theirs:
-        return Verdict(AGREES, says)
+        causes = subject.judged.causes if subject.judged else ()
+        gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
+        return Verdict(AGREES, says, gain=next(iter(gains), math.nan))
     shares: Mapping[str, float] = subject.row["stalls"]
     named = {reason_: shares[reason_] for reason_ in theirs if reason_ in shares}
     if not named:

@@ -11,7 +11,8 @@ class RuleRow:
 
     `rules` are the identifiers of ncu, "" for what prof alone says. `speedup` is the largest part
     of the time that ncu estimates can be saved (0 to 1), of the whole kernel (`speedup_of` global)
-    or of one unit (local); None where it does not estimate. `verdict` is agrees, differs or
+    or of one unit (local); None where it does not estimate; `gain` is what prof estimates of the
+    kernel's time for the same cause, never beyond the roof. `verdict` is agrees, differs or
     contradicts; `ours` is what prof says and `why` the reason for a difference, "" for none.
     """
 
@@ -24,6 +25,7 @@ class RuleRow:
     verdict: str
     ours: str
     why: str
+    gain: float | None = None
 
 
 @dataclass(frozen=True)

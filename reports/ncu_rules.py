@@ -17,6 +17,7 @@ from reports.ncu_agreement import (
     DIFFERS,
     L1_ACTIVE,
     MEMORY,
+    STALL_RULE,
     Subject,
     compare,
 )
@@ -97,6 +98,7 @@ def _rows(
             verdict=verdict.state,
             ours=verdict.ours,
             why=verdict.why,
+            gain=known(verdict.gain),
         )
 
 
@@ -114,11 +116,12 @@ def _alone(
     if not asked or any(_is_about(t, why.key) for group in said.values() for t, _ in group):
         return
     silent = reason("silent", asks=asked[0].silent)
-    yield RuleRow(kernel, asked[0].about, (), "", None, "", DIFFERS, why.text, silent)
+    gain = known(why.gain)
+    yield RuleRow(kernel, asked[0].about, (), "", None, "", DIFFERS, why.text, silent, gain)
 
 
 def _is_about(topic: Topic, cause: str) -> bool:
-    return cause in topic.causes or (topic.compare == "stall" and cause == "latency")
+    return cause in topic.causes or (topic.compare == "stall" and cause == STALL_RULE)
 
 
 def _summary(rows: list[RuleRow]) -> tuple[RuleSummary, ...]:
