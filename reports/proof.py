@@ -19,8 +19,8 @@ from reports.evidence import Finding
 from reports.findings import OVERVIEW, findings
 from reports.load import Run
 from reports.profiled import kernel_time
-from reports.program_findings import wall_time
 from reports.stage_run import StageRun, stage_runs
+from reports.stage_times import wall_time
 
 FACTOR = 1.5
 """An estimate is right where it is within this factor of what was measured, up or down."""
