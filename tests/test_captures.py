@@ -58,6 +58,7 @@ def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Replay:
 
 def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
     command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
+    command += ["--language", "all"]
     ended = subprocess.run(
         [sys.executable, "-m", "orchestrator", *command],
         cwd=root,
@@ -118,6 +119,22 @@ def test_what_every_recorded_run_publishes_fits_its_schema(
         Draft202012Validator.check_schema(schema)
         data = json.loads((report / name).read_text(encoding="utf-8"))
         Draft202012Validator(schema).validate(data)
+
+
+@pytest.mark.parametrize("language", ["ko", "zh"])
+@pytest.mark.parametrize("recorded", sorted(path.name for path in CAPTURES.glob("h200-*")))
+def test_every_summary_says_the_same_in_every_language(
+    replay: Replay, recorded: str, language: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    told = [folder / f"stakeholder_summary.{name}.md" for name in ("en", language)]
+    ours, theirs = (path.read_text(encoding="utf-8") for path in told)
+    # A sentence that is new in English stands there with a mark until its language has it.
+    assert "[영어 원문]" not in theirs
+    assert "[英文原文]" not in theirs
+    assert sorted(re.findall(r"\d[\d.,]*\d|\d", theirs)) == sorted(
+        re.findall(r"\d[\d.,]*\d|\d", ours)
+    )
 
 
 def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Replay) -> None:

@@ -16,6 +16,8 @@ REASONS = ("why",)
 RECOGNISED = ("sentences", "advice")
 _ENDS = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _PLURAL = "(s)"
+_VALUES = {"part": r"\S+ %|n/a"}
+"""How the value of a placeholder looks where it is not any text."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Pattern:
 
 
 class Words:
-    """The words of one language. English sentences pass as they are."""
+    """The words of one language. English sentences pass, some of them in plainer words."""
 
     def __init__(self, language: str) -> None:
         """Read the catalogue; raises UsageError where there is none."""
@@ -55,7 +57,7 @@ class Words:
     def of(self, text: str) -> str:
         """Return English sentences in this language; one that is not known is marked."""
         if self.language == ENGLISH or not text:
-            return text
+            return self._recognised(text) or text
         if (known := self._recognised(text)) is not None:
             return known
         parts = _ENDS.split(text)
@@ -103,11 +105,15 @@ class Words:
         """Return a whole English text in this language; None where no catalogue has it."""
         for pattern in _patterns():
             found = pattern.expression.fullmatch(text)
-            own = self._own[pattern.section].get(pattern.key) if found else None
+            own = self._own[self._section(pattern)].get(pattern.key) if found else None
             if found and own is not None:
                 values = {name: self._value(name, v) for name, v in found.groupdict().items()}
                 return own.format(**values)
         return None
+
+    def _section(self, pattern: Pattern) -> str:
+        """Return where its text stands: English says what is recognised in plainer words only."""
+        return "plainer" if self.language == ENGLISH else pattern.section
 
     def _value(self, name: str, value: str) -> str:
         if name in REASONS:
@@ -143,5 +149,5 @@ def _expression(text: str) -> re.Pattern[str]:
     for fixed, name, _, _ in string.Formatter().parse(text):
         made += re.escape(fixed).replace(re.escape(_PLURAL), "s?")
         if name:
-            made += f"(?P={name})" if f"(?P<{name}>" in made else f"(?P<{name}>.+?)"
+            made += f"(?P={name})" if f"(?P<{name}>" in made else f"(?P<{name}>{_VALUES.get(name, '.+?')})"
     return re.compile(made, re.DOTALL)
