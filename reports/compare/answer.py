@@ -6,8 +6,19 @@ from collections.abc import Sequence
 
 from reports.compare.models import Change, CompareView, KernelChange
 from reports.compare.wording import section, threshold
-from reports.formats import counted, difference, duration, listed, quantity, share, shorten, speedup
+from reports.formats import (
+    brief,
+    counted,
+    difference,
+    duration,
+    listed,
+    quantity,
+    share,
+    shorten,
+    speedup,
+)
 
+WIDTH = 36
 MOST_ROWS = 3
 """Kernels and cases that a sentence names."""
 
@@ -43,7 +54,14 @@ def _time(subject: str, change: Change) -> str:
     values = f"{_value(change.a, change)} in A, {_value(change.b, change)} in B"
     moved = difference((change.ratio or 1.0) - 1)
     if change.verdict == "same":
-        return f"{subject} is the same within the noise: {values} ({moved}{_plus_minus(change)})."
+        words = f"{subject} is the same within the noise: {values} ({moved}{_plus_minus(change)})"
+        if (
+            change.low is not None
+            and change.high is not None
+            and not change.low <= 1 <= change.high
+        ):
+            return f"{words}; single runs cannot tell less than {share(change.floor)}."
+        return f"{words}."
     if change.verdict == "faster":
         return (
             f"{subject} falls: {values} ({moved}{_plus_minus(change)}, {_times(change)} as fast)."
@@ -101,13 +119,38 @@ def _kernels(view: CompareView) -> list[str]:
         told.append(_fusions(became))
     same = sum(row.total.verdict == "same" for row in view.kernels)
     told.append(f"Within the noise: {same} of {counted(len(view.kernels), 'row')} of kernels.")
-    return told
+    small = sum(row.total.verdict in ("faster", "slower") for row in view.kernels) - sum(
+        row.total.verdict in ("faster", "slower") for row in large
+    )
+    if small:
+        told.append(
+            f"{counted(small, 'row')} changed beyond the noise, but by less than {share(material)} "
+            "of the program."
+        )
+    return told + _scaling(view)
+
+
+def _scaling(view: CompareView) -> list[str]:
+    """Say which kernels grow faster than the work."""
+    if view.work is None:
+        return []
+    grown = [row for row in view.kernels if row.total.ratio and row.total.a and row.total.b]
+    over = [row for row in grown if (row.total.ratio or 0.0) > view.work * (1 + row.total.floor)]
+    told = f"B does {speedup(view.work)} the work: {counted(len(over), 'row')} of {len(grown)} "
+    if not over:
+        return [f"{told}grow by more, so every kernel costs less per unit of work."]
+    worst = max(
+        over, key=lambda row: (row.total.b or 0.0) - (row.total.a or 0.0) * (view.work or 1)
+    )
+    return [f"{told}grow by more; most: kernel {worst.number}."]
 
 
 def _row(row: KernelChange) -> str:
     moved = (row.total.b or 0.0) - (row.total.a or 0.0)
     sign = "+" if moved > 0 else "-"
-    return f"kernel {row.number} ({sign}{duration(abs(moved))}, {row.match_label})"
+    name = brief((row.b or row.a)[0].short_name, WIDTH)
+    known = "" if row.match == "identical" else f", {row.match_label}"
+    return f"{row.number}. {name} ({sign}{duration(abs(moved))}{known})"
 
 
 def _fusions(rows: Sequence[KernelChange]) -> str:
@@ -183,22 +226,28 @@ def _work(view: CompareView) -> list[str]:
     ]
     rest = len(view.settings) - MOST_ROWS
     more = f" and {rest} more" if rest > 0 else ""
-    return [
-        f"The programs were started differently ({', '.join(parts)}{more}): where B has more or "
-        "less work to do, compare per unit of work (--per)."
-    ]
+    started = f"The programs were started differently ({', '.join(parts)}{more})"
+    if view.work is not None:
+        return [f"{started}."]
+    return [f"{started}: where B has more or less work to do, compare per unit of work (--per)."]
 
 
 def _doubt(view: CompareView) -> list[str]:
     warned = [c.label for c in view.checks if c.level in ("refuse", "warn") and c.key != "target"]
     if not warned:
         return []
-    return [f"The runs also differ in {listed(warned)}; see Comparability."]
+    told = [f"The runs also differ in {listed(warned)}; see Comparability."]
+    if any(c.key == "uuid" for c in view.checks) and view.kind == "profile":
+        told.append(
+            "Another GPU may stand in another host, and wall and idle time hang on the host."
+        )
+    return told
 
 
 def method(view: CompareView) -> list[str]:
     """Say how kernels were matched and what counts as noise."""
-    floor, single = share(threshold("floor")), share(threshold("single"))
+    single, floor = share(threshold("single")), share(threshold("floor"))
+    specimen = share(threshold("specimen_floor"))
     told = []
     if view.kind == "profile":
         told += [
@@ -209,13 +258,15 @@ def method(view: CompareView) -> list[str]:
         ]
     if view.a.runs + view.b.runs > 2:
         told.append(
-            f"Noise: 95 % t interval of the ratio from {view.a.runs} and {view.b.runs} whole runs."
+            f"Noise: 95 % t interval of the ratio from {view.a.runs} and {view.b.runs} whole runs. "
+            "Times are geometric means of these runs."
         )
     elif view.kind == "profile":
         told += [
             "Noise: 95 % t interval of the ratio from the launches within one run each. Launches "
-            f"of one run share clock and heat, so differences below {floor} are noise as well; "
-            "more runs of each side show the real noise.",
+            f"of one run share clock and heat, so differences below {floor} are noise as well, and "
+            f"below {specimen} for kernels on GPUs that differ or are not known. Repeats of each "
+            "side show the real noise.",
             f"What ran once a side has no interval: differences below {single} stay undecided.",
         ]
     else:

@@ -34,10 +34,14 @@ MOST_EXPLAINED = 3
 
 @dataclass(frozen=True)
 class Clocked:
-    """Times of each run of a side, to see how much repeats differ."""
+    """Times of each run of a side, to see how much repeats differ.
+
+    `floor`: the least relative difference of a kernel that single runs may call one.
+    """
 
     a: tuple[Times, ...]
     b: tuple[Times, ...]
+    floor: float
 
     @property
     def repeated(self) -> bool:
@@ -45,9 +49,10 @@ class Clocked:
         return len(self.a) + len(self.b) > 2
 
 
-def clocked(a: Side, b: Side, rename: Mapping[str, str]) -> Clocked:
-    """Return the time of every kernel in every run."""
-    return Clocked(*(tuple(_times(run, rename) for run in side.runs) for side in (a, b)))
+def clocked(a: Side, b: Side, rename: Mapping[str, str], one_gpu: bool) -> Clocked:
+    """Return the time of every kernel in every run; `one_gpu`: all ran on the same specimen."""
+    ours, theirs = (tuple(_times(run, rename) for run in side.runs) for side in (a, b))
+    return Clocked(ours, theirs, threshold("floor" if one_gpu else "specimen_floor"))
 
 
 def _times(run: Run, rename: Mapping[str, str]) -> Times:
@@ -68,12 +73,21 @@ def row_ratio(row: Row, times: Clocked) -> Ratio:
                 for row_parts, of in ((row.a, times.a), (row.b, times.b))
             )
         )
-    floor = threshold("floor")
+    floor = times.floor
     if len(row.a) == len(row.b) == 1 and row.calls[0] == row.calls[1]:
         ours, theirs = row.a[0].durations, row.b[0].durations
         if ours is not None and theirs is not None:
             return noise.of_launches(ours, theirs, floor)
     return noise.of_totals(_spreads(row), floor)
+
+
+def _values(row: Row, times: Clocked) -> tuple[float, float]:
+    """Return the times of A and B: of the runs, or their geometric means."""
+    if not times.repeated:
+        return row.total_a, row.total_b
+    runs = (_over_runs(row, row.a, times.a), _over_runs(row, row.b, times.b))
+    a, b = (noise.middle(of) if len(of) else 0.0 for of in runs)
+    return a, b
 
 
 def _spreads(row: Row) -> list[list[noise.Spread]]:
@@ -106,7 +120,8 @@ def _change(
     place: int, row: Row, times: Clocked, whole: float, counters: tuple[Counted, ...]
 ) -> KernelChange:
     ratio = row_ratio(row, times)
-    total, launch = _total(row, ratio), _launch(row, times, ratio)
+    values = _values(row, times)
+    total, launch = _total(row, ratio, values), _launch(row, times, ratio, values)
     seen = _counters(row, counters[0], counters[1])
     bounds = [
         text(of.get(_first(side), {}).get("bound_by"))
@@ -122,7 +137,7 @@ def _change(
         b=tuple(map(_member, row.b)),
         total=total,
         launch=launch,
-        program=known((row.total_b - row.total_a) / whole) if whole > 0 else None,
+        program=known((values[1] - values[0]) / whole) if whole > 0 else None,
         explanation=tuple(_explanation(row, total, launch, seen)),
         counters=seen,
         bound_a=bounds[0],
@@ -150,13 +165,13 @@ def _named(names: list[str]) -> str:
     return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
 
 
-def _total(row: Row, ratio: Ratio) -> Change:
+def _total(row: Row, ratio: Ratio, values: tuple[float, float]) -> Change:
     verdict = ratio.verdict
     if row.match in ("new", "gone"):
         verdict = row.match
     elif row.match in ONE_TO_ONE and row.calls[0] != row.calls[1]:
         verdict = "more" if row.calls[1] > row.calls[0] else "less"
-    return change("gpu_time", "GPU time", "ns", (row.total_a, row.total_b), ratio, verdict)
+    return change("gpu_time", "GPU time", "ns", values, ratio, verdict)
 
 
 def change(
@@ -178,7 +193,7 @@ def change(
     )
 
 
-def _launch(row: Row, times: Clocked, total: Ratio) -> Change | None:
+def _launch(row: Row, times: Clocked, total: Ratio, values: tuple[float, float]) -> Change | None:
     """Compare a single launch, where the rows have one kernel a side."""
     if row.match not in ONE_TO_ONE or not min(row.calls):
         return None
@@ -196,8 +211,8 @@ def _launch(row: Row, times: Clocked, total: Ratio) -> Change | None:
         ratio = Ratio(
             found.value * scale, found.low * scale, found.high * scale, found.basis, found.floor
         )
-    values = (row.total_a / calls_a, row.total_b / calls_b)
-    return change("launch_time", "time of a launch", "ns", values, ratio)
+    each = (values[0] / calls_a, values[1] / calls_b)
+    return change("launch_time", "time of a launch", "ns", each, ratio)
 
 
 def _counters(row: Row, of_a: Counted, of_b: Counted) -> tuple[CounterChange, ...]:
@@ -236,7 +251,7 @@ def _explanation(
             f"takes {quantity(launch.a, 'ns')} in A and {quantity(launch.b, 'ns')} in B."
         )
     if (launch or total).verdict in ("faster", "slower") and seen:
-        told += _why(seen)
+        told += _why(row, seen)
     return told
 
 
@@ -267,14 +282,24 @@ def _list(parts: Sequence[Part]) -> str:
     return listed(shown)
 
 
-def _why(seen: Sequence[CounterChange]) -> list[str]:
+def _why(row: Row, seen: Sequence[CounterChange]) -> list[str]:
     """Say which counters changed most with the time."""
-    changed = [c for c in seen if c.ratio is not None and abs(c.ratio - 1) >= threshold("counter")]
+    flops = next((c.ratio for c in seen if c.column == "flops"), None)
+    if row.match == "identical" and flops and abs(flops - 1) >= threshold("counter"):
+        return ["ncu measured launches that do different work, so counters explain nothing here."]
+    changed = [c for c in seen if _worth_a_word(c)]
     if not changed:
         return ["No counter that was read changed with it."]
-    changed.sort(key=lambda c: -abs(math.log(c.ratio or math.inf)) if c.ratio else -math.inf)
+    changed.sort(key=lambda c: -abs(math.log(c.ratio or 1.0)))
     parts = [
         f"{c.label} {quantity(c.a, c.unit)} → {quantity(c.b, c.unit)} ({speedup(c.ratio)})"
         for c in changed[:MOST_EXPLAINED]
     ]
     return [f"Counters that changed with it: {'; '.join(parts)}."]
+
+
+def _worth_a_word(counter: CounterChange) -> bool:
+    if not counter.ratio or counter.a is None or counter.b is None:
+        return False
+    least = section("least").get(counter.unit, 0.0)
+    return abs(counter.ratio - 1) >= threshold("counter") and abs(counter.b - counter.a) >= least

@@ -142,6 +142,7 @@ class CompareView:
 
     `answer` are the sentences that a reader should know first. `kernels` hold every launch of both
     runs once, largest change first. `basis` of a change is runs where there are repeats.
+    `work` is the units of work of B over those of A where they were asked for.
     """
 
     title: str
@@ -159,3 +160,4 @@ class CompareView:
     cases: tuple[Change, ...]
     points: tuple[PointChange, ...]
     method: tuple[str, ...]
+    work: float | None

@@ -161,6 +161,11 @@ def of_sums(parts: list[tuple[float, float, Ratio]], floor: float) -> Ratio:
     return Ratio(value, value * math.exp(-half), value * math.exp(half), basis, floor)
 
 
+def middle(runs: Values) -> float:
+    """Return the geometric mean of runs, of which `of_runs` gives the ratio; 0 where any is 0."""
+    return float(np.exp(np.log(runs).mean())) if (runs > 0).all() else 0.0
+
+
 def _usable(a: Values, b: Values) -> bool:
     return bool(len(a) and len(b) and (a > 0).all() and (b > 0).all())
 

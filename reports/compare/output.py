@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from reports.compare.models import CompareView, KernelChange
-from reports.compare.wording import section, threshold
+from reports.compare.wording import section
 from reports.metrics_json import definitions
 from reports.render import render_template
 
@@ -49,13 +49,8 @@ def github(view: CompareView) -> str:
 
 
 def changed(view: CompareView) -> list[KernelChange]:
-    """Return the rows of kernels that changed beyond the noise and matter to the program."""
-    least = threshold("material")
-    return [
-        row
-        for row in view.kernels
-        if row.total.verdict not in QUIET and abs(row.program or 0.0) >= least
-    ]
+    """Return the rows of kernels that changed beyond the noise, the largest change first."""
+    return [row for row in view.kernels if row.total.verdict not in QUIET]
 
 
 def as_json(view: CompareView) -> str:

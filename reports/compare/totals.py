@@ -58,6 +58,7 @@ def _gpu_time(key: str, rows: Sequence[Row], times: Clocked, stage: str | None) 
     if times.repeated:
         sums = [np.array([_sum(run, stage) for run in side]) for side in (times.a, times.b)]
         ratio = noise.of_runs(*sums)
+        a, b = map(noise.middle, sums)
     else:
         parts = [(row.total_a, row.total_b, row_ratio(row, times)) for row in rows]
         ratio = noise.of_sums(parts, threshold("floor"))
@@ -111,6 +112,7 @@ def _host_time(
         return None
     if len(sides[0]) + len(sides[1]) > 2:
         ratio = noise.of_runs(*sides)
+        a, b = map(noise.middle, sides)
     else:
         ratio = Ratio(b / a if a > 0 else math.nan, floor=threshold("host_floor"))
     verdict = ratio.verdict

@@ -53,7 +53,8 @@ def _profile(
     a: Side, b: Side, settings: tuple[Check, ...], differing: tuple[Check, ...]
 ) -> CompareView:
     rename, why = stage_names(a, b)
-    rows, times = match(a, b, rename), clocked(a, b, rename)
+    one_gpu = not any(c.key == "uuid" for c in differing) and _told(a, "uuid")
+    rows, times = match(a, b, rename), clocked(a, b, rename, one_gpu)
     view = _empty("profile", a, b, settings, differing)
     return replace(
         view,
@@ -67,7 +68,8 @@ def _profile(
 
 def _per_unit(view: CompareView, per: str, a: float, b: float) -> CompareView:
     stages = [replace(s, changes=with_units(s.changes, per, a, b)) for s in view.stages]
-    return replace(view, totals=with_units(view.totals, per, a, b), stages=tuple(stages))
+    whole = with_units(view.totals, per, a, b)
+    return replace(view, totals=whole, stages=tuple(stages), work=b / a)
 
 
 def _bench(
@@ -83,13 +85,17 @@ def _bench(
     )
 
 
+def _told(side: Side, fact: str) -> bool:
+    return any(gpu.get(fact) for gpu in side.run.manifest.gpus)
+
+
 def _empty(
     kind: str, a: Side, b: Side, settings: tuple[Check, ...], differing: tuple[Check, ...]
 ) -> CompareView:
     title = " against ".join(dict.fromkeys((_name(a), _name(b)))) or "comparison"
     nothing = ((), (), (), (), (), (), ())
     return CompareView(
-        title, kind, _origin(a), _origin(b), (), settings, differing, *nothing, method=()
+        title, kind, _origin(a), _origin(b), (), settings, differing, *nothing, method=(), work=None
     )
 
 
