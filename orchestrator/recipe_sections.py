@@ -191,7 +191,7 @@ class Counters(Model):
     rules: bool = Field(
         default=False,
         description="true: let ncu apply its own rules and show what they say beside prof's "
-        "findings; their sections about double the passes (H100, H200: 21 for 10).",
+        "findings; their sections about double the passes (H100, H200: 20 for 10).",
     )
     args: Arguments = _own_args("{steps: 2}")
     timeout: Duration = Field(

@@ -14,9 +14,8 @@ FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
 PER_LAUNCH_CONFIG = "per-launch-config"
 # Linux takes at most 128 KiB in one argument.
 LONGEST_ARGUMENT = 128 * 1024 - 1
-# The sections whose rules tell what a kernel can gain. With all of prof's sets they take 21 passes
-# on a GH100, the sets alone 10 (CUPTI's planner on the section files of ncu 2024.1.1); ncu adds
-# some for samples of the warps.
+# The sections whose rules tell what a kernel can gain. With all of prof's sets they take 20 passes
+# on a GH100, the sets alone 10 (scripts/section_passes.py on the section files of ncu 2024.1.1).
 RULE_SECTIONS = (
     "SpeedOfLight",
     "LaunchStats",
