@@ -279,6 +279,18 @@ class GlossaryEntry:
 
 
 @dataclass(frozen=True)
+class RuleAbstention:
+    """Rules (docs/rules.md) that were not held to some kernels, for want of what `reason` says.
+
+    `kernels` are numbers of the kernel table.
+    """
+
+    rules: tuple[str, ...]
+    kernels: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class ReportView:
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
@@ -287,8 +299,8 @@ class ReportView:
     `profiled_share` is the part of GPU time that has counters, and `bound_shares` divides the time
     by what limits it. `sections` are what a serving engine adds (its model, steps and operators);
     empty for other programs. `abstained` are questions that the evidence does not answer, each with
-    the reason. `ncu_rules` is what ncu's own rules said where they were applied, beside what prof
-    says.
+    the reason; `rules_abstained` are the rules of kernels that lack evidence. `ncu_rules` is what
+    ncu's own rules said where they were applied, beside what prof says.
     """
 
     title: str
@@ -300,6 +312,7 @@ class ReportView:
     answer: tuple[str, ...]
     findings: tuple[FindingRow, ...]
     abstained: tuple[str, ...]
+    rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
     gpu_time_ns: float | None
     wall_ns: float | None

@@ -22,6 +22,7 @@ from reports.figure_views import (
 )
 from reports.findings import abstained, findings, profiled_share
 from reports.gemm import Padding, paddings
+from reports.kernel_findings import abstentions
 from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
 from reports.method_view import environment, failed_joins, glossary, left_out, method
@@ -38,6 +39,7 @@ from reports.view_models import (
     KernelRow,
     OperationRow,
     ReportView,
+    RuleAbstention,
     SummaryView,
 )
 
@@ -70,6 +72,7 @@ def report_view(run: Run) -> ReportView:
         answer=answer,
         findings=rows,
         abstained=open_questions,
+        rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         gpu_time_ns=known(kernel_time(run)),
         wall_ns=known(wall),
@@ -101,6 +104,16 @@ def report_view(run: Run) -> ReportView:
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         glossary=glossary(_report_text(rows, bool(panels), made)),
+    )
+
+
+def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbstention, ...]:
+    numbers = {row.kernel_id: row.number for row in kernels}
+    return tuple(
+        RuleAbstention(
+            one.rules, tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)), one.reason
+        )
+        for one in abstentions(run)
     )
 
 
