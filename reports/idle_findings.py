@@ -23,6 +23,8 @@ CAUSES = {
     "queued": "between operations that were queued already",
 }
 TRACING = "nsys itself slows launches, so the real gaps are smaller."
+LAUNCH = ("host", "launch")
+"""Level and kind of the measured cost of a launch, in table `measured_roofs`."""
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 
@@ -84,7 +86,8 @@ def _of_cause(run: Run, stage: Stage, cause: str, rule: str) -> list[Finding]:
     small = lost < least * stage.wall or lost < threshold("small_gain") * stage.program_wall
     if small or not gaps:
         return []
-    kept = gaps * limit("launch_bound", "graph_gap") if rule != "host_bound" else 0.0
+    traced = 0.0 if rule == "host_bound" else tracing_cost(run)
+    kept = 0.0 if rule == "host_bound" else gaps * (limit("launch_bound", "graph_gap") + traced)
     saved = min(max(0.0, lost - kept), stage.program_idle)
     part = lost / stage.wall
     words = {
@@ -114,7 +117,7 @@ def _of_cause(run: Run, stage: Stage, cause: str, rule: str) -> list[Finding]:
             key="idle",
             stage=text(stage.row["stage"]),
             title=f"{title} {stage.where}",
-            sentence=sentence if rule == "host_bound" else f"{sentence[:-1]}; {TRACING}",
+            sentence=sentence if rule == "host_bound" else f"{sentence} {_traced(traced)}",
             evidence=tuple(seen),
             gain_program=saved / stage.program_wall,
             gain_ns=saved,
@@ -122,6 +125,31 @@ def _of_cause(run: Run, stage: Stage, cause: str, rule: str) -> list[Finding]:
             confidence="low" if stage.whole else _confidence(rule),
         )
     ]
+
+
+def tracing_cost(run: Run) -> float:
+    """Return the ns by which nsys lengthens a launch; 0 where no launch was measured without it."""
+    roofs = run.measured_roofs
+    alone = roofs.loc[(roofs["level_or_pipe"] == LAUNCH[0]) & (roofs["kind"] == LAUNCH[1]), "value"]
+    mean = _launch_call(run)
+    return max(0.0, mean - 1e9 * float(alone.min())) if len(alone) and mean > 0 else 0.0
+
+
+def _traced(cost_ns: float) -> str:
+    """Say what tracing adds to the gaps, and whether it is taken off."""
+    if not cost_ns:
+        return f"But {TRACING}"
+    return (
+        f"This leaves out the {duration(cost_ns)} by which nsys lengthens a launch here, compared "
+        "with the measured cost of a launch."
+    )
+
+
+def _launch_call(run: Run) -> float:
+    """Return the mean host time of a launch call in ns; NaN without one."""
+    calls = run.api_calls[run.api_calls["name"].str.contains("LaunchKernel", na=False)]
+    often, spent = number(calls["calls"].sum()), number(calls["total_ns"].sum())
+    return spent / often if often else math.nan
 
 
 def _held_to(rule: str) -> tuple[str, str]:
@@ -155,11 +183,8 @@ def _launch_words(run: Run, stage: Stage, rows: pd.DataFrame) -> str:
 
 
 def _launch_cost(run: Run) -> str:
-    calls = run.api_calls[run.api_calls["name"].str.contains("Launch")]
-    often, spent = number(calls["calls"].sum()), number(calls["total_ns"].sum())
-    if not often:
-        return ""
-    return f" A launch call takes the host {duration(spent / often)} on average."
+    mean = _launch_call(run)
+    return f" A launch call takes the host {duration(mean)} on average." if mean > 0 else ""
 
 
 def _host_words(run: Run, stage: Stage, rows: pd.DataFrame) -> str:
