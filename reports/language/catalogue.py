@@ -20,7 +20,7 @@ ENGLISH = "en"
 LANGUAGES = ("en", "ko", "zh")
 RULES = ("findings.yaml", "kernel_rules.yaml", "program_rules.yaml")
 """Files with advice: a section `advice`, or an `advice` in each rule of a section."""
-RULE_SECTIONS = ("rules", "backends")
+RULE_SECTIONS = ("rules", "backends", "waits")
 
 Sections = dict[str, dict[str, str]]
 
