@@ -131,10 +131,21 @@ def _environment(own: Path | None, finalize: Callable[[Any], Any]) -> jinja2.Env
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(formats.FILTERS)
-    environment.filters["labelled"] = labelled
-    environment.filters["bound_label"] = lambda bound: LABELS.get(bound, bound)
+    environment.filters.update(FILTERS)
     return environment
+
+
+def bound_label(bound: str) -> str:
+    """Return the plain name of what bounds a kernel: "DRAM bandwidth" for "dram"."""
+    return LABELS.get(bound, bound)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    **formats.FILTERS,
+    "labelled": labelled,
+    "bound_label": bound_label,
+}
+"""What templates may send a value through."""
 
 
 class Absent(jinja2.StrictUndefined):

@@ -27,6 +27,7 @@ from parsers import formulas  # noqa: E402
 from parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
 from parsers.tables import DTYPES, tables  # noqa: E402
 from reports.rules_page import rules_page  # noqa: E402
+from reports.templates_page import templates_page  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 
 WIDTH = 96
@@ -312,6 +313,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "api.md": lambda: MADE + render_api(TABLES),
     "metrics-json.md": lambda: MADE + render_metrics_json(),
     "rules.md": lambda: MADE + rules_page(),
+    "templates.md": lambda: f"{MADE}\n{templates_page()}",
 }
 
 
