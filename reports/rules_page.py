@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reports.program_rules import program_rules
+from reports.program_rules import backends, program_rules
 from reports.rules import Condition, Rule, kernel_rules, known_facts, saturated
 
 INTRO = """# Rules of the findings
@@ -37,6 +37,7 @@ def rules_page() -> str:
     parts += [_kernel_section(rule) for rule in kernels.values()]
     parts += ["## The program\n", _program_table(program)]
     parts += [_program_section(key, rule) for key, rule in program.items()]
+    parts += ["### Kernels of which a better one is usual", "", _backends()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -96,6 +97,15 @@ def _saturated() -> str:
 def _program_table(rules: dict[str, dict[str, object]]) -> str:
     lines = ["| Rule | Question | Needs |", "| --- | --- | --- |"]
     lines += [f"| [{key}](#{key}) | {r['asks']} | {r['needs']} |" for key, r in rules.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _backends() -> str:
+    lines = ["| Kernels | To try | It is wrong if | Source |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {b['what']} | {b['action']} | {b['disprove']} | {b['source']} |"
+        for b in backends().values()
+    ]
     return "\n".join(lines) + "\n"
 
 

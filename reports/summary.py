@@ -10,6 +10,7 @@ from reports.evidence import say, threshold
 from reports.formats import brief, duration, share
 from reports.language import ENGLISH, Words, words_of
 from reports.method_view import glossary
+from reports.program_rules import limit
 from reports.view_models import Fact, FindingRow, KernelRow, ReportView, SummaryRow, SummaryView
 
 ROWS, LEARNED, STEPS, RESERVATIONS, SUBJECTS = 5, 4, 3, 3, 3
@@ -59,7 +60,7 @@ def plain_name(kernel: KernelRow, words: Words | None = None) -> str:
 
 
 def _answer(view: ReportView, rows: tuple[SummaryRow, ...], words: Words) -> str:
-    """Return one sentence: how long the GPU works, on what, and what could be saved."""
+    """Say how long the GPU works, on what, what could be saved, and how long it is idle."""
     if view.gpu_time_ns is None or not rows:
         return words.of(" ".join(view.abstained[:1])) or words.say("nothing")
     names: dict[str, float] = defaultdict(float)
@@ -68,13 +69,20 @@ def _answer(view: ReportView, rows: tuple[SummaryRow, ...], words: Words) -> str
     most = max(names, key=names.__getitem__)
     thing = most if any(k.short_name == most for k in view.kernels) else most[0].lower() + most[1:]
     said = {"time": duration(view.gpu_time_ns), "part": share(names[most]), "thing": thing}
-    gain = _gain_in_all(view)
+    gain, idle = _gain_in_all(view), _idle_part(view, words)
     if gain is None:
-        return words.say("works_unmeasured", **said)
+        return words.say("works_unmeasured", **said) + idle
     if gain < NEAR:
-        return words.say("works_near", **said, gain=share(gain))
+        return words.say("works_near", **said, gain=share(gain)) + idle
     in_part = 1 - (view.profiled_share or 0.0) >= threshold("unmeasured")
-    return words.say("works_in_part" if in_part else "works", **said, gain=share(gain))
+    return words.say("works_in_part" if in_part else "works", **said, gain=share(gain)) + idle
+
+
+def _idle_part(view: ReportView, words: Words) -> str:
+    """Say how long the GPU is idle, where it is long; faster kernels change nothing of that."""
+    if view.wall_ns is None or (view.idle_share or 0.0) < limit("idle", "share"):
+        return ""
+    return words.say("idle_part", wall=duration(view.wall_ns), part=share(view.idle_share))
 
 
 def _gain_in_all(view: ReportView) -> float | None:
