@@ -26,6 +26,9 @@ AGREES, DIFFERS, CONTRADICTS = "agrees", "differs", "contradicts"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 L1_ACTIVE = "l1tex__throughput.avg.pct_of_peak_sustained_active"
+ELAPSED = ".pct_of_peak_sustained_elapsed"
+SAME = 0.1
+"""Points up to which two shares are one: CSV rounds them to hundredths."""
 NEAR = 10.0
 """Points between compute and memory up to which ncu itself calls them balanced (SOLBottleneck)."""
 MEASURES_APART = 20.0
@@ -162,7 +165,7 @@ def _stall(theirs: set[str], subject: Subject) -> Verdict:
     shares: Mapping[str, float] = subject.row["stalls"]
     named = {reason_: shares[reason_] for reason_ in theirs if reason_ in shares}
     if not named:
-        return Verdict(CONTRADICTS, says)
+        return Verdict(DIFFERS, says, reason("unknown_stall"))
     # Both rest on the same ratios: another order would be an error.
     highest = max(named.values())
     state = CONTRADICTS if highest < part - NEAR / 100 else DIFFERS
@@ -192,11 +195,24 @@ def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
         theirs = max(compute, memory)
         if idle and bound == "l1" and L1_ACTIVE in subject.metrics:
             return reason("active_only")
+        if idle and bound == "issue":
+            return reason("issuing")
+        values = {"theirs": percent(theirs), "ours": percent(reached)}
         if abs(theirs - reached) <= MEASURES_APART:
-            values = {"theirs": percent(theirs), "ours": percent(reached)}
             return reason("between", **values, limit=percent(limit))
-        return ""
+        unit = "" if idle else _unit(theirs, subject.metrics)
+        return reason("unit", unit=unit, **values) if unit else ""
     if abs(compute - memory) <= MEASURES_APART:
         values = {"compute": percent(compute), "memory": percent(memory)}
         return reason("close", **values, margin=f"{MEASURES_APART:g} points")
-    return ""
+    theirs = max(compute, memory)
+    unit = _unit(theirs, subject.metrics)
+    values = {"theirs": percent(theirs), "ours": percent(reached)}
+    return reason("unit", unit=unit, **values) if unit else ""
+
+
+def _unit(value: float, metrics: Mapping[str, float]) -> str:
+    """Return the counter that a throughput of ncu is: the one of its parts with the same value."""
+    parts = {name: part for name, part in metrics.items() if "throughput" not in name}
+    same = [name for name, part in parts.items() if abs(part - value) <= SAME]
+    return min(same, key=lambda name: (abs(parts[name] - value), name), default="")

@@ -12,11 +12,10 @@ from reports.kernel_judge import context_of, judge
 from reports.load import Run
 from reports.ncu_agreement import (
     AGREES,
-    COMPUTE,
     CONTRADICTS,
     DIFFERS,
+    ELAPSED,
     L1_ACTIVE,
-    MEMORY,
     STALL_RULE,
     Subject,
     compare,
@@ -58,8 +57,9 @@ def subjects(run: Run) -> dict[str, Subject]:
 
 
 def _measured(run: Run) -> dict[str, dict[str, float]]:
-    """Return the throughputs that the rules rest on, of the launch that `counters` shows."""
-    wanted = run.metrics[run.metrics["metric"].isin((COMPUTE, MEMORY, L1_ACTIVE))]
+    """Return how busy each unit was (the rules rest on it), of the launch in `counters`."""
+    names = run.metrics["metric"]
+    wanted = run.metrics[names.str.endswith(ELAPSED) | names.eq(L1_ACTIVE)]
     wanted = wanted[wanted["profile"].isin(_chosen(run))]
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in records(wanted):

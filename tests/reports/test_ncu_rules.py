@@ -10,11 +10,18 @@ import pytest
 
 from orchestrator.importing import import_files
 from parsers.metrics import catalogue
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from parsers.run_dir import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    decompress,
+    write_manifest,
+)
 from reports.analyse import build_tables
 from reports.bound import LABELS
 from reports.load import Run, load_run
-from reports.ncu_agreement import compare
+from reports.ncu_agreement import COMPUTE, ELAPSED, MEMORY, compare
 from reports.ncu_rule_models import RulesView
 from reports.ncu_rules import rules_view, short, subjects
 from reports.ncu_topics import Topic, limiters_of, stall_of, topics, topics_of
@@ -237,3 +244,31 @@ def test_a_run_without_rules_says_nothing_of_them(make_run: Any) -> None:
     run = load_run(make_run())
     assert rules_view(run, {}) == RulesView()
     assert "own rules" not in render_report(run).report.read_text(encoding="utf-8")
+
+
+def test_a_unit_that_is_no_roof_of_prof_explains_ncus_share(root: Path, imported: Any) -> None:
+    (subject,) = subjects(imported(root / "tests/fixtures/ncu_rules/stream.ncu-rep.xz")).values()
+    row = subject.row | {"bound_by": "latency", "roof_share": 0.1}
+    shares = {COMPUTE: 12.0, MEMORY: 91.0, f"l1tex__data_bank_reads.avg{ELAPSED}": 91.0}
+    busy = replace(subject, row=row, metrics=shares)
+    verdict = compare(topic("memory_bound"), [""], busy)
+    assert verdict.state == "contradicts"
+    assert "l1tex__data_bank_reads.avg" in verdict.why
+    bare = replace(busy, metrics={COMPUTE: 12.0, MEMORY: 91.0})
+    assert compare(topic("memory_bound"), [""], bare).why == ""
+
+
+def recorded(folder: Path) -> list[str]:
+    """Recorded runs for which ncu's rules were applied."""
+    found = folder.glob("captures/*/steps/*-counters/details.csv*")
+    return sorted({path.parents[2].name for path in found})
+
+
+@pytest.mark.parametrize("name", recorded(Path(__file__).resolve().parents[2]))
+def test_differences_have_reasons_in_recorded_runs(root: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(root / "captures" / name, tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    for packed in run.path.glob("steps/**/*.xz"):
+        decompress(packed, packed.with_suffix(""))
+    build_tables(run)
+    check(view_of(load_run(run.path)))
