@@ -88,6 +88,7 @@ def command(
     from orchestrator.reporting import ensure_tables
     from reports.compare.limits import parse_limit
     from reports.compare.output import FORMATS
+    from reports.compare.page import page
     from reports.compare.sides import open_side
     from reports.compare.view import compare
 
@@ -96,7 +97,7 @@ def command(
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
     view = compare(*sides, limits, force, per)
-    text = FORMATS[style](view)
+    text = page(view) if style == "html" else FORMATS[style](view)
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -198,15 +198,15 @@ def _points(view: CompareView) -> list[str]:
     """Say how many points got better or worse in each metric."""
     told = []
     for entry in section("serving"):
-        changes = [c for p in view.points for c in p.changes if c.key == entry["column"]]
-        moved = [c for c in changes if c.verdict in ("faster", "slower") and c.ratio]
+        changes = [(p, c) for p in view.points for c in p.changes if c.key == entry["column"]]
+        moved = [(p, c) for p, c in changes if c.verdict in ("faster", "slower") and c.ratio]
         if moved:
-            worst = max(moved, key=lambda c: abs((c.ratio or 1.0) - 1))
-            better = sum(c.verdict == "faster" for c in moved)
+            point, worst = max(moved, key=lambda pair: abs((pair[1].ratio or 1.0) - 1))
+            better = sum(c.verdict == "faster" for _, c in moved)
             told.append(
                 f"{entry['label'].capitalize()}: better at {better}, worse at "
                 f"{len(moved) - better} of {counted(len(changes), 'serving point')}; the largest "
-                f"change is {difference((worst.ratio or 1.0) - 1)}."
+                f"change is {difference((worst.ratio or 1.0) - 1)}, at {point.case}."
             )
     if view.points and not told:
         told.append(
@@ -272,7 +272,9 @@ def method(view: CompareView) -> list[str]:
     else:
         told.append(
             "Noise: 95 % interval of the ratio, from fresh processes and repeats where both runs "
-            "have several, else from samples."
+            f"have several, else from samples. Differences below {floor} are noise as well, and "
+            f"below {specimen} on GPUs that differ or are not known; repeats of each run show the "
+            "real noise."
         )
     rows = len(view.kernels) or len(view.cases)
     if rows >= 20:

@@ -22,16 +22,20 @@ OK = "ok"
 OPPOSITE = {"faster": "slower", "slower": "faster"}
 
 
-def case_changes(a: Side, b: Side) -> tuple[Change, ...]:
+def case_changes(a: Side, b: Side, floor: float) -> tuple[Change, ...]:
     """Return every case of either side: time of a call in s; the largest change first.
 
     Noise: medians of fresh processes and of repeats of the recipe or run where both sides have two;
-    else the 95 % intervals of the medians that the runs themselves give.
+    else the 95 % intervals of the medians that the runs themselves give. `floor`: the least
+    relative difference that is one where each side is a single run. Cases that are serving points
+    are left out: their time is how long the load was offered.
     """
     ours, theirs = _cases(a.run), _cases(b.run)
     medians = _medians(a), _medians(b)
     found = [
-        _case(key, ours.get(key), theirs.get(key), (medians[0].get(key), medians[1].get(key)))
+        _case(
+            key, ours.get(key), theirs.get(key), (medians[0].get(key), medians[1].get(key)), floor
+        )
         for key in dict.fromkeys([*ours, *theirs])
     ]
     return tuple(sorted(found, key=lambda c: -abs(math.log(c.ratio)) if c.ratio else math.inf))
@@ -50,13 +54,14 @@ def geometric_mean(cases: Sequence[Change]) -> Change | None:
         math.exp(middle - half),
         math.exp(middle + half),
         f"{len(logs)} cases",
-        min(c.floor for c in cases if c.ratio),
+        max(c.floor for c in cases if c.ratio),
     )
     return change("cases", "geometric mean of all cases", "", (math.nan, math.nan), ratio)
 
 
 def _cases(run: Run) -> dict[str, Row]:
-    return {text(row["case_id"]): row for row in records(run.bench)}
+    points = set(run.serving_points["case_id"].dropna())
+    return {text(row["case_id"]): row for row in records(run.bench) if row["case_id"] not in points}
 
 
 def _medians(side: Side) -> dict[str, noise.Values]:
@@ -71,6 +76,7 @@ def _case(
     a: Row | None,
     b: Row | None,
     medians: tuple[noise.Values | None, noise.Values | None],
+    floor: float,
 ) -> Change:
     label = text((a or b or {}).get("name")) or key
     values = tuple(
@@ -80,7 +86,7 @@ def _case(
     if any(missing):
         verdict = "missing" if all(missing) else "new" if missing[0] else "gone"
         return change(key, label, "s", (values[0], values[1]), noise.UNKNOWN, verdict)
-    ratio = _ratio(a or {}, b or {}, (values[0], values[1]), medians)
+    ratio = _ratio(a or {}, b or {}, (values[0], values[1]), medians, floor)
     return change(key, label, "s", (values[0], values[1]), ratio)
 
 
@@ -89,35 +95,35 @@ def _ratio(
     b: Row,
     values: tuple[float, float],
     medians: tuple[noise.Values | None, noise.Values | None],
+    floor: float,
 ) -> Ratio:
     ours, theirs = medians
     if ours is not None and theirs is not None and min(len(ours), len(theirs)) > 1:
         found = noise.of_runs(ours, theirs)
         basis = f"{len(ours)} and {len(theirs)} processes"
-        return Ratio(found.value, found.low, found.high, basis)
+        return Ratio(found.value, found.low, found.high, basis, floor)
     ends = [
         (v, number(r["ci_low_s"]), number(r["ci_high_s"]))
         for v, r in zip(values, (a, b), strict=True)
     ]
-    return noise.of_intervals(ends[0], ends[1], "samples", threshold("floor"))
+    return noise.of_intervals(ends[0], ends[1], "samples", floor)
 
 
 def point_changes(a: Side, b: Side) -> tuple[PointChange, ...]:
     """Return the serving points that both sides have, with their rates and latencies.
 
-    Noise: medians of each repeat of a point, over all runs of a side.
+    Noise: the runs of a side where there are several; else the repeats of a point within one run,
+    which share a process and a host, so that small differences are noise all the same.
     """
-    ours, theirs = _points(a.run), _points(b.run)
-    repeats = _repeats(a), _repeats(b)
+    ours, theirs = (tuple(_points(run) for run in side.runs) for side in (a, b))
+    repeats = _repeats(a.run), _repeats(b.run)
     found = []
-    for key in ours.keys() & theirs.keys():
-        changes = [
-            _metric(entry, ours[key], theirs[key], (repeats[0].get(key), repeats[1].get(key)))
-            for entry in section("serving")
-        ]
-        known = tuple(c for c in changes if c is not None)
-        found.append(PointChange(*key, known))
-    return tuple(sorted(found, key=lambda p: list(ours).index((p.source, p.case))))
+    for key in (key for key in ours[0] if key in theirs[0]):
+        runs = [[points[key] for points in side if key in points] for side in (ours, theirs)]
+        of_point = repeats[0].get(key, {}), repeats[1].get(key, {})
+        changes = [_metric(entry, runs[0], runs[1], of_point) for entry in section("serving")]
+        found.append(PointChange(*key, tuple(c for c in changes if c is not None)))
+    return tuple(found)
 
 
 def _points(run: Run) -> dict[tuple[str, str], Row]:
@@ -132,17 +138,16 @@ def _points(run: Run) -> dict[tuple[str, str], Row]:
 Repeats = dict[tuple[str, str], dict[str, noise.Values]]
 
 
-def _repeats(side: Side) -> Repeats:
+def _repeats(run: Run) -> Repeats:
     """Return the medians of each repeat of a point, metric by metric."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for run in side.runs:
-        frame = run.requests
-        if frame.empty:
-            continue
-        for key, part in frame.groupby(["source", "process", "case", "repeat"], dropna=False):
-            of = found.setdefault((str(key[0]), str(key[2])), {})
-            for name, value in _of_repeat(part).items():
-                of.setdefault(name, []).append(value)
+    if run.requests.empty:
+        return {}
+    grouped = run.requests.groupby(["source", "process", "case", "repeat"], dropna=False)
+    for key, part in grouped:
+        of = found.setdefault((str(key[0]), str(key[2])), {})
+        for name, value in _of_repeat(part).items():
+            of.setdefault(name, []).append(value)
     return {
         key: {name: np.array(values) for name, values in of.items()} for key, of in found.items()
     }
@@ -158,24 +163,31 @@ def _of_repeat(part: pd.DataFrame) -> dict[str, float]:
 
 def _metric(
     entry: Mapping[str, Any],
-    a: Row,
-    b: Row,
-    repeats: tuple[dict[str, noise.Values] | None, dict[str, noise.Values] | None],
+    a: Sequence[Row],
+    b: Sequence[Row],
+    repeats: tuple[dict[str, noise.Values], dict[str, noise.Values]],
 ) -> Change | None:
     column = str(entry["column"])
-    x, y = number(a[column]), number(b[column])
+    runs = [np.array([number(row[column]) for row in side]) for side in (a, b)]
+    x, y = (noise.middle(side) for side in runs)
     if not (x > 0 and y > 0):
         return None
-    name = str(entry.get("of", column))
-    ours, theirs = ((of or {}).get(name) for of in repeats)
-    ratio = Ratio(y / x, floor=threshold("host_floor"))
-    if ours is not None and theirs is not None and min(len(ours), len(theirs)) > 1:
-        found = noise.of_runs(ours, theirs)
-        # The table's median over repeats or requests is what readers know; the spread is the same.
-        scale = ratio.value / found.value
-        basis = f"{len(ours)} and {len(theirs)} repeats"
-        ratio = Ratio(ratio.value, found.low * scale, found.high * scale, basis)
+    if len(a) + len(b) > 2:
+        ratio = noise.of_runs(*runs)
+    else:
+        ratio = _of_repeats(x, y, *(of.get(str(entry.get("of", column))) for of in repeats))
     verdict = ratio.verdict
     if entry["better"] == "higher":
         verdict = OPPOSITE.get(verdict, verdict)
     return change(column, str(entry["label"]), str(entry["unit"]), (x, y), ratio, verdict)
+
+
+def _of_repeats(x: float, y: float, a: noise.Values | None, b: noise.Values | None) -> Ratio:
+    """Return y over x with the spread of repeats; x and y are what the table says of them."""
+    floor = threshold("host_floor")
+    if a is None or b is None or min(len(a), len(b)) < 2:
+        return Ratio(y / x, floor=floor)
+    found = noise.of_runs(a, b)
+    scale = y / x / found.value
+    basis = f"{len(a)} and {len(b)} repeats"
+    return Ratio(y / x, found.low * scale, found.high * scale, basis, floor)

@@ -19,8 +19,19 @@ from reports.profiled import profiled
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
-OPTIONAL = ("throttled", "mig", "stages", "trace_args", "clock_control", "cache_control", "vllm")
+OPTIONAL = (
+    "throttled",
+    "gpu_count",
+    "mig",
+    "stages",
+    "trace_args",
+    "clock_control",
+    "cache_control",
+    "vllm",
+)
 """Facts that many runs have no use for: that they are absent says nothing."""
+UUID = 12
+"""Characters of a UUID that tell GPUs apart."""
 WIDTH = 64
 """Characters of a fact in a table."""
 
@@ -83,7 +94,7 @@ def _facts(run: Run) -> dict[str, str]:
         "gpu": listed(sorted({str(g["name"]) for g in gpus if g.get("name")})),
         "gpu_count": _gpu_count(run),
         "mig": _one({g.get("mig") for g in gpus}),
-        "uuid": listed(sorted({str(g["uuid"]) for g in gpus if g.get("uuid")})),
+        "uuid": ", ".join(sorted({str(g["uuid"])[:UUID] for g in gpus if g.get("uuid")})),
         "power_limit": _one({g.get("power_limit_w") for g in gpus}, " W"),
         "throttled": _throttled(run),
         "target": target.get("file") or target.get("command"),

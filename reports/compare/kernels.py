@@ -49,10 +49,10 @@ class Clocked:
         return len(self.a) + len(self.b) > 2
 
 
-def clocked(a: Side, b: Side, rename: Mapping[str, str], one_gpu: bool) -> Clocked:
-    """Return the time of every kernel in every run; `one_gpu`: all ran on the same specimen."""
+def clocked(a: Side, b: Side, rename: Mapping[str, str], floor: float) -> Clocked:
+    """Return the time of every kernel in every run."""
     ours, theirs = (tuple(_times(run, rename) for run in side.runs) for side in (a, b))
-    return Clocked(ours, theirs, threshold("floor" if one_gpu else "specimen_floor"))
+    return Clocked(ours, theirs, floor)
 
 
 def _times(run: Run, rename: Mapping[str, str]) -> Times:

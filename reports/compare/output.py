@@ -11,8 +11,8 @@ import json
 import math
 from typing import Any
 
-from reports.compare.models import CompareView, KernelChange
-from reports.compare.wording import section
+from reports.compare.models import CompareView, KernelChange, PointChange
+from reports.compare.wording import section, threshold
 from reports.metrics_json import definitions
 from reports.render import render_template
 
@@ -25,7 +25,8 @@ MOST_CHARACTERS = 60_000
 """GitHub cuts comments at 65,536 characters."""
 OUTCOMES = {
     "broken": "a limit is broken",
-    "warn": "within the limits, with warnings",
+    "noise": "beyond a limit, but within the noise",
+    "warn": "compared, with warnings",
     "kept": "within the limits",
     "none": "compared",
 }
@@ -49,8 +50,26 @@ def github(view: CompareView) -> str:
 
 
 def changed(view: CompareView) -> list[KernelChange]:
-    """Return the rows of kernels that changed beyond the noise, the largest change first."""
-    return [row for row in view.kernels if row.total.verdict not in QUIET]
+    """Return the rows of kernels that changed beyond the noise, the largest change first.
+
+    Rows of next to no time in the program are left out: very short kernels scatter most.
+    """
+    least = threshold("listed")
+    return [
+        row
+        for row in view.kernels
+        if row.total.verdict not in QUIET and abs(row.program or 0.0) >= least
+    ]
+
+
+def _changed_points(view: CompareView) -> list[PointChange]:
+    """Return the serving points with the metrics that changed beyond the noise."""
+    found = []
+    for point in view.points:
+        changes = tuple(c for c in point.changes if c.verdict not in QUIET)
+        if changes:
+            found.append(dataclasses.replace(point, changes=changes))
+    return found
 
 
 def as_json(view: CompareView) -> str:
@@ -82,17 +101,19 @@ def _content(view: CompareView, shown: int) -> dict[str, Any]:
         "verdicts": section("verdicts"),
         "stages": len({row.stage for row in view.kernels}) > 1,
         "changed": changed(view),
+        "points": _changed_points(view),
         "cases": [case for case in view.cases if case.verdict not in QUIET],
     }
 
 
 def _state(view: CompareView) -> str:
     states = {limit.state for limit in view.limits}
-    if "broken" in states:
-        return "broken"
-    if "noise" in states or any(check.level != "note" for check in view.checks):
-        return "warn"
-    return "kept" if states else "none"
+    for state in ("broken", "noise"):
+        if state in states:
+            return state
+    if states:
+        return "kept"
+    return "warn" if any(check.level != "note" for check in view.checks) else "none"
 
 
 def _finite(value: Any) -> Any:

@@ -45,7 +45,7 @@ def test_processes_tell_change_from_noise(side: Callable[..., Side]) -> None:
                    "faster": [2e-3, 2.01e-3, 1.99e-3], "gone": [1e-3] * 3})  # fmt: skip
     b = side("B", {"steady": [1.0005e-3, 1e-3, 1.001e-3], "noisy": [1.2e-3, 0.9e-3, 1.1e-3],
                    "faster": [1e-3, 1.01e-3, 0.99e-3], "new": [1e-3] * 3})  # fmt: skip
-    verdicts = {change.label: change.verdict for change in case_changes(a, b)}
+    verdicts = {change.label: change.verdict for change in case_changes(a, b, 0.0)}
     assert verdicts == {
         "steady": "same",
         "noisy": "same",
@@ -53,7 +53,7 @@ def test_processes_tell_change_from_noise(side: Callable[..., Side]) -> None:
         "gone": "gone",
         "new": "new",
     }
-    assert case_changes(a, b)[0].label == "faster"
+    assert case_changes(a, b, 0.0)[0].label == "faster"
 
 
 def test_the_mean_of_cases_is_geometric(side: Callable[..., Side]) -> None:
@@ -105,4 +105,4 @@ def test_a_higher_rate_is_better_and_a_longer_wait_worse(side: Callable[..., Sid
     assert verdicts == {"output_tokens_per_s": "faster", "ttft_p50_s": "slower"}
     view = compare(a, b, [parse_limit("point:b8:ttft_p50_s>+10%")])
     assert view.limits[0].state == "broken"
-    assert "Output tokens/s: better at 1, worse at 0" in markdown(view)
+    assert "Output rate: better at 1, worse at 0" in markdown(view)
