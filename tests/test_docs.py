@@ -24,7 +24,7 @@ from parsers.tables import tables
 from reports import Run
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
-         "docs/bench-records.md", "docs/vllm.md", "docs/examples/README.md", "docs/api.md",
+         "docs/bench-records.md", "docs/vllm.md", "docs/gallery.md", "docs/api.md",
          "docs/metrics-json.md")  # fmt: skip
 FOLDERS = ("orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
@@ -87,6 +87,12 @@ def test_every_column_of_every_table_is_documented(root: Path) -> None:
         assert f"## {table}\n" in text
         for column in columns:
             assert f"| `{column.name}` |" in text
+
+
+def test_the_gallery_shows_every_recorded_run(root: Path) -> None:
+    text = page(root, "gallery.md")
+    for recorded in sorted((root / "captures").glob("h200-*")):
+        assert f"`captures/{recorded.name}`" in text, "make it again: scripts/example"
 
 
 def test_the_page_about_the_api_names_all_of_it(root: Path) -> None:

@@ -94,13 +94,9 @@ class GpuPart:
             event_text.label(_GPU_CATEGORY.get(what, "cuda_graph"), name)
             for what, name in memory.kinds
         ]
-        rows = zip(
-            memory.start.tolist(), memory.duration.tolist(), memory.bytes.tolist(),
-            memory.kind.tolist(), self.track[before:].tolist(), memory.call.tolist(),
-            arrows.sources(memory.call), strict=True,
-        )  # fmt: skip
-        for number, row in enumerate(rows, before + 1):
-            start, duration, size, kind, place, call, source = row
+        columns = (memory.start, memory.duration, memory.bytes, memory.kind, self.track[before:])
+        for number, row in enumerate(_rows(arrows, memory.call, *columns), before + 1):
+            call, source, start, duration, size, kind, place = row
             args = f'"correlation":{call & 0xFFFFFFFF}'
             if size >= 0:
                 args += f',"bytes":{size}'
@@ -109,6 +105,14 @@ class GpuPart:
             track = self.tracks[place]
             yield event_text.complete(start - origin, duration, track, labels[kind], args)
             yield from arrows.draw(number, source, start, track, origin)
+
+
+def _rows(arrows: Arrows, calls: Array, *columns: Array) -> Iterator[tuple[int, ...]]:
+    """Give call, its index and the columns of each operation, few of them as objects at a time."""
+    for low in range(0, len(calls), ROWS):
+        part = slice(low, low + ROWS)
+        numbers = (column[part].tolist() for column in columns)
+        yield from zip(calls[part].tolist(), arrows.sources(calls[part]), *numbers, strict=True)
 
 
 class Arrows:

@@ -1,7 +1,7 @@
 """Writes the timeline of a run as a file for ui.perfetto.dev and chrome://tracing.
 
-Times are read as columns of numbers (about 30 bytes an event); the text is made and written part by
-part, so that the memory that is needed does not grow with the size of the file.
+Times are read as columns of numbers, about 100 bytes an event; the text, which is several times
+that, is made and written part by part.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ def _write(path: Path, head: str, events: Iterable[str]) -> int:
     """Write the file beside the old one and put it in its place when it is whole."""
     partial = path.with_name(f"{path.name}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with _opened(partial, packed=path.suffix == ".gz") as stream:
             count = _stream(stream, head, iter(events))
         os.replace(partial, path)
