@@ -62,12 +62,13 @@ def command(
     per: str,
     force: bool,
 ) -> int:
-    """Compare run B with run A: totals, stages, kernels, benchmark cases, serving points.
+    """Compare two runs: faster, slower, new, gone, or noise; fails CI on a rule.
 
-    Kernels are matched by name, launch shape and place in their stage; kernels that were fused or
-    split are matched by the operators in their names. A difference that is within the noise is
-    said to be so. Repeats of the runs show the noise best; a sweep over target.env.REPEAT is a run
-    with its repeats. No GPU is needed.
+    B is held against A: totals, stages, kernels, benchmark cases, serving points. Kernels are
+    matched by name, launch shape and place in their stage; those that were fused or split are
+    matched by the operators in their names. A difference that is within the noise is said to be
+    so. Repeats of the runs show the noise best; a sweep over target.env.REPEAT is a run with its
+    repeats. No GPU is needed.
 
     \b
     Rules of --fail-on (B against A; a sign makes a change, none a limit for B itself):

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from orchestrator.commands.compare import command
 from parsers.errors import ArtifactUnreadable, UsageError
+from parsers.run_dir import Manifest, RunDir, write_manifest
 from reports.compare.limits import check_limits, parse_limit
 from reports.compare.models import CompareView
 from reports.compare.output import as_json, github, markdown, schema
@@ -267,3 +268,29 @@ def test_the_command_fails_ci_on_a_regression(recorded_run: Path, tmp_path: Path
     )
     assert broken.return_value == 1
     assert "broken: launches>1000" in broken.output
+
+
+def sweep_of(folder: Path, source: Path, key: str) -> Path:
+    """Write a sweep of two variants, copies of one run."""
+    for value in (1, 2):
+        shutil.copytree(source, folder / "variants" / f"{key.split('.')[-1]}={value}")
+    recipe = {"name": "s", "sweep": {key: [1, 2]}}
+    names = [path.name for path in sorted((folder / "variants").iterdir())]
+    manifest = Manifest("s", "2026-11-21T08:00:00Z", recipe, variants=names)
+    write_manifest(RunDir(folder), manifest)
+    return folder
+
+
+def test_a_sweep_over_repeat_is_a_run_with_its_repeats(recorded_run: Path, tmp_path: Path) -> None:
+    side = open_side("A", sweep_of(tmp_path / "s", recorded_run, "target.env.REPEAT"))
+    assert len(side.runs) == 2
+    view = compare(side, open_side("B", recorded_run))
+    assert total(view).basis == "2 and 1 runs"
+    assert total(view).verdict == "same"
+
+
+def test_another_sweep_names_its_variants(recorded_run: Path, tmp_path: Path) -> None:
+    folder = sweep_of(tmp_path / "s", recorded_run, "target.args.batch")
+    with pytest.raises(UsageError, match="batch=1, batch=2") as error:
+        open_side("A", folder)
+    assert "variants/batch=1" in error.value.hint
