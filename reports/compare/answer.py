@@ -237,9 +237,9 @@ def _doubt(view: CompareView) -> list[str]:
     if not warned:
         return []
     told = [f"The runs also differ in {listed(warned)}; see Comparability."]
-    if any(c.key == "uuid" for c in view.checks) and view.kind == "profile":
+    if any(c.key == "uuid" for c in view.checks) and (view.kernels or view.points):
         told.append(
-            "Another GPU may stand in another host, and wall and idle time hang on the host."
+            "Another GPU may stand in another host: wall time, idle time and latency hang on it."
         )
     return told
 
