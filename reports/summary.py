@@ -67,7 +67,7 @@ def _answer(view: ReportView, rows: tuple[SummaryRow, ...], words: Words) -> str
     for kernel in view.kernels:
         names[plain_name(kernel, words)] += kernel.share or 0.0
     most = max(names, key=names.__getitem__)
-    thing = most if any(k.short_name == most for k in view.kernels) else most[0].lower() + most[1:]
+    thing = most if any(k.short_name == most for k in view.kernels) else _inside(most)
     said = {"time": duration(view.gpu_time_ns), "part": share(names[most]), "thing": thing}
     gain, idle = _gain_in_all(view), _idle_part(view, words)
     if gain is None:
@@ -173,7 +173,7 @@ def _step(view: ReportView, rows: list[FindingRow], words: Words) -> str:
     subjects = list(dict.fromkeys(plain[row.kernels[0]] for row in rows if row.kernels))
     first, *rest = subjects[:SUBJECTS]
     own = {kernel.short_name for kernel in view.kernels}
-    lowered = [name if name in own else f"{name[0].lower()}{name[1:]}" for name in rest]
+    lowered = [name if name in own else _inside(name) for name in rest]
     more = [words.say("others")] if len(subjects) > SUBJECTS else []
     what = words.listed([first, *lowered, *more])
     if _near(rows[0]):
@@ -185,6 +185,11 @@ def _subject_of(kernel: KernelRow, words: Words) -> str:
     """Return the plain name without its explanation."""
     name = plain_name(kernel, words)
     return name if name == brief(kernel.short_name, 40) else _subject(name)
+
+
+def _inside(name: str) -> str:
+    """Return a name inside of a sentence: no capital but that of an acronym, as of GPU."""
+    return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
 
 
 def _subject(name: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.recipe_files import bundled
 from orchestrator.recipe_schema import LANGUAGES as IN_RECIPES
+from parsers import tables
 from parsers.errors import UsageError
 from reports.language import ENGLISH, LANGUAGES, catalogue, english_sections, words_of
 from reports.language.words import placeholders
@@ -21,7 +22,9 @@ from reports.views import report_view
 
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 SECTIONS = [section for section in catalogue(ENGLISH) if section != "plainer"]
-NUMBER = re.compile(r"\d[\d.,]*(?: (?:%|[munk]?s|[KMGT]i?B(?:/s)?|[kMGTP]FLOP(?:/s)?)(?![A-Za-z]))?")
+NUMBER = re.compile(
+    r"\d[\d.,]*(?: (?:%|[munk]?s|[KMGT]i?B(?:/s)?|[kMGTP]FLOP(?:/s)?)(?![A-Za-z]))?"
+)
 
 
 def english(section: str, key: str) -> str:
@@ -204,3 +207,11 @@ def test_a_run_keeps_the_languages_of_its_recipe(make_run: Callable[..., Path]) 
     run = load_run(make_run())
     run.manifest.recipe["languages"] = ["zh"]
     assert (render_report(run).folder / "stakeholder_summary.zh.md").is_file()
+
+
+def test_an_acronym_keeps_its_capitals_inside_of_a_sentence(run: Run) -> None:
+    tables.write(run.kernels.assign(category="copy"), "kernels", run.directory.tables)
+    view = report_view(load_run(run.path))
+    assert "on copying data inside the GPU" in summarise(view).answer
+    assert "GPU 내부 데이터 복사" in summarise(view, "ko").answer
+    assert "GPU 内部的数据拷贝" in summarise(view, "zh").answer
