@@ -25,6 +25,7 @@ from parsers.nsys.timeline import read_operations
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"
+_CAUSES = (QUEUED, LAUNCHES, SYNCHRONISATION, HOST, UNKNOWN)
 LONG_GAP_NS = 100_000
 """From here on the host did something else than launch: a launch takes it under 20 us, and eager
 frameworks some tens of us between two launches, even when traced."""
@@ -67,17 +68,30 @@ def idle_gaps(db: Database, work: Work) -> pd.DataFrame:
     gaps = _find_gaps(db, work)
     waiting = _waiting(db)
     issuing, long = _read_calls(db, table, np.unique(gaps.key), waiting)
-    told = _tell(gaps, issuing, long, waiting)
+    cause, waited, call = _tell(gaps, issuing, long, waiting)
+    del issuing, long
     pieces = _by_stage(gaps, work)
-    gap = pieces["gap"].to_numpy(np.int64)
-    pieces = pieces.assign(**{name: column[gap] for name, column in told.items()})
-    names = read_strings(db, pd.unique(pieces[["waited", "call"]].to_numpy().ravel()).tolist())
-    for column in ("waited", "call"):
-        pieces[column] = [ABI_VERSION.sub("", names.get(i, "")) for i in pieces[column]]
+    gap = pieces.pop("gap").to_numpy()
+    pieces["cause"], pieces["waited"], pieces["call"] = cause[gap], waited[gap], call[gap]
     by = ["stage", "cause", "waited", "call", "nvtx_range"]
-    pieces = pieces.assign(longest_ns=pieces["idle_ns"], gaps=1)
-    sums = {"idle_ns": "sum", "longest_ns": "max", "gaps": "sum"}
-    frame = pd.DataFrame(pieces.groupby(by, as_index=False).agg(sums))
+    sums = pieces.groupby(by)["idle_ns"].agg(["sum", "max", "count"]).reset_index()
+    names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
+    calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
+    stages, labels = [*work.attributed.stages, ""], _range_names(work)
+    frame = pd.DataFrame(
+        {
+            "stage": [stages[code] for code in sums["stage"]],
+            "cause": [_CAUSES[code] for code in sums["cause"]],
+            "waited": [calls.get(number, "") for number in sums["waited"]],
+            "call": [calls.get(number, "") for number in sums["call"]],
+            "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
+            "gaps": sums["count"],
+            "idle_ns": sums["sum"],
+            "longest_ns": sums["max"],
+        }
+    )
+    kept = {"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"}
+    frame = pd.DataFrame(frame.groupby(by, as_index=False).agg(kept))
     return tables.check(frame.sort_values(["idle_ns", *by], ascending=False), "idle_gaps")
 
 
@@ -131,27 +145,30 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
     return issuing.pick(first), long.pick(np.lexsort((long.start, long.thread)))
 
 
-def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> dict[str, Array]:
-    """Return cause, and the calls (ids of strings, -1 for none) that explain it, of each gap."""
+def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> tuple[Array, Array, Array]:
+    """Return cause (index into _CAUSES), and the calls that explain it, of each gap.
+
+    Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
+    """
     size = len(gaps.start)
-    cause = np.full(size, UNKNOWN, object)
-    waited, inside = np.full(size, -1), np.full(size, -1)
+    cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
+    waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
     if not len(issuing.key):
-        return {"cause": cause, "waited": waited, "call": inside}
+        return cause, waited, inside
     at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
     known = issuing.key[at] == gaps.key
     call = issuing.pick(at)
     late = known & (call.end > gaps.start)
-    cause[known & ~late] = QUEUED
-    cause[late] = LAUNCHES
-    cause[late & (gaps.end - gaps.start >= LONG_GAP_NS)] = HOST
+    cause[known & ~late] = _CAUSES.index(QUEUED)
+    cause[late] = _CAUSES.index(LAUNCHES)
+    cause[late & (gaps.end - gaps.start >= LONG_GAP_NS)] = _CAUSES.index(HOST)
     # In progress when the GPU ran dry, and done before the call that ended the gap: it waited.
     held = _in_progress(long, call.thread, gaps.start)
     ended = np.append(long.end, 0)[held]
     name = np.append(long.name, -1)[held]
     dry = late & np.isin(name, waiting) & (ended <= call.start)
     waited[dry] = name[dry]
-    cause[dry & (cause == LAUNCHES)] = SYNCHRONISATION
+    cause[dry & (cause == _CAUSES.index(LAUNCHES))] = _CAUSES.index(SYNCHRONISATION)
     # A call that fills more than half of the time before the launch is in progress in its middle.
     ready = np.clip(call.start, gaps.start, gaps.end)
     middle = _in_progress(long, call.thread, (gaps.start + ready) // 2)
@@ -159,7 +176,7 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> dict[st
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     most = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[most] = np.append(long.name, -1)[middle][most]
-    return {"cause": cause, "waited": waited, "call": inside}
+    return cause, waited, inside
 
 
 def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
@@ -177,9 +194,10 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
 
 
 def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
-    """Split each gap at the ranges of stages: gap, stage, NVTX range and length of each piece.
+    """Split each gap at the ranges of stages: gap, stage, path of ranges, length of each piece.
 
-    The time before a range is of no stage, that from the last operation of a range to its end is.
+    Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of no
+    stage, that from the last operation of a range to its end is.
     """
     found = work.attributed
     call = np.concatenate([o.call for o in (work.kernels, work.memory, work.graphs)])
@@ -190,25 +208,23 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     until = np.append(ends, 0)[before]
     mine = np.where(own >= 0, np.clip(begin, gaps.start, gaps.end), gaps.end)
     theirs = np.where((before >= 0) & (before != own), np.clip(until, gaps.start, mine), gaps.start)
-    labels = np.array([_range_name(path, found.labels) for path in found.paths], object)
-    where = labels[found.path[call[gaps.op]]]
-    stages = np.array([*found.stages, ""], object)
-    of_own = stages[np.append(found.stage, -1)[own]]
-    of_before = stages[np.append(found.stage, -1)[before]]
-    none = np.full(len(own), "", object)
+    where = found.path[call[gaps.op]]
+    codes = np.append(found.stage, np.int32(-1))
+    nowhere = np.int32(-1)
     parts = (
-        (of_own, np.where(own >= 0, where, ""), gaps.end - mine),
-        (none, where, mine - theirs),
-        (of_before, none, theirs - gaps.start),
+        (codes[own], np.where(own >= 0, where, 0), gaps.end - mine),
+        (np.broadcast_to(nowhere, len(own)), where, mine - theirs),
+        (codes[before], np.broadcast_to(np.int32(0), len(own)), theirs - gaps.start),
     )
-    number = np.arange(len(own))
-    frame = pd.concat(
-        pd.DataFrame({"gap": number, "stage": stage, "nvtx_range": range_name, "idle_ns": length})
-        for stage, range_name, length in parts
-    )
-    return frame[frame["idle_ns"] > 0]
+    frames = []
+    for stage, path, length in parts:
+        at = np.flatnonzero(length > 0).astype(np.int32)
+        columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "idle_ns": length[at]}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
-def _range_name(path: tuple[int, ...], labels: list[str]) -> str:
-    """Name of the innermost range, without the numbers that tell its repeats apart."""
-    return re.sub(r"\d+", "*", labels[path[-1]]) if path else ""
+def _range_names(work: Work) -> list[str]:
+    """Name of the innermost range of each path, without the numbers that tell repeats apart."""
+    found = work.attributed
+    return [re.sub(r"\d+", "*", found.labels[path[-1]]) if path else "" for path in found.paths]
