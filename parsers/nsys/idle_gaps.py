@@ -196,8 +196,8 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
 def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     """Split each gap at the ranges of stages: gap, stage, path of ranges, length of each piece.
 
-    Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of no
-    stage, that from the last operation of a range to its end is.
+    Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of
+    no stage, that from the last operation of a range to its end is.
     """
     found = work.attributed
     call = np.concatenate([o.call for o in (work.kernels, work.memory, work.graphs)])
