@@ -12,6 +12,7 @@ import pandas as pd
 from reports.cells import Row, number, records, text
 from reports.evidence import Evidence, Finding
 from reports.formats import counted, duration, listed, share
+from reports.kernel_facts import SLOW_NAME
 from reports.load import Run
 from reports.profiled import kernel_time, profiled
 from reports.program_rules import backends, finding, limit, source_of
@@ -28,7 +29,7 @@ NAMED = 3
 def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     """Return a finding for each kind of slow kernel that takes enough time.
 
-    A kernel whose own counters tell that it lacks Tensor Cores is left to that finding.
+    A kernel whose own counters tell what is wrong with it is left to that finding.
     """
     found: list[Finding] = []
     left = run.kernels
@@ -77,8 +78,10 @@ def _capability(run: Run) -> float:
 
 
 def _told(row: Row | None) -> bool:
-    """Tell whether counters show that a kernel uses no Tensor Cores: a rule of kernels says so."""
-    return row is not None and number(row["tensor_pct"]) < 1
+    """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
+    if row is None:
+        return False
+    return number(row["tensor_pct"]) < 1 or SLOW_NAME.search(text(row["name"])) is not None
 
 
 def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> float:
