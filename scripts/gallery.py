@@ -3,7 +3,8 @@
     python scripts/gallery.py FOLDER NAME[=PLACE] …
 
 FOLDER/NAME is the run directory of a replay; PLACE, relative to docs/, is where its report lies
-(examples/NAME by default). Everything on the page comes from the reports.
+(examples/NAME by default). A PLACE that ends in .md is a comparison, FOLDER/compared/NAME.md.
+Everything on the page comes from the reports.
 """
 
 from __future__ import annotations
@@ -111,13 +112,26 @@ def _section(entry: Entry) -> str:
     return "\n".join([*lines, ""])
 
 
+def comparisons(folder: Path, places: dict[str, str]) -> str:
+    """Return the section about pairs of runs, with the first sentences of each; none: nothing."""
+    parts = ["\n## Comparisons\n"] if places else []
+    for name, place in places.items():
+        text = (folder / "compared" / f"{name}.md").read_text(encoding="utf-8")
+        answer = re.findall(r"^\d+\. .*$", text, re.MULTILINE)
+        parts.append(
+            "\n".join([f"### {name}\n", f"[comparison]({place})\n", *answer[:SENTENCES], ""])
+        )
+    return "\n".join(parts)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the page for the runs that are named."""
-    folder, *names = arguments
-    pairs = [
-        (name, place or f"examples/{name}") for name, _, place in (n.partition("=") for n in names)
-    ]
-    print(render([read(Path(folder), *pair) for pair in pairs]), end="")
+    folder = Path(arguments[0])
+    words = (argument.partition("=") for argument in arguments[1:])
+    pairs = [(name, place or f"examples/{name}") for name, _, place in words]
+    compared = {name: place for name, place in pairs if place.endswith(".md")}
+    entries = [read(folder, *pair) for pair in pairs if pair[0] not in compared]
+    print(render(entries) + comparisons(folder, compared), end="")
     return 0
 
 

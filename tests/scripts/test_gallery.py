@@ -68,3 +68,16 @@ def test_the_first_sentences_and_one_picture_are_shown(
     assert text.count("![") == 2
     assert "1. 1 \\| 2 &lt;b&gt;" in text or "1. 1 \\| 2 \\<b\\>" in text
     assert "4. d" not in text
+
+
+def test_comparisons_stand_last(
+    gallery: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path, "mine")
+    (tmp_path / "compared").mkdir()
+    page = "# x\n\n1. one\n2. two\n3. three\n4. four\n"
+    (tmp_path / "compared" / "a-b.md").write_text(page, encoding="utf-8")
+    text = printed(gallery, capsys, str(tmp_path), "mine", "a-b=examples/compare-a-b.md")
+    _, section = text.split("## Comparisons")
+    assert "[comparison](examples/compare-a-b.md)\n\n1. one\n2. two\n3. three\n" in section
+    assert "four" not in section
