@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.cells import Row, text
+from reports.cells import Row, number, text
 from reports.evidence import Evidence, wording
 from reports.formats import count, counted, listed, percent, share, significant
 from reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
@@ -88,8 +88,20 @@ def _asked(rule: Rule, row: Row) -> bool:
     bound = text(row.get("bound_by"))
     if rule.bounds and bound and bound not in rule.bounds:
         return False
-    first = text(row["occupancy_limiter"]).split(", ")[0]
-    return not rule.limiter or LIMITED[rule.key] == first
+    return not rule.limiter or LIMITED[rule.key] == (_limiters(row) or [""])[0]
+
+
+def _limiters(row: Row) -> list[str]:
+    """Return what limits the blocks on an SM, without what only looks as though it did.
+
+    The driver keeps 1 KiB of shared memory a block, and there are as many barriers as blocks: both
+    tie with the number of blocks where they are not used at all.
+    """
+    found = [part for part in text(row["occupancy_limiter"]).split(", ") if part]
+    if "blocks" not in found:
+        return found
+    unused = {"barriers"} | ({"shared memory"} if number(row["shared_bytes"]) == 0 else set())
+    return [part for part in found if part not in unused]
 
 
 def _abstained(rule: Rule, row: Row, known: Facts) -> Abstained:
@@ -149,7 +161,7 @@ def _seen(rule: Rule, name: str, row: Row, value: float, held: Condition | None)
 
 def _values(rule: Rule, row: Row, known: Facts, context: Context) -> dict[str, str]:
     """Return what the sentences of a rule may show."""
-    limiter = listed(text(row["occupancy_limiter"]).split(", "))
+    limiter = listed(_limiters(row))
     made: dict[str, Callable[[], str]] = {
         "blocks": lambda: counted(known["blocks"], "block"),
         "sms": lambda: count(context.sms),

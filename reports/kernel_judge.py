@@ -16,6 +16,9 @@ from reports.rules import DEFECT
 
 WORTH = 0.05
 """Part of a kernel's time from which on a defect explains a kernel that a roof holds up."""
+SHORTEST_NS = 5000.0
+"""A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
+shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def context_of(run: Run) -> Context:
 def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context = context_of(run)
-    floor = number(run.kernels["min_ns"].min())
+    shortest = number(run.kernels["min_ns"].min())
+    floor = shortest if shortest < SHORTEST_NS else math.nan
     return [_judged(row, context, floor) for row in profiled(run) if text(row["bound_by"])]
 
 

@@ -156,8 +156,12 @@ def _chain(run: Run, row: dict[str, object], moved: dict[str, tuple[float, float
 
 
 def casts_and_copies(run: Run) -> list[Finding]:
-    """Return a finding for kernels that only move or convert data."""
-    rows = run.kernels[run.kernels["category"].isin(listing("moves_only"))]
+    """Return a finding for kernels of libraries that only move or convert data.
+
+    What the program's own kernels move is its work.
+    """
+    moving = run.kernels["category"].isin(listing("moves_only"))
+    rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(("", "other"))]
     total, spent = kernel_time(run), number(rows["total_ns"].sum())
     if rows.empty or spent / total < limit("casts_and_copies", "share"):
         return []

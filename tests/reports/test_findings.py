@@ -90,6 +90,16 @@ def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
     assert finding.gain_kernel == pytest.approx(1 - floor / 4900)
 
 
+def test_a_trace_of_long_kernels_tells_no_shortest_launch(run: Run) -> None:
+    only = run.kernels[run.kernels["short_name"] == "FlashAttention decode split-KV"]
+    tables.write(only, "kernels", run.directory.tables)
+    mine = run.counters["kernel_id"].isin(only["kernel_id"])
+    tables.write(run.counters[mine], "counters", run.directory.tables)
+    finding = named(load_run(run.path), "FlashAttention decode")
+    assert only["min_ns"].min() > 5000
+    assert finding.gain_kernel == pytest.approx((132 - 64) / 132)
+
+
 def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
     issue = {"bound_by": "issue", "roof_share": 0.9, "issue_active_pct": 90.0}
     busy = edit(run, "counters", "cuBLAS GEMM 256x128", **issue)
