@@ -15,7 +15,9 @@ from parsers.errors import ProfError
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
+    "compare": "Compare two runs: faster, slower, new, gone, or noise; fails CI on a rule.",
     "doctor": "Say whether this machine can profile, what is missing, and the remedy.",
+    "export": "Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.",
     "import": "Make a run directory from existing Nsight files of any version.",
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "recipe": "List, show and check recipes.",

@@ -49,13 +49,16 @@ def export_with(tool: Tool, report: Path, sqlite: Path, environment: Mapping[str
     drop_environment(sqlite)
 
 
-def export_csv(tool: Tool, report: Path, csv: Path, environment: Mapping[str, str]) -> None:
-    """Print the counters of `report` into `csv`: raw page, base units, mangled names.
+def export_csv(
+    tool: Tool, report: Path, csv: Path, environment: Mapping[str, str], page: str = "raw"
+) -> None:
+    """Print a page of `report` into `csv`, base units, mangled names: raw (counters), details.
 
     Raises:
         ArtifactUnreadable: ncu cannot read the report, or it holds no kernel.
     """
-    finished = _run(ncu.csv_argv(tool.program, report), {**environment, **ncu.ENVIRONMENT}, csv)
+    argv = ncu.csv_argv(tool.program, report, page)
+    finished = _run(argv, {**environment, **ncu.ENVIRONMENT}, csv)
     # An import that matches nothing exits 0 and prints nothing; errors go to stdout.
     if not finished.ok or csv.stat().st_size == 0:
         csv.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from orchestrator.recipe_errors import explain
 from orchestrator.recipe_files import Layer, find_recipe, merge, parse_override, read_layers
 from orchestrator.recipe_schema import Recipe
+from orchestrator.report_style import with_templates
 from parsers.errors import RecipeError
 
 __all__ = ["Recipe", "expand", "load_recipe", "recipe_from_dict", "recipe_schema"]
@@ -36,7 +37,7 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     data = merge(layers)
     if not any("name" in layer.data for layer in layers[len(files) - 1 :]):
         data["name"] = path.name.removesuffix(".yaml")
-    recipe = _validated(data, layers).found_in(folders)
+    recipe = with_templates(_validated(data, layers), folders).found_in(folders)
     expand(recipe)
     return recipe
 

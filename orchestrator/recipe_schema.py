@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
@@ -26,6 +26,9 @@ RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
 PROFILED = ("untraced", "trace", "counters", "operators")
 # Cells of tables list the stages of a kernel with commas, and `(all)` is the whole capture.
 STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
+
+Language = Literal["en", "ko", "zh"]
+LANGUAGES: tuple[str, ...] = get_args(Language)
 
 
 def _stage_name(value: str) -> str:
@@ -97,6 +100,16 @@ class Recipe(Model):
         "compares them.",
     )
     notes: Words = Field(default=(), description="Sentences that go into the report as they are.")
+    templates: str | None = Field(
+        default=None,
+        description="Folder with templates of your own, beside the recipe or in the current "
+        "folder; each takes the place of the bundled one of its name.",
+    )
+    languages: Annotated[tuple[Language, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Languages in which the summary is written besides stakeholder_summary.md, "
+        "which is English: stakeholder_summary.ko.md and so on.",
+    )
 
     _folders: tuple[Path, ...] = PrivateAttr(default=())
 

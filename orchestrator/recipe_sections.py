@@ -188,6 +188,11 @@ class Counters(Model):
         description="none: caches as the program leaves them. all: ncu flushes them before each "
         "pass, which turns L2 hits into DRAM traffic.",
     )
+    rules: bool = Field(
+        default=False,
+        description="true: let ncu apply its own rules and show what they say beside prof's "
+        "findings; their sections about double the passes (H100, H200: 20 for 10).",
+    )
     args: Arguments = _own_args("{steps: 2}")
     timeout: Duration = Field(
         default=3600.0, description="Longest time for the ncu run, seconds or 90s, 10m, 1h."

@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from parsers.run_dir import RunDir
+from parsers.errors import ProfError
+from parsers.run_dir import VARIANTS, RunDir, read_manifest
+
+if TYPE_CHECKING:
+    from reports.templating import Style
 
 
-def make_report(run: RunDir) -> tuple[tuple[str, ...], Path]:
-    """Write tables/ and report/ of a run; return its first findings and the path of report.md."""
+def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+    """Write tables/ and report/ of a run; return its first findings and the path of report.md.
+
+    `style` goes before what the recipe says of templates and languages.
+    """
     from reports.analyse import build_tables
     from reports.load import load_run
     from reports.render import render_report
 
     build_tables(run)
-    made = render_report(load_run(run.path))
+    made = render_report(load_run(run.path), style)
     return made.headline, made.report
 
 
-def compare_variants(run: RunDir) -> tuple[tuple[str, ...], Path]:
+def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
     from reports.render import render_sweep
     from reports.sweep import sweep_view
+    from reports.templating import style_of
 
-    made = render_sweep(sweep_view(run.path), run.report)
+    chosen = style_of(read_manifest(run).recipe, style)
+    made = render_sweep(sweep_view(run.path), run.report, chosen)
     return made.headline, made.report
+
+
+def ensure_tables(path: Path) -> None:
+    """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
+    from reports.analyse import build_tables
+
+    variants = read_manifest(RunDir(path)).variants
+    for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
+        if not _are_of_now(run):
+            build_tables(run)
+
+
+def _are_of_now(run: RunDir) -> bool:
+    """Tell whether the tables are there with the columns that this version declares."""
+    from parsers import tables
+
+    if not run.tables.is_dir():
+        return False
+    try:
+        for table in tables.tables():
+            if table != "launches":  # large, and as old as the others
+                tables.read(run.tables, table)
+    except ProfError:
+        return False
+    return True

@@ -51,6 +51,7 @@ def counters_request(
         nvtx_range=nvtx_range,
         clock_control=recipe.counters.clock_control,
         cache_control=recipe.counters.cache_control,
+        rules=recipe.counters.rules,
         extra_args=recipe.counters.extra_args,
     )
 

@@ -30,6 +30,7 @@ from parsers.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
+DETAILS_CSV = "details.csv"
 
 
 def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -168,7 +169,9 @@ def _counters(
     selection, told = chosen
     metrics = choose_metrics(work.recipe, told, _chip(work))
     finished, what = _profile(step, folder, work, selection, metrics)
-    lacking = ncu.unknown_metrics(_read(folder / NCU_LOG) + finished.tail)
+    told_lacking = ncu.unknown_metrics(_read(folder / NCU_LOG) + finished.tail)
+    # Sections of ncu's rules ask for metrics of their own, which chips may lack.
+    lacking = [metric for metric in told_lacking if metric in metrics]
     left = tuple(metric for metric in metrics if metric not in lacking)
     if lacking and left:
         result.warnings.append(
@@ -208,17 +211,24 @@ def _profile(
 
 
 def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
-    """Write counters.csv beside the report; without ncu-report it is what gets read."""
-    csv = folder / COUNTERS_CSV
+    """Write counters.csv beside the report; without ncu-report it is what gets read.
+
+    What ncu's rules said stands on another page: details.csv.
+    """
+    csv, variables = folder / COUNTERS_CSV, work.machine.environment.variables
     try:
-        export_csv(tool, folder / COUNTERS, csv, work.machine.environment.variables)
+        export_csv(tool, folder / COUNTERS, csv, variables)
+        if work.recipe.counters.rules:
+            export_csv(tool, folder / COUNTERS, folder / DETAILS_CSV, variables, "details")
+            _mask(folder / DETAILS_CSV, work, result)
     except ArtifactUnreadable as error:
         if not can_read_rep():
             raise
         # Neither ncu nor ncu-report could read it: then there are no counters.
         read_ncu(folder / COUNTERS)
         message = error.message.replace(f"{folder}/", "")
-        result.warnings.append(f"no {COUNTERS_CSV}: {message}")
+        missing = DETAILS_CSV if csv.is_file() else COUNTERS_CSV
+        result.warnings.append(f"no {missing}: {message}")
     else:
         _mask(csv, work, result)
 

@@ -17,6 +17,7 @@ Formula = Callable[..., pd.Series]
 
 SECTOR_BYTES = 32.0
 WAVEFRONT_BYTES = 128.0
+WARP = 32.0
 # An idle Tensor pipe is this busy with constants at most: 0.017 % in a STREAM kernel (A100, ncu
 # 2023.3). Elementwise kernels of torch reach 5 % (H200), so that more needs the operation counters.
 IDLE_TENSOR_PCT = 0.1
@@ -51,6 +52,15 @@ def times_100(fraction: pd.Series) -> pd.Series:
 def sectors_to_bytes(*sectors: pd.Series) -> pd.Series:
     """Bytes of L1 or L2 sectors, 32 B each (CUDA C++ Best Practices Guide, 10.2.1)."""
     return add(*sectors) * SECTOR_BYTES
+
+
+def bytes_of_all_threads(warp_bytes: pd.Series) -> pd.Series:
+    """Bytes of 32 threads from those of one, where a counter counts a warp's access as one.
+
+    `sm__sass_data_bytes_mem_local` does: 1168730112 beside 37399363584 B in L1 that are no global
+    access, in a kernel that spills (H200, ncu 2025.3.1). Threads that are off count too.
+    """
+    return warp_bytes * WARP
 
 
 def rate_to_amount(rate: pd.Series, duration_ns: pd.Series) -> pd.Series:
@@ -228,6 +238,28 @@ def share_pct(part: pd.Series, whole: pd.Series) -> pd.Series:
     return ratio(part, whole) * 100.0
 
 
+def quotient(part: pd.Series, whole: pd.Series) -> pd.Series:
+    """One amount for each of another; unknown where there is none of the other."""
+    return ratio(part, whole)
+
+
+def fusable_share(
+    fadd: pd.Series,
+    fmul: pd.Series,
+    ffma: pd.Series,
+    dadd: pd.Series,
+    dmul: pd.Series,
+    dfma: pd.Series,
+) -> pd.Series:
+    """Per cent of the FP32 and FP64 instructions that would go if each add took a mul into an FMA.
+
+    At most min(add, mul) pairs can fuse; the rule FPInstructions of Nsight Compute takes half of
+    all that are not fused, which is the same where there are as many of both.
+    """
+    pairs = pd.Series(np.minimum(fadd, fmul) + np.minimum(dadd, dmul), index=fadd.index)
+    return share_pct(pairs, add(fadd, fmul, ffma, dadd, dmul, dfma))
+
+
 def where_it_matters(value: pd.Series, part: pd.Series, whole: pd.Series) -> pd.Series:
     """The value where its traffic is at least 1 % of the level's; unknown elsewhere."""
     return value.where(part >= NEGLIGIBLE * whole)
@@ -312,6 +344,7 @@ FORMULAS: dict[str, Formula] = {
         add_positive,
         times_100,
         sectors_to_bytes,
+        bytes_of_all_threads,
         rate_to_amount,
         cycles_to_ns,
         intensity,
@@ -332,6 +365,8 @@ FORMULAS: dict[str, Formula] = {
         dominant_pipe,
         busiest,
         share_pct,
+        quotient,
+        fusable_share,
         where_it_matters,
         sector_efficiency,
         wavefront_efficiency,

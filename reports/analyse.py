@@ -34,6 +34,7 @@ from reports.bench_tables import (
 from reports.bound import assign_bounds, bound_gaps
 from reports.gaps import Gaps, joined, summed
 from reports.ncu_only import gpus_of, kernels_of
+from reports.ncu_rule_tables import ncu_rules_frame
 from reports.operator_tables import operator_frames
 from reports.serving_tables import serving_frames
 
@@ -119,7 +120,8 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
         return {}
 
 
-def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
+def trace_frames(trace: NsysTrace) -> Frames:
+    """Return the tables of a trace but `launches`, which may be too long for the memory."""
     frames = {
         "gpus": trace.gpus(),
         "kernels": trace.kernels(),
@@ -129,10 +131,19 @@ def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
         "api_calls": trace.api_calls(),
         "engine_steps": trace.engine_steps(),
         "engine_gaps": trace.engine_gaps(),
+        "idle_gaps": trace.idle_gaps(),
     }
     frames["modules"], frames["module_kernels"] = trace.modules()
+    return frames
+
+
+def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
+    frames = trace_frames(trace)
     if reason := trace.why_no_modules():
         gaps.add("module_kernels", reason)
+    idle = frames["stages"]["idle_ns"].max() > 0
+    if idle and not set(frames["idle_gaps"]["cause"]) - {"unknown"}:
+        gaps.add("idle_gaps", "the trace does not hold the CUDA calls that issued the GPU's work")
     _write_launches(trace, folder, gaps)
     for warning in trace.warnings:
         gaps.add("launches", warning)
@@ -154,7 +165,7 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
     kernels = traced.get("kernels", tables.empty("kernels"))
     gpus = traced.get("gpus", tables.empty("gpus"))
     if capture is None:
-        names = ("metrics", "joins", "counters", "stalls")
+        names = ("metrics", "joins", "ncu_rules", "counters", "stalls")
         frames = {name: tables.empty(name) for name in names}
         return frames | {"kernels": kernels, "gpus": gpus, "counter_gaps": tables.empty("gaps")}
     for warning in capture.warnings:
@@ -174,6 +185,7 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         "gpus": gpus,
         "metrics": joined.metrics,
         "joins": joined.joins,
+        "ncu_rules": ncu_rules_frame(run, capture, joined.joins, gaps),
         "counters": built.counters,
         "stalls": built.stalls,
         "counter_gaps": built.gaps,

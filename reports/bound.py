@@ -92,9 +92,15 @@ def shares(row: Row, roofs: Ceilings) -> dict[str, float]:
 
 
 def _issue_share(row: Row) -> float:
-    """Return the part of the cycles in which the schedulers issue; NaN for a small grid."""
-    full = number(row["waves"]) >= HALF_EMPTY
-    return number(row["issue_active_pct"]) / 100 if full else math.nan
+    """Return the part of the cycles in which the schedulers issue.
+
+    The tool counts it over the cycles in which an SM holds a warp. Where it is not known how many
+    these are, it is NaN for a small grid, whose other SMs issue nothing.
+    """
+    issued, active = number(row["issue_active_pct"]) / 100, number(row.get("sm_active_pct"))
+    if not math.isnan(active):
+        return issued * active / 100
+    return issued if number(row["waves"]) >= HALF_EMPTY else math.nan
 
 
 def _level_share(row: Row, level: str, roofs: Ceilings) -> float:

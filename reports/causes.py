@@ -1,4 +1,4 @@
-"""Turns the counters of one kernel into causes of what it misses, by NVIDIA's published rules."""
+"""Turns the counters of one kernel into causes of what it misses, by the rules of kernels."""
 
 from __future__ import annotations
 
@@ -6,213 +6,205 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.cells import Row, number, text
-from reports.evidence import Evidence, say, source, threshold, wording
-from reports.formats import count, counted, listed, percent, share, significant
+import pandas as pd
 
-MATRIX = ("gemm", "conv", "attention")
-"""Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
-MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
-"""Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
+from reports.cells import Row, number, text
+from reports.evidence import Evidence, wording
+from reports.formats import count, counted, listed, percent, share, significant
+from reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
+from reports.rules import OTHER, Condition, Facts, Rule, kernel_rules, known_facts, tensor_reason
+
+__all__ = ["Abstained", "Cause", "Context", "blocks", "causes", "explain", "stall_meaning"]
+
+SECTOR_BYTES = 32
+LIMITED = {"register_limited": "registers", "shared_limited": "shared memory",
+           "block_limited": "blocks", "warps_limited": "warps",
+           "barrier_limited": "barriers"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason: `text` is a clause, `gain` NVIDIA's estimate of kernel time saved (or NaN)."""
+    """One reason: `text` is a clause, `gain` the part of the kernel's time saved without it (NaN).
 
-    key: str
+    The gain ends where another resource would be at its roof. `rank` orders defects before their
+    symptoms; `rule` is what fired.
+    """
+
+    rule: Rule
     text: str
     gain: float
-    evidence: Evidence
+    evidence: tuple[Evidence, ...]
+    rank: int
     limiter: str = ""
 
+    @property
+    def key(self) -> str:
+        """The key of the rule."""
+        return self.rule.key
 
-def causes(row: Row, sms: float) -> list[Cause]:
+
+@dataclass(frozen=True)
+class Abstained:
+    """A rule that could not be held to a kernel: columns of `counters` are missing, or `why`."""
+
+    key: str
+    columns: tuple[str, ...]
+    why: str = ""
+
+
+def causes(row: Row, context: Context) -> list[Cause]:
     """Return the causes that the evidence supports, the most telling first.
 
-    `row` holds the columns of `kernels` and `counters` of one kernel, and `stall_share` (the share
-    of the top stall); `sms` is the number of SMs, NaN where unknown.
+    `row` holds the columns of `kernels` and `counters` of one kernel, `stall_share` (the share of
+    the top stall) and `stalls` (the share of each reason).
     """
-    rules: tuple[Callable[[Row, float], Cause | None], ...] = (
-        _tensor_idle,
-        _small_grid,
-        _sectors,
-        _bank_conflicts,
-        _few_blocks,
-        _tail,
-        _few_warps,
-        _stall,
-        _achieved_occupancy,
-        _theoretical_occupancy,
-    )
-    found: dict[str, Cause] = {}
-    for rule in rules:
-        if (cause := rule(row, sms)) is not None:
-            found.setdefault(cause.key, cause)
-    return list(found.values())
+    return explain(row, context)[0]
 
 
-def blocks(grid: str) -> float:
-    """Return the number of blocks of a grid "XxYxZ"; NaN where it is no grid."""
-    try:
-        return float(math.prod(int(part) for part in grid.split("x")))
-    except ValueError:
-        return math.nan
+def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
+    """Return the causes of a kernel, and the rules that abstain for want of evidence."""
+    known, use = facts(row, context), resource_use(row, context)
+    fired: dict[str, Rule] = {}
+    abstained = []
+    for rule in kernel_rules().values():
+        if not _asked(rule, row) or any(key in fired for key in rule.unless):
+            continue
+        holds = rule.fires(known)
+        if holds:
+            fired[rule.key] = rule
+        elif holds is None:
+            abstained.append(_abstained(rule, row, known))
+    found = [_cause(rule, row, known, use, context) for rule in fired.values()]
+    return sorted(found, key=_order), abstained
 
 
-def _tensor_idle(row: Row, sms: float) -> Cause | None:
-    active = number(row["tensor_pct"])
-    if row["category"] not in MATRIX or not active < threshold("tensor_idle"):
-        return None
-    seen = Evidence("Tensor pipe active", active, "%", "under 1 %", source("tensor_idle"))
-    return Cause("tensor_idle", say("causes", "tensor_idle"), math.nan, seen)
+def _order(cause: Cause) -> tuple[int, float]:
+    """Defects first; of one rank the largest gain, and one that is not known before it."""
+    return cause.rank, -1.0 if math.isnan(cause.gain) else -cause.gain
 
 
-def _small_grid(row: Row, sms: float) -> Cause | None:
-    grid = blocks(text(row["grid"]))
-    if not (sms - grid) / sms >= threshold("small_grid"):
-        return None
-    words = say("causes", "small_grid", blocks=counted(grid, "block"), sms=count(sms))
-    seen = Evidence("blocks", grid, "", f"fewer than {sms:.0f} SMs", source("small_grid"))
-    return Cause("small_grid", words, (sms - grid) / sms, seen)
+def _asked(rule: Rule, row: Row) -> bool:
+    """Tell whether a rule is about this kernel: its bound, and its limiter of occupancy."""
+    bound = text(row.get("bound_by"))
+    if rule.bounds and bound and bound not in rule.bounds:
+        return False
+    return not rule.limiter or LIMITED[rule.key] == (_limiters(row) or [""])[0]
 
 
-def _tail(row: Row, sms: float) -> Cause | None:
-    waves = number(row["waves"])
-    # A persistent kernel starts about one block an SM and walks over the tiles itself: its waves
-    # say nothing about a tail.
-    if not waves >= 1 or blocks(text(row["grid"])) <= 2 * sms:
-        return None
-    # Blocks of equal length take whole waves. The rule of Nsight Compute gives the whole last wave,
-    # 1 / (1 + full waves), however full it is: half of the time for 1.9 waves.
-    gain = 1 - waves / math.ceil(waves)
-    if gain < threshold("tail"):
-        return None
-    words = say("causes", "tail", gain=share(gain), waves=significant(waves))
+def _limiters(row: Row) -> list[str]:
+    """Return what limits the blocks on an SM, without what only looks as though it did.
+
+    The driver keeps 1 KiB of shared memory a block, and there are as many barriers as blocks: both
+    tie with the number of blocks where they are not used at all.
+    """
+    found = [part for part in text(row["occupancy_limiter"]).split(", ") if part]
+    if "blocks" not in found:
+        return found
+    unused = {"barriers"} | ({"shared memory"} if number(row["shared_bytes"]) == 0 else set())
+    return [part for part in found if part not in unused]
+
+
+def _abstained(rule: Rule, row: Row, known: Facts) -> Abstained:
+    missing = [known_facts()[fact] for fact in rule.missing(known)]
+    columns = dict.fromkeys(c for fact in missing for c in fact.of if pd.isna(row.get(c)))
+    why = next((fact.why for fact in missing if fact.why), "") if not columns else ""
+    return Abstained(rule.key, tuple(columns), why)
+
+
+def _cause(rule: Rule, row: Row, known: Facts, use: dict[str, float], context: Context) -> Cause:
+    values = _values(rule, row, known, context)
     return Cause(
-        "tail", words, gain, Evidence("waves", waves, "", "no whole number", source("tail"))
+        rule=rule,
+        text=rule.text.format(**values),
+        gain=gain(rule, known, use),
+        evidence=_evidence(rule, row, known),
+        rank=rule.rank_for(known),
+        limiter=values["limiter"],
     )
 
 
-def _few_blocks(row: Row, sms: float) -> Cause | None:
-    """Tell a grid that reaches all SMs but fills few of their places; no persistent kernel."""
-    waves, missing = number(row["waves"]), _missing_warps(row)
-    if not waves < threshold("few_blocks") or missing is None:
-        return None
-    words = say("causes", "few_blocks", blocks=counted(blocks(text(row["grid"])), "block"),
-                waves=share(waves))  # fmt: skip
-    return Cause("few_blocks", words, missing, _occupancy_evidence(row))
+def gain(rule: Rule, known: Facts, use: dict[str, float]) -> float:
+    """Return the part of a kernel's time that is saved without a cause, 0 to 1; NaN if unknown.
 
-
-def _few_warps(row: Row, sms: float) -> Cause | None:
-    """Tell a lack of warps before a stall reason only where really few are there."""
-    found = _achieved_occupancy(row, sms)
-    few = number(row["achieved_occupancy_pct"]) < threshold("few_warps")
-    return found if found is not None and few else None
-
-
-def _achieved_occupancy(row: Row, sms: float) -> Cause | None:
-    missing = _missing_warps(row)
-    if missing is None or _few_blocks(row, sms) is not None:
-        return None
-    words = say(
-        "causes",
-        "achieved_occupancy",
-        achieved=percent(row["achieved_occupancy_pct"]),
-        theoretical=percent(row["theoretical_occupancy_pct"]),
-    )
-    return Cause("achieved_occupancy", words, missing, _occupancy_evidence(row))
-
-
-def _missing_warps(row: Row) -> float | None:
-    """Return the part of the warps that the launch allows and that are not there, where large."""
-    achieved = number(row["achieved_occupancy_pct"])
-    limit = number(row["theoretical_occupancy_pct"])
-    large = limit - achieved > threshold("achieved_occupancy")
-    return (limit - achieved) / limit if large else None
-
-
-def _occupancy_evidence(row: Row) -> Evidence:
-    limit = number(row["theoretical_occupancy_pct"])
-    return Evidence(
-        "achieved occupancy",
-        number(row["achieved_occupancy_pct"]),
-        "%",
-        f"theoretical {limit:.3g} %",
-        source("achieved_occupancy"),
-    )
-
-
-def _theoretical_occupancy(row: Row, sms: float) -> Cause | None:
-    limit, limiter = number(row["theoretical_occupancy_pct"]), text(row["occupancy_limiter"])
-    if not limit < threshold("theoretical_occupancy") or not limiter:
-        return None
-    limiter = listed(limiter.split(", "))
-    words = say("causes", "theoretical_occupancy", limiter=limiter, theoretical=percent(limit))
-    seen = Evidence(
-        "theoretical occupancy", limit, "%", "under 80 %", source("theoretical_occupancy")
-    )
-    return Cause("theoretical_occupancy", words, 1 - limit / 100, seen, limiter)
-
-
-def _sectors(row: Row, sms: float) -> Cause | None:
-    """Tell scattered accesses where the kernel waits for memory or a level is busy with them.
-
-    The gain: sectors pass at the rate at which they do, only the useful ones; DRAM still moves its
-    bytes, and no faster than its peak.
+    Of the time that the kernel spends on it some is left, and no resource goes beyond its roof:
+    one that the cause does not relieve needs as long as it is busy now (Amdahl and the roofline).
     """
-    used = number(row["global_sector_efficiency_pct"])
-    if not used < threshold("sectors") or not (_waits_for_memory(row) or _level_rules(row)):
-        return None
-    needed = max(number(row["dram_pct"]), used) / 100  # NaN: no estimate without DRAM
-    seen = Evidence(
-        "useful bytes of the sectors that L1 and L2 exchange",
-        used,
-        "%",
-        "under 80 %",
-        source("sectors"),
+    spent = known[rule.spent] / 100 if rule.spent else 1.0
+    left = known[rule.left] / 100 if rule.left else 0.0
+    if math.isnan(spent) or math.isnan(left):
+        return math.nan
+    needed = [1 - min(spent, 1.0) * (1 - left)]
+    for resource, part in use.items():
+        kept = known[rule.relieves[resource]] / 100 if resource in rule.relieves else 1.0
+        if not math.isnan(part * kept):
+            needed.append(part * kept)
+    return max(0.0, 1 - max(needed))
+
+
+def _evidence(rule: Rule, row: Row, known: Facts) -> tuple[Evidence, ...]:
+    """Return the facts that made a rule fire, with their thresholds, and those beside them."""
+    held = {c.fact: c for c in rule.conditions() if c.test != "unknown" and c.holds(known)}
+    shown = [*rule.shows, *(fact for fact in held if fact not in rule.shows)]
+    return tuple(
+        _seen(rule, name, row, known[name], held.get(name))
+        for name in shown
+        if name in known_facts() and known_facts()[name].label and not math.isnan(known[name])
     )
-    words = say("causes", "sectors", value=percent(used), bytes=significant(32 * used / 100, 2))
-    return Cause("sectors", words, 1 - needed, seen)
 
 
-def _waits_for_memory(row: Row) -> bool:
-    waits = text(row["top_stall"]) in MEMORY_STALLS
-    return waits and number(row["stall_share"]) > threshold("stall")
+def _seen(rule: Rule, name: str, row: Row, value: float, held: Condition | None) -> Evidence:
+    fact = known_facts()[name]
+    label = fact.label.format(stall=text(row["top_stall"]))
+    limit = held.words(fact.unit) if held is not None else ""
+    return Evidence(label, value, fact.unit, limit, rule.source)
 
 
-def _level_rules(row: Row) -> bool:
-    """Tell whether L1 or L2 is what the kernel uses most, or DRAM is busy with the sectors."""
-    if number(row["dram_pct"]) >= threshold("level_busy"):
-        return True
-    used = {key: number(row[f"{key}_pct"]) for key in ("dram", "l2", "l1", "tensor")}
-    known = {key: value for key, value in used.items() if not math.isnan(value)}
-    top = max(known, key=known.__getitem__, default="")
-    return top in ("l1", "l2") and known[top] >= threshold("level_busy")
+def _values(rule: Rule, row: Row, known: Facts, context: Context) -> dict[str, str]:
+    """Return what the sentences of a rule may show."""
+    limiter = listed(_limiters(row))
+    made: dict[str, Callable[[], str]] = {
+        "blocks": lambda: counted(known["blocks"], "block"),
+        "sms": lambda: count(context.sms),
+        "waves": lambda: significant(known["waves"]),
+        "waves_share": lambda: share(known["waves"]),
+        "achieved": lambda: percent(known["achieved_occupancy"]),
+        "theoretical": lambda: percent(known["theoretical_occupancy"]),
+        "limiter": lambda: limiter,
+        "load_bytes": lambda: _bytes(known["load_efficiency"]),
+        "store_bytes": lambda: _bytes(known["store_efficiency"]),
+        "sector_bytes": lambda: _bytes(known["sector_efficiency"]),
+        "conflicts": lambda: percent(100 - known["conflicts_left"]),
+        "atomics": lambda: counted(known["atomics_a_warp"], "atomic operation"),
+        "threads": lambda: significant(known["threads_per_instruction"], 2),
+        "reread": lambda: significant(known["reread"], 2),
+        "stall_meaning": lambda: stall_meaning(text(row["top_stall"])),
+        "reason": lambda: _reason(rule.key, row, context),
+    }
+    shown = ("load_efficiency", "store_efficiency", "sector_efficiency",
+             "local_share", "fusable", "tail_loss", "sm_balance", "blocks_missing")  # fmt: skip
+    made |= {name: (lambda name=name: percent(known[name])) for name in shown}  # type: ignore[misc]
+    wanted = {name for name in made if f"{{{name}}}" in rule.text} | {"limiter"}
+    return {name: made[name]() for name in wanted}
 
 
-def _bank_conflicts(row: Row, sms: float) -> Cause | None:
-    used = number(row["shared_wavefront_efficiency_pct"])
-    if not used < threshold("bank_conflicts") or not _busy(row, "l1_pct"):
-        return None
-    words = say("causes", "bank_conflicts", value=percent(used))
-    seen = Evidence("shared wavefront use", used, "%", "under 90 %", source("bank_conflicts"))
-    return Cause("bank_conflicts", words, math.nan, seen)
+def _bytes(efficiency: float) -> str:
+    return significant(SECTOR_BYTES * efficiency / 100, 2)
 
 
-def _busy(row: Row, *columns: str) -> bool:
-    """Tell whether a level does enough for its access pattern to matter."""
-    return any(number(row[column]) >= threshold("level_busy") for column in columns)
-
-
-def _stall(row: Row, sms: float) -> Cause | None:
-    reason, part = text(row["top_stall"]), number(row["stall_share"])
-    full = number(row["issue_active_pct"]) >= threshold("issue_full")
-    if not reason or full or not part > threshold("stall"):
-        return None
-    meaning = stall_meaning(reason)
-    seen = Evidence(f"stall {reason}", 100 * part, "%", "over 30 %", source("stall"))
-    return Cause("stall", say("causes", "stall", stall=meaning), part, seen)
+def _reason(key: str, row: Row, context: Context) -> str:
+    """Return why a matrix product misses the fast kernels, as far as type and size tell."""
+    dtype, size = text(row["dtype"]), context.need(row).size
+    odd = unaligned(size, dtype)
+    if key == "misaligned":
+        return tensor_reason("alignment", size=" and ".join(odd)) if odd else ""
+    if dtype in ("fp32", "tf32"):
+        return tensor_reason("dtype", dtype=dtype.upper())
+    if dtype == "fp64":
+        return tensor_reason("dtype_fp64")
+    if odd:
+        return tensor_reason("alignment", size=" and ".join(odd))
+    narrow = [f"{side} = {n}" for side, n in zip(("m", "n"), size, strict=False) if n < OTHER * 2]
+    return tensor_reason("shape", size=" and ".join(narrow)) if narrow else ""
 
 
 def stall_meaning(reason: str) -> str:

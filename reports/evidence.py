@@ -31,7 +31,9 @@ class Finding:
     (Amdahl: share x gain_kernel); `gain_ns` as time. `gain_of` says of what time the gain is:
     "GPU time", or "wall time" for idle time and copies. NaN is unknown. `headline` is one short
     sentence for the terminal, `action` says what to do and `advice` the same without jargon,
-    `confidence` is high, medium or low.
+    `confidence` is high, medium or low, `cause` the key of the rule behind it (docs/rules.md), and
+    `disprove` what one would see if it were wrong. `stage` is the one that it is about, empty for
+    the whole program.
     """
 
     key: str
@@ -49,6 +51,9 @@ class Finding:
     action: str = ""
     advice: str = ""
     confidence: str = "high"
+    cause: str = ""
+    disprove: str = ""
+    stage: str = ""
 
 
 @cache

@@ -19,6 +19,11 @@ from reports.program_findings import program_findings
 __all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
 
 TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}
+QUESTIONS = {
+    "launches": "Whether kernels could fuse, or communication runs alone,",
+    "idle_gaps": "Why the GPU is idle",
+}
+"""What cannot be told without a table of the trace."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
@@ -43,7 +48,10 @@ def _rank(finding: Finding) -> float:
 def headline(run: Run) -> list[str]:
     """Return at most three short sentences: what a reader should know first."""
     found = [f"{finding.headline}." for finding in findings(run)]
-    return [*found[:3], *abstained(run)][:3]
+    open_ones = abstained(run)
+    # Who asked for counters and got none must learn that before the third finding.
+    most = 2 if run.counters.empty and open_ones else 3
+    return [*found[:most], *open_ones][:3]
 
 
 def profiled_share(run: Run) -> float:
@@ -56,13 +64,29 @@ def profiled_share(run: Run) -> float:
 
 def abstained(run: Run) -> list[str]:
     """Return the questions that this run cannot answer, each with the reason."""
-    return [*_no_trace(run), *_no_counters(run), *_no_bound(run), *_no_shapes(run)]
+    counted = [*_no_counters(run), *_no_bound(run), *_no_shapes(run)]
+    return [*_no_trace(run), *counted, *_no_order(run)]
 
 
 def _no_trace(run: Run) -> list[str]:
     if not math.isnan(kernel_time(run)):
         return []
     return [f"How much of the time each kernel takes is not known: {_why(run, 'trace')}."]
+
+
+def _no_order(run: Run) -> list[str]:
+    """Tell where the order of launches, or the host's calls, are not in the trace."""
+    if math.isnan(kernel_time(run)):
+        return []
+    lacking = {
+        "launches": run.launches.empty,
+        "idle_gaps": not set(run.idle_gaps["cause"]) - {"unknown"},
+    }
+    found = []
+    for table in (name for name, lacks in lacking.items() if lacks):
+        reasons = run.gaps.loc[run.gaps["table"] == table, "reason"]
+        found += [f"{QUESTIONS[table]} is not known: {str(r).rstrip('.')}." for r in reasons[:1]]
+    return found
 
 
 def _no_counters(run: Run) -> list[str]:

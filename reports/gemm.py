@@ -173,4 +173,6 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
         action=say("actions", "padding"),
         advice=say("advice", "padding"),
         confidence="medium",
+        cause="tile_padding",
+        disprove=say("disprove", "padding"),
     )

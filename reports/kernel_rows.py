@@ -8,12 +8,12 @@ from dataclasses import replace
 import pandas as pd
 
 from reports.bound import LABELS
-from reports.causes import causes
 from reports.cells import Row, count, known, names, number, records, text
 from reports.evidence import threshold
+from reports.kernel_judge import Judged, judge
 from reports.load import Run
-from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, sm_count, weight
-from reports.program_findings import ALL, MOST_STAGES, idle_share
+from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
+from reports.stage_times import ALL, MOST_STAGES, idle_share
 from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
 SHOWN = 30
@@ -29,10 +29,11 @@ def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
     others = [row for row in records(run.kernels) if text(row["kernel_id"]) not in counted]
     rows += others[: max(0, SHOWN - len(rows))]
     rows.sort(key=lambda row: weight(counted.get(text(row["kernel_id"]), row)), reverse=True)
-    missing, sms = _missing(run.gaps), sm_count(run)
+    missing = _missing(run.gaps)
+    judged = {text(one.row["kernel_id"]): one for one in judge(run)}
     return tuple(
-        _kernel_row(place, row, counted.get(text(row["kernel_id"])), missing, sms)
-        for place, row in enumerate(rows, 1)
+        _kernel_row(place, row, counted.get(key), missing, judged.get(key))
+        for place, (row, key) in enumerate(((row, text(row["kernel_id"])) for row in rows), 1)
     )
 
 
@@ -45,13 +46,17 @@ def _missing(gaps: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _kernel_row(
-    place: int, kernel: Row, counted: Row | None, missing: dict[str, list[str]], sms: float
+    place: int,
+    kernel: Row,
+    counted: Row | None,
+    missing: dict[str, list[str]],
+    judged: Judged | None,
 ) -> KernelRow:
     key = text(kernel["kernel_id"])
     row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
     difference = known(row["duration_difference"])
     bound = text(row["bound_by"])
-    cause, reason = _reason(row, sms) if counted else ("", "")
+    why = judged.why if judged is not None else None
     return KernelRow(
         number=place,
         kernel_id=key,
@@ -74,8 +79,8 @@ def _kernel_row(
         top_stall=text(row["top_stall"]),
         bound_by=bound,
         bound_label=LABELS.get(bound, ""),
-        bound_cause=cause,
-        bound_reason=reason,
+        bound_cause=why.key if why is not None else "",
+        bound_reason=why.text if why is not None else "",
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
         **_figures(row),
@@ -113,12 +118,6 @@ def _level(row: Row, level: str) -> LevelFigures:
         known(row[f"{level}_pct"]),
         known(row[f"intensity_{level}"]),
     )
-
-
-def _reason(row: Row, sms: float) -> tuple[str, str]:
-    """Return key and words of the first cause of a kernel that waits; empty for others."""
-    found = causes(row, sms) if row["bound_by"] == "latency" else []
-    return (found[0].key, found[0].text) if found else ("", "")
 
 
 def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:

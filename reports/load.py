@@ -9,13 +9,17 @@ from pathlib import Path
 import pandas as pd
 
 from parsers import tables
-from parsers.run_dir import Manifest, RunDir, read_manifest
+from parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest
 from parsers.selection import Selection, read_selection
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run to explain; each table is read when first asked for and is empty where absent."""
+    """A run to explain; each table is read when first asked for and is empty where absent.
+
+    Tables are pandas DataFrames with the columns of parsers/tables.yaml (docs/tables.md). What is
+    unknown is NaN or NA, never 0; `gaps` says why.
+    """
 
     path: Path
     manifest: Manifest
@@ -29,6 +33,12 @@ class Run:
     def directory(self) -> RunDir:
         """Names of the files inside the run."""
         return RunDir(self.path)
+
+    @cached_property
+    def variants(self) -> dict[str, Run]:
+        """Runs of a sweep by name, each opened as this one; empty for any other run."""
+        folder = self.path / VARIANTS
+        return {name: load_run(folder / name) for name in self.manifest.variants}
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -82,6 +92,11 @@ class Run:
         return self._read("engine_gaps")
 
     @cached_property
+    def idle_gaps(self) -> pd.DataFrame:
+        """Table `idle_gaps`: what the host did while the GPU was idle, by stage and cause."""
+        return self._read("idle_gaps")
+
+    @cached_property
     def modules(self) -> pd.DataFrame:
         """Table `modules`: GPU time of the model's modules."""
         return self._read("modules")
@@ -100,6 +115,11 @@ class Run:
     def joins(self) -> pd.DataFrame:
         """Table `joins`."""
         return self._read("joins")
+
+    @cached_property
+    def ncu_rules(self) -> pd.DataFrame:
+        """Table `ncu_rules`: what ncu's own rules said of each profiled launch."""
+        return self._read("ncu_rules")
 
     @cached_property
     def counters(self) -> pd.DataFrame:
@@ -195,12 +215,21 @@ class Run:
         return tables.read(self.directory.tables, table)
 
 
-def load_run(path: Path) -> Run:
-    """Open the run directory `path`.
+def load_run(path: Path | str) -> Run:
+    """Open the run directory `path`; a run that has no tables yet gets them first.
+
+    A sweep has its tables in its variants: `load_run(path).variants`.
 
     Raises:
         UsageError: the folder is not a run directory.
         ArtifactUnreadable: the manifest is damaged.
         SchemaTooNew: a newer version of prof wrote it.
+        StepFailed: the tables are missing and cannot be written.
     """
-    return Run(path, read_manifest(RunDir(path)))
+    directory = RunDir(Path(path))
+    run = Run(directory.path, read_manifest(directory))
+    if not directory.tables.is_dir() and not run.manifest.variants:
+        from reports.analyse import build_tables
+
+        build_tables(directory)
+    return run

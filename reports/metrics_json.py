@@ -127,6 +127,13 @@ def schema() -> dict[str, Any]:
     }
 
 
+def definitions(model: type) -> dict[str, Any]:
+    """Return the JSON Schema of a view model and of all models that it holds, by name."""
+    found: dict[str, Any] = {}
+    _define(model, found)
+    return found
+
+
 def _bench_case() -> dict[str, Any]:
     """Describe one case: the columns of table `bench`, each only where it is known."""
     types = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}

@@ -21,15 +21,17 @@ TRACE_ONLY = (
 def profiled(run: Run) -> list[Row]:
     """Return a row for each kernel that has counters, most GPU time first.
 
-    Columns are those of `kernels` (identity and time), of `counters`, and `stall_share` (the share
-    of the top stall) and `loose_join` (joined by a name that the two tools write differently).
+    Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
+    each stall reason), `stall_share` (that of the top one) and `loose_join` (joined by a name that
+    the two tools write differently).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
-        row["stall_share"] = shares.get((text(row["kernel_id"]), text(row["top_stall"])), math.nan)
+        row["stalls"] = shares.get(text(row["kernel_id"]), {})
+        row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
 
@@ -56,11 +58,11 @@ def kernel_time(run: Run) -> float:
     return number(run.kernels["total_ns"].sum(min_count=1))
 
 
-def _stall_shares(stalls: pd.DataFrame) -> dict[tuple[str, str], float]:
-    return {
-        (text(row["kernel_id"]), text(row["reason"])): number(row["share"])
-        for row in records(stalls)
-    }
+def _stall_shares(stalls: pd.DataFrame) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for row in records(stalls):
+        found.setdefault(text(row["kernel_id"]), {})[text(row["reason"])] = number(row["share"])
+    return found
 
 
 def _loose_joins(run: Run) -> set[str]:

@@ -10,36 +10,37 @@ from __future__ import annotations
 
 import os
 import shutil
-import traceback
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from parsers.errors import ArtifactUnreadable, StepFailed
-from reports import formats
+from parsers.errors import StepFailed
 from reports.bench.models import Section
-from reports.bench.summary import bench_summary
+from reports.bench.summary import BenchSummary, bench_summary
 from reports.bench.view import bench_view, leading
-from reports.bound import LABELS
-from reports.caveats import labelled
 from reports.findings import headline
 from reports.footnotes import Footnotes
+from reports.language import ENGLISH, words_of
 from reports.load import Run
 from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
 from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
 from reports.plots.style import render_png, render_svg
 from reports.provenance import Provenance, provenance
 from reports.results_json import render_results
+from reports.summary import summarise
 from reports.sweep_models import SweepView
-from reports.view_models import ReportView
-from reports.views import report_view, section_sentences, summary_view
+from reports.templating import Style, render, style_of, templates_folder
+from reports.view_models import Fact, ReportView, SummaryView
+from reports.views import report_view, section_sentences
+
+__all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
 RESULTS = "results.json"
 HEADLINE = 3
+PLAIN = Style()
 
 
 @dataclass(frozen=True)
@@ -57,24 +58,26 @@ class ReportPaths:
     headline: tuple[str, ...]
 
 
-def render_report(run: Run) -> ReportPaths:
-    """Render the report of `run` into its report folder.
+def render_report(run: Run, given: Style | None = None) -> ReportPaths:
+    """Render the report of `run` into its report folder, in the style of its recipe or `given`.
 
     Raises:
         ArtifactUnreadable: a table or a template cannot be used; the template and line are named.
         StepFailed: the folder cannot be written.
+        UsageError: the style names templates or languages that there are not.
     """
+    style = style_of(run.manifest.recipe, given)
     if run.is_bench:
-        return _render_bench(run)
+        return _render_bench(run, style)
     view = report_view(run)
     shown = pictures(view)
     sources = provenance(run)
     content = {"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()}
     files = {
-        REPORT: render_template("report.md.j2", content),
-        SUMMARY: render_template("stakeholder_summary.md.j2", {"view": summary_view(run)}),
+        REPORT: render_template("report.md.j2", content, style),
+        **_summaries("stakeholder_summary.md.j2", partial(summarise, view), style),
         METRICS: render_metrics(view, run.gaps),
-        **_counter_pages(view, sources),
+        **_counter_pages(view, sources, style),
         **_results(run, view.sections),
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
@@ -82,13 +85,13 @@ def render_report(run: Run) -> ReportPaths:
     return _write(run.directory.report, files, shown, first)
 
 
-def _render_bench(run: Run) -> ReportPaths:
+def _render_bench(run: Run, style: Style) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
     view = bench_view(run)
     shown = bench_pictures(view.sections)
     files = {
-        REPORT: render_template("bench.md.j2", {"view": view, "pictures": shown}),
-        SUMMARY: render_template("bench_summary.md.j2", {"view": bench_summary(view)}),
+        REPORT: render_template("bench.md.j2", {"view": view, "pictures": shown}, style),
+        **_summaries("bench_summary.md.j2", partial(bench_summary, view), style),
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
         **_results(run, view.sections),
     }
@@ -96,78 +99,55 @@ def _render_bench(run: Run) -> ReportPaths:
     return _write(run.directory.report, files, shown, first[:HEADLINE])
 
 
+def summary_file(language: str) -> str:
+    """Return the name of the summary in a language that was asked for."""
+    return f"stakeholder_summary.{language}.md"
+
+
+def _summaries(
+    template: str, make: Callable[[str], SummaryView | BenchSummary], style: Style
+) -> dict[str, str]:
+    """Return the summary in English, and a file of it for each language that was asked for."""
+    pages = {SUMMARY: ENGLISH} | {summary_file(name): name for name in style.languages}
+    chosen = dict.fromkeys((ENGLISH, *style.languages))
+    names = {ENGLISH: SUMMARY} | {n: summary_file(n) for n in chosen if n != ENGLISH}
+    files = {}
+    for page, language in pages.items():
+        others = (Fact(words_of(n).page["language"], names[n]) for n in chosen if n != language)
+        view = replace(make(language), others=tuple(others))
+        files[page] = render_template(template, {"view": view}, style)
+    return files
+
+
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
     return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
 
 
-def _counter_pages(view: ReportView, sources: Mapping[str, Provenance]) -> dict[str, str]:
+def _counter_pages(
+    view: ReportView, sources: Mapping[str, Provenance], style: Style
+) -> dict[str, str]:
     """Return a page of all counters for each kernel that has some."""
     return {
         f"counters/kernel-{kernel.number}.md": render_template(
-            "counters.md.j2", {"kernel": kernel, "source": sources[kernel.kernel_id]}
+            "counters.md.j2", {"kernel": kernel, "source": sources[kernel.kernel_id]}, style
         )
         for kernel in view.kernels
         if kernel.kernel_id in sources and sources[kernel.kernel_id].raw
     }
 
 
-def render_sweep(view: SweepView, folder: Path) -> ReportPaths:
+def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
     shown = sweep_pictures(view)
-    text = render_template("sweep.md.j2", {"view": view, "pictures": shown})
+    text = render_template("sweep.md.j2", {"view": view, "pictures": shown}, style)
     files = {REPORT: text, METRICS: render_sweep_metrics(view)}
     return _write(folder, files, shown, view.answer)
 
 
-def render_template(name: str, content: Mapping[str, Any]) -> str:
-    """Return the text of one template.
-
-    Raises:
-        ArtifactUnreadable: the template names something that does not exist, prints a number
-            without a format, or is not Jinja; the message says in which line.
-    """
-    try:
-        text = _environment().get_template(name).render(content)
-    except (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise ArtifactUnreadable(
-            f"template {_place(name, error)}: {error}",
-            "correct the template, or take back your change to it",
-        ) from error
-    return _tidy(text)
-
-
-def templates_folder() -> Path:
-    """Folder of the templates: inside the package when installed, beside it in a checkout."""
-    inside = Path(__file__).resolve().parent / "templates"
-    return inside if inside.is_dir() else inside.parent.parent / "templates"
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_folder()),
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(formats.FILTERS)
-    environment.filters["labelled"] = labelled
-    environment.filters["bound_label"] = lambda bound: LABELS.get(bound, bound)
-    return environment
-
-
-def _finalize(value: Any) -> Any:
-    """Escape all that a template writes, unless a filter made it markdown on purpose."""
-    return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
-
-
-def _place(name: str, error: Exception) -> str:
-    if isinstance(error, jinja2.TemplateSyntaxError):
-        return f"{error.name or name}, line {error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
-    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else name
+def render_template(name: str, content: Mapping[str, Any], style: Style = PLAIN) -> str:
+    """Return the text of one template; raises as `reports.templating.render`."""
+    return _tidy(render(name, content, style.templates))
 
 
 def _tidy(text: str) -> str:
@@ -186,26 +166,26 @@ def _tidy(text: str) -> str:
 def _write(
     folder: Path, files: Mapping[str, str], shown: Iterable[Picture], first: Iterable[str]
 ) -> ReportPaths:
-    partial, old = (
+    new, old = (
         folder.with_name(f"{folder.name}.partial"),
         folder.with_name(f"{folder.name}.old"),
     )
     drawn: list[str] = []
     try:
-        for stale in (partial, old):
+        for stale in (new, old):
             shutil.rmtree(stale, ignore_errors=True)
-        partial.mkdir(parents=True)
+        new.mkdir(parents=True)
         for picture in shown:
-            drawn += _draw(picture, partial)
+            drawn += _draw(picture, new)
         for name, text in files.items():
-            (partial / name).parent.mkdir(exist_ok=True)
-            (partial / name).write_text(text, encoding="utf-8")
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_text(text, encoding="utf-8")
         if folder.exists():
             os.rename(folder, old)
-        os.rename(partial, folder)
+        os.rename(new, folder)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise StepFailed(
             f"the report cannot be written to {folder}: {error.strerror or error}",
             "free space or choose a run directory that can be written, then: prof report RUN",

@@ -14,7 +14,7 @@ from reports.findings import headline
 from reports.formats import duration, share, speedup
 from reports.load import Run, load_run
 from reports.profiled import kernel_time
-from reports.program_findings import ALL, MOST_STAGES, wall_time
+from reports.stage_times import ALL, MOST_STAGES, wall_time
 from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from reports.view_models import Caveat, Fact
 

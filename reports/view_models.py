@@ -8,9 +8,11 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reports.bench.models import Section
+from reports.bound_shares import BoundShare
 from reports.figure_models import (
     NotPlotted,
     OccupancyBar,
@@ -19,6 +21,7 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from reports.ncu_rule_models import RulesView
 from reports.roof_comparison import RoofComparison
 
 
@@ -50,10 +53,10 @@ class KernelRow:
     """One kernel: identity, time from the trace, and counters where it was profiled.
 
     `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency, or "" for
-    unknown) and `bound_label` its plain name; `bound_cause` is the key of what a kernel waits for
-    and `bound_reason` one clause of evidence. `roof_share` is the share of the binding roof that
-    was reached. `mixed`: launches do different amounts of work, so that the profiled one does not
-    stand for all. `missing` says why cells are empty.
+    unknown) and `bound_label` its plain name; `bound_cause` is the key of the rule that explains
+    what a kernel misses (docs/rules.md) and `bound_reason` one clause of evidence. `roof_share` is
+    the share of the binding roof that was reached. `mixed`: launches do different amounts of work,
+    so that the profiled one does not stand for all. `missing` says why cells are empty.
     """
 
     number: int
@@ -164,7 +167,9 @@ class EvidenceRow:
 class FindingRow:
     """One finding, ranked by what it could gain for the whole program; `key` is its sort.
 
-    `action` says what to do, `advice` the same without jargon.
+    `cause` is the key of the rule behind it (docs/rules.md), `stage` the stage that it is about
+    (empty for the whole program). `action` says what to do, `advice` the same without jargon,
+    `disprove` what one would see if the finding were wrong.
 
     `gain_program` is the fraction of the GPU time (of the wall time, where `gain_of` says so) that
     would be saved; `gain_ns` the same as time. `confidence` is high, medium or low.
@@ -185,6 +190,9 @@ class FindingRow:
     gain_of: str
     confidence: str
     evidence: tuple[EvidenceRow, ...]
+    cause: str = ""
+    stage: str = ""
+    disprove: str = ""
 
 
 @dataclass(frozen=True)
@@ -271,14 +279,28 @@ class GlossaryEntry:
 
 
 @dataclass(frozen=True)
+class RuleAbstention:
+    """Rules (docs/rules.md) that were not held to some kernels, for want of what `reason` says.
+
+    `kernels` are numbers of the kernel table.
+    """
+
+    rules: tuple[str, ...]
+    kernels: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class ReportView:
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
     `answer` are whole sentences, the most important first. `kernels` are those that the table
     shows, in order of their share; `rest_kernels` and `rest_share` stand for all others.
-    `profiled_share` is the part of GPU time that has counters. `sections` are what a serving engine
-    adds (its model, steps and operators); empty for other programs. `abstained` are questions that
-    the evidence does not answer, each with the reason.
+    `profiled_share` is the part of GPU time that has counters, and `bound_shares` divides the time
+    by what limits it. `sections` are what a serving engine adds (its model, steps and operators);
+    empty for other programs. `abstained` are questions that the evidence does not answer, each with
+    the reason; `rules_abstained` are the rules of kernels that lack evidence. `ncu_rules` is what
+    ncu's own rules said where they were applied, beside what prof says.
     """
 
     title: str
@@ -290,11 +312,13 @@ class ReportView:
     answer: tuple[str, ...]
     findings: tuple[FindingRow, ...]
     abstained: tuple[str, ...]
+    rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
     gpu_time_ns: float | None
     wall_ns: float | None
     idle_share: float | None
     profiled_share: float | None
+    bound_shares: tuple[BoundShare, ...]
     kernels: tuple[KernelRow, ...]
     rest_kernels: int
     rest_share: float | None
@@ -311,6 +335,7 @@ class ReportView:
     throughput: tuple[ThroughputBar, ...]
     stalls: StallFigure
     gemms: tuple[GemmRow, ...]
+    ncu_rules: RulesView
     left_out: tuple[LeftOut, ...]
     selection_notes: tuple[str, ...]
     failed_joins: tuple[FailedJoin, ...]
@@ -340,7 +365,9 @@ class SummaryRow:
 class SummaryView:
     """Half a page for a reader who decides and does not tune kernels.
 
-    `facts` are what was measured in plain words, `learned` the plain sentences about it.
+    `facts` are what was measured in plain words, `learned` the plain sentences about it. `words` are
+    the fixed words of the page in its `language`, by key (section `page` of reports/language/en.yaml);
+    `others` are the names and files of the same summary in other languages.
     """
 
     title: str
@@ -353,3 +380,6 @@ class SummaryView:
     next_steps: tuple[str, ...]
     reservations: tuple[str, ...]
     terms: tuple[GlossaryEntry, ...]
+    language: str
+    words: Mapping[str, str]
+    others: tuple[Fact, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from reports.bench.models import Section
 from reports.bench.view import section_words
 from reports.bound import LABELS
+from reports.bound_shares import bound_shares
 from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
 from reports.evidence import Evidence, Finding
@@ -21,13 +22,15 @@ from reports.figure_views import (
 )
 from reports.findings import abstained, findings, profiled_share
 from reports.gemm import Padding, paddings
+from reports.kernel_findings import abstentions
 from reports.kernel_rows import kernel_rows, stage_views
 from reports.load import Run
 from reports.method_view import environment, failed_joins, glossary, left_out, method
+from reports.ncu_rules import rules_view
 from reports.profiled import kernel_time
-from reports.program_findings import wall_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
 from reports.serving import leading, sections
+from reports.stage_times import wall_time
 from reports.summary import summarise
 from reports.view_models import (
     EvidenceRow,
@@ -36,6 +39,7 @@ from reports.view_models import (
     KernelRow,
     OperationRow,
     ReportView,
+    RuleAbstention,
     SummaryView,
 )
 
@@ -68,11 +72,13 @@ def report_view(run: Run) -> ReportView:
         answer=answer,
         findings=rows,
         abstained=open_questions,
+        rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         gpu_time_ns=known(kernel_time(run)),
         wall_ns=known(wall),
         idle_share=known(idle / wall) if wall > 0 else None,
         profiled_share=known(profiled_share(run)),
+        bound_shares=bound_shares(run),
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
         rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
@@ -89,6 +95,7 @@ def report_view(run: Run) -> ReportView:
         throughput=throughput_bars(kernels),
         stalls=stall_figure(run, kernels),
         gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
+        ncu_rules=rules_view(run, {row.kernel_id: row.number for row in kernels}),
         left_out=left_out(run),
         selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),
@@ -97,6 +104,16 @@ def report_view(run: Run) -> ReportView:
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         glossary=glossary(_report_text(rows, bool(panels), made)),
+    )
+
+
+def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbstention, ...]:
+    numbers = {row.kernel_id: row.number for row in kernels}
+    return tuple(
+        RuleAbstention(
+            one.rules, tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)), one.reason
+        )
+        for one in abstentions(run)
     )
 
 
@@ -145,6 +162,9 @@ def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> 
         gain_of=finding.gain_of,
         confidence=finding.confidence,
         evidence=tuple(_evidence(seen) for seen in finding.evidence),
+        cause=finding.cause,
+        stage=finding.stage,
+        disprove=finding.disprove,
     )
 
 

@@ -26,6 +26,9 @@ from orchestrator.recipe_files import bundled  # noqa: E402
 from parsers import formulas  # noqa: E402
 from parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
 from parsers.tables import DTYPES, tables  # noqa: E402
+from reports.rules_page import rules_page  # noqa: E402
+from reports.templates_page import templates_page  # noqa: E402
+from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 
 WIDTH = 96
 MADE = "<!-- Written by scripts/docs.py from the code; do not edit. -->\n"
@@ -38,6 +41,7 @@ TABLES = {
     "memory_operations": "A row a kind of copy or memset.",
     "api_calls": "A row a CUDA function that the program called.",
     "metrics": "Long: a row a counter of a profiled launch, as the tool gave it, full precision.",
+    "ncu_rules": "A row for all that ncu's own rules said of a profiled launch.",
     "joins": "A row a profiled launch: which kernel of the trace it is, or why none.",
     "counters": "Wide: a row a profiled kernel. How each column is made: [metrics](metrics.md).",
     "stalls": "A row a stall reason of a profiled kernel.",
@@ -56,6 +60,7 @@ TABLES = {
     "vllm_totals": "A row a repeat: what vLLM's own counters say of it.",
     "engine_steps": "A row a step of the serving engine in the trace, for each GPU.",
     "engine_gaps": "A row a cause of idle time of the GPU in a step.",
+    "idle_gaps": "A row a cause of idle time of the GPU in a stage: what the host did meanwhile.",
     "modules": "A row a module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "A row a kernel in a module of the model, in a stage.",
     "operators": "A row an operator and its shapes in a stage, from the torch profiler.",
@@ -305,6 +310,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "recipes.md": render_recipes,
     "tables.md": render_tables,
     "metrics.md": render_metrics,
+    "api.md": lambda: MADE + render_api(TABLES),
+    "metrics-json.md": lambda: MADE + render_metrics_json(),
+    "rules.md": lambda: MADE + rules_page(),
+    "templates.md": lambda: f"{MADE}\n{templates_page()}",
 }
 
 

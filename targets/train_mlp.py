@@ -1,6 +1,7 @@
 """A short training loop of a multilayer perceptron: stands for "your own torch script".
 
     python train_mlp.py --width 4096 --batch 4096 --steps 10
+    python train_mlp.py --compile       # forward, loss and their gradients by torch.compile
 
 NVTX ranges: `forward`, `backward` and `optimizer`. Random data; prints the last loss.
 """
@@ -24,7 +25,7 @@ def phase(name: str) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext() if nvtx is None else nvtx.annotate(name)
 
 
-def train(width: int, batch: int, steps: int, device: str) -> float:
+def train(width: int, batch: int, steps: int, device: str, compiled: bool = False) -> float:
     """Train for `steps` on random data of shape (batch, width) in bf16; return the last loss."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)]
@@ -33,9 +34,15 @@ def train(width: int, batch: int, steps: int, device: str) -> float:
     x = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
     target = torch.randn_like(x)
     loss = torch.zeros(())
+
+    def forward() -> torch.Tensor:
+        return torch.nn.functional.mse_loss(model(x), target)
+
+    if compiled:
+        forward = torch.compile(forward)
     for _ in range(steps):
         with phase("forward"):
-            loss = torch.nn.functional.mse_loss(model(x), target)
+            loss = forward()
         with phase("backward"):
             loss.backward()
         with phase("optimizer"):
@@ -51,8 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=4096, help="rows (4096)")
     parser.add_argument("--steps", type=int, default=10, help="optimizer steps (10)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile")
     a = parser.parse_args(argv)
-    print(f"loss {train(a.width, a.batch, a.steps, a.device):.4f} after {a.steps} steps")
+    print(f"loss {train(a.width, a.batch, a.steps, a.device, a.compile):.4f} after {a.steps} steps")
     return 0
 
 

@@ -58,6 +58,7 @@ def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
 
 def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
     command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
+    command += ["--language", "all"]
     ended = subprocess.run(
         [sys.executable, "-m", "orchestrator", *command],
         cwd=root,

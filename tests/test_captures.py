@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from jsonschema import Draft202012Validator
 
 # One worker for all of them: each recorded run is then replayed once.
 pytestmark = pytest.mark.xdist_group("captures")
@@ -58,7 +59,10 @@ def numbers(run: Path, section: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("recorded", sorted(path.name for path in CAPTURES.glob("h200-*")))
+RECORDED = sorted(path.name for path in CAPTURES.glob("h200-*"))
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
 def test_every_recorded_run_becomes_a_report_without_a_gpu(replay: Replay, recorded: str) -> None:
     run = replay(recorded.removeprefix("h200-"))
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
@@ -67,6 +71,37 @@ def test_every_recorded_run_becomes_a_report_without_a_gpu(replay: Replay, recor
     assert "n/a" not in summary.split("<details>")[0]
     for link in re.findall(r"\]\(([^)#:]+)\)", report):
         assert (run / "report" / link).is_file(), link
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_what_every_recorded_run_publishes_fits_its_schema(
+    root: Path, replay: Replay, recorded: str
+) -> None:
+    report = replay(recorded.removeprefix("h200-")) / "report"
+    published = {path.name for path in report.glob("*.json")}
+    assert "metrics.json" in published
+    for name in published & {"metrics.json", "results.json"}:
+        path = root / "reports" / name.replace(".json", ".schema.json")
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        Draft202012Validator.check_schema(schema)
+        data = json.loads((report / name).read_text(encoding="utf-8"))
+        Draft202012Validator(schema).validate(data)
+
+
+@pytest.mark.parametrize("language", ["ko", "zh"])
+@pytest.mark.parametrize("recorded", sorted(path.name for path in CAPTURES.glob("h200-*")))
+def test_every_summary_says_the_same_in_every_language(
+    replay: Replay, recorded: str, language: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    told = [folder / f"stakeholder_summary.{name}.md" for name in ("en", language)]
+    ours, theirs = (path.read_text(encoding="utf-8") for path in told)
+    # A sentence that is new in English stands there with a mark until its language has it.
+    assert "[영어 원문]" not in theirs
+    assert "[英文原文]" not in theirs
+    assert sorted(re.findall(r"\d[\d.,]*\d|\d", theirs)) == sorted(
+        re.findall(r"\d[\d.,]*\d|\d", ours)
+    )
 
 
 def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Replay) -> None:

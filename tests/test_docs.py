@@ -5,8 +5,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +21,11 @@ from orchestrator.recipe_errors import all_keys
 from orchestrator.recipe_files import bundled
 from orchestrator.recipe_schema import Recipe
 from parsers.tables import tables
+from reports import Run
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
-         "docs/bench-records.md", "docs/vllm.md", "docs/examples/README.md")  # fmt: skip
+         "docs/bench-records.md", "docs/vllm.md", "docs/gallery.md", "docs/api.md",
+         "docs/metrics-json.md")  # fmt: skip
 FOLDERS = ("orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -83,6 +87,34 @@ def test_every_column_of_every_table_is_documented(root: Path) -> None:
         assert f"## {table}\n" in text
         for column in columns:
             assert f"| `{column.name}` |" in text
+
+
+def test_the_gallery_shows_every_recorded_run(root: Path) -> None:
+    text = page(root, "gallery.md")
+    for recorded in sorted((root / "captures").glob("h200-*")):
+        assert f"`captures/{recorded.name}`" in text, "make it again: scripts/example"
+
+
+def test_the_page_about_the_api_names_all_of_it(root: Path) -> None:
+    text = page(root, "api.md")
+    for name in tables():
+        assert f"| [`{name}`](tables.md#{name}) |" in text
+    for name, value in vars(Run).items():
+        if isinstance(value, (property, cached_property)) and name not in tables():
+            assert f"| `{name}` |" in text
+    assert (root / "docs" / "load_run.py").read_text(encoding="utf-8").rstrip() in text
+
+
+@pytest.mark.parametrize("recorded", ["known-gemm", "top-kernels", "roofline"])
+def test_the_example_of_the_api_runs(root: Path, tmp_path: Path, recorded: str) -> None:
+    shutil.copytree(root / "captures" / f"h200-{recorded}", tmp_path / "run")
+    command = [sys.executable, str(root / "docs" / "load_run.py"), str(tmp_path / "run")]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "NVIDIA H200" in done.stdout
+    assert "nan" not in done.stdout
+    assert not done.stderr
 
 
 def test_every_environment_variable_of_ours_is_documented(root: Path) -> None:

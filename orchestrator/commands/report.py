@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.commands import style_options
 from parsers.errors import ProfError
 from parsers.run_dir import VARIANTS, RunDir, read_manifest
+
+if TYPE_CHECKING:
+    from reports.templating import Style
 
 
 @click.command("report")
@@ -27,7 +32,14 @@ from parsers.run_dir import VARIANTS, RunDir, read_manifest
     metavar="FILE|RUN",
     help="Hold the kernels against these measured roofs; the run keeps them.",
 )
-def command(run: Path, open_it: str, roofs: Path | None) -> None:
+@style_options.options
+def command(
+    run: Path,
+    open_it: str,
+    roofs: Path | None,
+    templates: Path | None,
+    languages: tuple[str, ...],
+) -> None:
     """Render the report of a run again; needs no GPU.
 
     Reads the raw captures in RUN, makes the tables again and writes report/report.md,
@@ -39,10 +51,13 @@ def command(run: Path, open_it: str, roofs: Path | None) -> None:
       prof report runs/top-kernels-20260101-120000
       prof report captures/h200-top-kernels
       prof report runs/mine --roofs captures/h200-roofline
+      prof report runs/mine --language ko --language zh
+      prof report runs/mine --templates my-templates
     """
+    style = style_options.given_style(templates, languages)
     if roofs is not None:
         _attach(RunDir(run), roofs)
-    findings, report = _render(RunDir(run))
+    findings, report = _render(RunDir(run), style)
     show_report(findings, report)
     if open_it == "yes":
         click.launch(str(report))
@@ -66,17 +81,19 @@ def _attach(run: RunDir, roofs: Path) -> None:
         attach_given(RunDir(path), roofs)
 
 
-def _render(run: RunDir) -> tuple[tuple[str, ...], Path]:
+def _render(run: RunDir, style: Style | None) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, or of every variant of a sweep and their comparison."""
     from orchestrator.reporting import compare_variants, make_report
 
+    # What a run was asked for stands in its recipe; only what is asked for now is handed on.
+    given = () if style is None else (style,)
     variants = read_manifest(run).variants
     if not variants:
-        return make_report(run)
+        return make_report(run, *given)
     for name in variants:
         try:
-            make_report(RunDir(run.path / VARIANTS / name))
+            make_report(RunDir(run.path / VARIANTS / name), *given)
         except ProfError as error:
             # The others can be compared all the same; the comparison names this one too.
             click.echo(f"warning: {name}: {error.message}", err=True)
-    return compare_variants(run)
+    return compare_variants(run, *given)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.commands import style_options
+
 if TYPE_CHECKING:
     from orchestrator.recipe import Recipe
     from orchestrator.runner import RunOutcome
@@ -62,7 +64,14 @@ class Asked:
 )
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
-def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
+@style_options.options
+def command(
+    recipe: str,
+    overrides: tuple[str, ...],
+    templates: Path | None,
+    languages: tuple[str, ...],
+    **options: object,
+) -> None:
     """Profile a program: nsys, top kernels, ncu, tables, report.
 
     RECIPE is a YAML file or the name of a bundled recipe (`prof recipe list`). A recipe with
@@ -80,6 +89,7 @@ def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
       prof run top-kernels --set 'capture={nvtx: decode}'
       prof run own-command --set 'target.command=[./my_app, --size, 4096]'
       prof run roofline --repeat 3
+      prof run top-kernels --language ko
       prof run top-kernels --dry-run
       prof run top-kernels --replay captures/h200-top-kernels
       prof run top-kernels --resume runs/top-kernels-20260101-120000
@@ -88,6 +98,7 @@ def command(recipe: str, overrides: tuple[str, ...], **options: object) -> None:
     from parsers.errors import UsageError
 
     asked = Asked(**options)  # type: ignore[arg-type]
+    overrides = (*overrides, *style_options.overrides(templates, languages))
     loaded = load_recipe(recipe, overrides)
     if asked.repeat is not None:
         if loaded.bench is None:

@@ -14,6 +14,20 @@ FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
 PER_LAUNCH_CONFIG = "per-launch-config"
 # Linux takes at most 128 KiB in one argument.
 LONGEST_ARGUMENT = 128 * 1024 - 1
+# The sections whose rules tell what a kernel can gain. With all of prof's sets they take 20 passes
+# on a GH100, the sets alone 10 (scripts/section_passes.py on the section files of ncu 2024.1.1).
+RULE_SECTIONS = (
+    "SpeedOfLight",
+    "LaunchStats",
+    "Occupancy",
+    "WorkloadDistribution",
+    "SchedulerStats",
+    "WarpStateStats",
+    "ComputeWorkloadAnalysis",
+    "InstructionStats",
+    "MemoryWorkloadAnalysis_Tables",
+    "SourceCounters",
+)
 NVTX_SPECIAL = re.compile(r"([\\@,/\[\]*+])")
 PERMISSION_REMEDY = (
     "as administrator: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
@@ -33,6 +47,7 @@ class CountersRequest:
 
     Of each kernel (name, grid and block) `skip` launches are left out and `count` profiled; without
     `kernels`, all launches of all kernels are.
+    With `rules` the sections that carry ncu's rules are collected too, and the rules applied.
     `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
     """
 
@@ -48,6 +63,7 @@ class CountersRequest:
     nvtx_range: str = ""
     clock_control: str = "none"
     cache_control: str = "none"
+    rules: bool = False
     extra_args: tuple[str, ...] = ()
 
 
@@ -91,20 +107,24 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
         *_which(request, features),
         "--metrics",
         _bounded(",".join(request.metrics), "metrics", "counters.sets"),
+        *_rules(request),
         *request.extra_args,
         *request.target,
     ]
 
 
-def csv_argv(program: str, report: Path) -> list[str]:
-    """Return the command that prints a report as CSV: base units, mangled names."""
+def csv_argv(program: str, report: Path, page: str = "raw") -> list[str]:
+    """Return the command that prints a report as CSV: base units, mangled names.
+
+    Page `raw` holds all metrics, `details` those of sections and what the rules said.
+    """
     return [
         program,
         "--import",
         str(report),
         "--csv",
         "--page",
-        "raw",
+        page,
         "--print-units",
         "base",
         "--print-kernel-base",
@@ -161,6 +181,14 @@ def _which(request: CountersRequest, features: frozenset[str]) -> list[str]:
     return ["--kernel-id", f"::regex:{regex}:{numbers}"]
 
 
+def _rules(request: CountersRequest) -> list[str]:
+    if not request.rules:
+        return []
+    # One regex: a section that this version lacks is no error then (ncu 2024.1.1).
+    sections = f"regex:^({'|'.join(RULE_SECTIONS)})$"
+    return ["--section", sections, "--apply-rules", "yes"]
+
+
 def _bounded(text: str, what: str, key: str) -> str:
     if len(text.encode()) > LONGEST_ARGUMENT - 64:
         raise UsageError(
@@ -182,6 +210,14 @@ def _option(match: re.Match[str]) -> ProfError:
     return UsageError(
         f"ncu refuses the option {match[1]}",
         "take it out of counters.extra_args; ncu --help lists what this version offers",
+    )
+
+
+def _section(match: re.Match[str]) -> ProfError:
+    return UsageError(
+        f"ncu does not know the section {match[1]}",
+        "ncu --list-sections lists what this version has; correct counters.extra_args, or leave "
+        "counters.rules out",
     )
 
 
@@ -251,6 +287,7 @@ def _none(match: re.Match[str]) -> ProfError:
 CAUSES: Explanations = [
     (r"ERR_NVGPUCTRPERM", _permission),
     (r"unrecogni[sz]ed option '([^']+)'", _option),
+    (r"Option '--section ([^']+)' did not match any section", _section),
     (r"'[^']*' does not exist or is not an executable", _program),
     (r"Failed to find metric ([\w.:]+)", _metric),
     (r"(?i)cuda driver is not compatible with Nsight Compute", _driver),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import pandas as pd
 
 from parsers.errors import ArtifactUnreadable
+from parsers.ncu.rules import RuleResult, rules_frame
 from parsers.units import scale_of
 
 # ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".
@@ -81,13 +82,15 @@ class NcuCapture:
 
     `launches`: a row a result, columns of `Launch`. `metrics`: profile, metric, value (base units),
     text, unit, source. `version` is that of ncu, empty where the file does not tell. `warnings` are
-    sentences for the report.
+    sentences for the report. `rules`: a row for all that ncu's own rules said, columns of
+    `RuleResult`; empty where no rule was applied, and for a raw CSV page, which has none.
     """
 
     launches: pd.DataFrame
     metrics: pd.DataFrame
     version: str
     warnings: list[str]
+    rules: pd.DataFrame = field(default_factory=rules_frame)
 
 
 class Gatherer:
@@ -97,6 +100,7 @@ class Gatherer:
         self.source = source
         self.launches: list[Launch] = []
         self.values: list[Value] = []
+        self.rules: list[RuleResult] = []
         self.warnings: list[str] = []
         self._seen: dict[tuple[int, str], int] = {}
         self._unknown_units: set[str] = set()
@@ -143,21 +147,22 @@ class Gatherer:
             metrics=_frame(self.values, METRIC_DTYPES, Value),
             version=version,
             warnings=self.warnings,
+            rules=rules_frame(self.rules),
         )
 
     def _complete(self, launch: Launch) -> None:
         profile = launch.profile
         launch.grid = launch.grid or self._dimensions(profile, "grid")
         launch.block = launch.block or self._dimensions(profile, "block")
-        for field, metric in (
+        for name, metric in (
             ("device", "launch__device_id"),
             ("stream", "launch__stream_id"),
             ("context", "launch__context_id"),
             ("passes", "profiler__replayer_passes"),
         ):
             number = self.number(profile, metric)
-            if getattr(launch, field) is None and number is not None:
-                setattr(launch, field, int(number))
+            if getattr(launch, name) is None and number is not None:
+                setattr(launch, name, int(number))
 
     def _dimensions(self, profile: int, what: str) -> str | None:
         sizes = [self.number(profile, f"launch__{what}_dim_{axis}") for axis in "xyz"]

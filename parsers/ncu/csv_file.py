@@ -12,6 +12,7 @@ scaled unit.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from parsers.ncu.capture import Gatherer, Launch, NcuCapture, dimensions
 from parsers.ncu.labels import metric_name
 from parsers.ncu.numbers import Marks, find_marks, is_unavailable
 from parsers.ncu.records import Page, split_pages
+from parsers.ncu.rules import rule_of_record
 from parsers.ncu.text_file import Banner, no_data, read_banner, read_text
 from parsers.ncu.text_tables import parse_tables
 
@@ -30,6 +32,7 @@ _ABOUT_LAUNCH = frozenset(
     + ("Stream", "Block Size", "Grid Size", "Device", "CC")
 )
 _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+_SPEEDUP = "Estimated Speedup"
 # --print-metric-instances appends them: "3670 (32; 32; 64)" or "0 (0: 0)".
 _INSTANCES = re.compile(r"^(?P<value>[^(]*\S) \(.*\)$", re.DOTALL)
 
@@ -180,7 +183,7 @@ def _read_raw(context: _Context) -> None:
 
 
 def _read_details(context: _Context) -> None:
-    """Read a details page: a record a metric; records of rules carry no metric and are passed."""
+    """Read a details page: a record a metric, or what a rule said."""
     header = context.page.header
     place = {name: i for i, name in enumerate(header)}
     profiles: dict[tuple[str, ...], int] = {}
@@ -192,12 +195,22 @@ def _read_details(context: _Context) -> None:
         if key not in profiles:
             profiles[key] = context.launch(record).profile
         if not record[place[_NAME]]:
+            _add_rule(context, record, place, profiles[key])
             continue
         section, item = (
             record[place[n]] if n in place else "" for n in ("Section Name", "Body Item Label")
         )
         metric = metric_name(section, item, record[place[_NAME]])
         context.put(profiles[key], metric, record[place[_UNIT]], record[place[_VALUE]])
+
+
+def _add_rule(context: _Context, record: list[str], place: dict[str, int], profile: int) -> None:
+    where = place.get(_SPEEDUP, len(record))
+    printed = context.marks.parse(record[where]) if where < len(record) else None
+    speedup = math.nan if printed is None else printed
+    rule = rule_of_record(record, place, profile, speedup)
+    if rule.rule:
+        context.gatherer.rules.append(rule)
 
 
 def _integer(text: str | None) -> int | None:

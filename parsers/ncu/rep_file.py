@@ -11,6 +11,7 @@ from parsers.errors import ArtifactUnreadable, NoKernels, ToolMissing
 from parsers.ncu import nvtx
 from parsers.ncu.blocks import MAGIC, Frame, read_frame
 from parsers.ncu.capture import Gatherer, Launch, NcuCapture
+from parsers.ncu.rules import rules_of_action
 from parsers.run_dir import plain_file
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
@@ -117,6 +118,7 @@ def _add(action: Any, gatherer: Gatherer, library: ModuleType) -> None:
     for name in action.metric_names():
         if not name.startswith(_LISTS):
             _put(launch.profile, action.metric_by_name(name), gatherer, library.IMetric)
+    gatherer.rules += rules_of_action(action, launch.profile, library)
 
 
 def _workload(action: Any, kinds: Any) -> str:

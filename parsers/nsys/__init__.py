@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from parsers.nsys.database import Database
+from parsers.nsys.host_events import HostEvents, read_host_events
 from parsers.nsys.kern_sum_csv import read_kern_sum
+from parsers.nsys.memory_events import MemoryEvents, read_memory_events
 from parsers.nsys.paths import Stages
 from parsers.nsys.trace import NsysTrace
 from parsers.run_dir import plain_file
 
-__all__ = ["NsysTrace", "open_trace", "read_kern_sum"]
+__all__ = ["Events", "NsysTrace", "open_trace", "read_events", "read_kern_sum"]
+
+
+@dataclass
+class Events:
+    """Everything of a trace but its kernel launches, which table `launches` holds."""
+
+    host: HostEvents
+    memory: MemoryEvents
+
+
+def read_events(path: Path) -> Events:
+    """Read the single events of an nsys SQLite export (.sqlite or .sqlite.xz), without kernels.
+
+    Raises:
+        ArtifactUnreadable: not a whole nsys export.
+    """
+    with plain_file(path) as plain:
+        db = Database(plain, path)
+        try:
+            return Events(read_host_events(db), read_memory_events(db))
+        finally:
+            db.close()
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def read_ranges(db: Database, calls: Calls) -> Ranges:
         ranges, book = _read(db, calls, text=not db.columns(NVTX) >= {"textId"})
     except _NeedText:
         ranges, book = _read(db, calls, text=True)
-    ranges.names, codes = _names(db, book)
+    ranges.names, codes = range_names(db, book)
     for at in range(0, len(ranges.name), STEP):
         ranges.name[at : at + STEP] = codes[ranges.name[at : at + STEP]]
     ranges.order = _nesting(ranges)
@@ -116,7 +116,7 @@ def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_
         keep, first, last = calls.place(thread, start, end)
         if names_elsewhere and (number[keep] & _NO_ID == _NO_ID).any():
             raise _NeedText
-        coded = _coded([number[keep], thread[keep] >> 24], texts, keep)
+        coded = coded_names([number[keep], thread[keep] >> 24], texts, keep)
         return [first, last, start[keep], end[keep]], coded, int(np.count_nonzero(end < 0))
 
     book: Codebook[_Key] = Codebook()
@@ -131,7 +131,7 @@ def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_
     return Ranges(first, last, start, end, name, [], none, across_threads), book
 
 
-def _coded(columns: list[Array], texts: list[Array], keep: Array) -> _Coded:
+def coded_names(columns: list[Array], texts: list[Array], keep: Array) -> _Coded:
     """Codes of the names of the ranges `keep`, and what they stand for."""
     if not texts or not len(keep):
         codes, keys = factor(columns)
@@ -143,7 +143,7 @@ def _coded(columns: list[Array], texts: list[Array], keep: Array) -> _Coded:
     return codes, [(number, process, texts_of[text]) for number, process, text in keys]
 
 
-def _names(db: Database, book: Codebook[_Key]) -> tuple[list[tuple[str, str]], Array]:
+def range_names(db: Database, book: Codebook[_Key]) -> tuple[list[tuple[str, str]], Array]:
     """(domain, text) of all names, and the code of each of the book's keys."""
     keys = book.keys
     strings = read_strings(db, {number & _NO_ID for number, _, _ in keys} - {_NO_ID})

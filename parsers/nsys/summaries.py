@@ -56,9 +56,7 @@ def api_calls(db: Database) -> pd.DataFrame:
         return tables.empty("api_calls")
     book: Codebook[tuple[int, ...]] = Codebook()
     columns = Columns(db.most_rows(table), np.int16, np.uint32)
-    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
-    once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    for duration, called in db.scan(["nameId", "end - start"], table, _part, once):
+    for duration, called in db.scan(["nameId", "end - start"], table, _part, first_of_each(db)):
         columns.append(narrow(book.translate(*called), len(book.keys)), duration)
     strings = read_strings(db, [number for (number,) in book.keys])
     names: Codebook[str] = Codebook()
@@ -73,6 +71,12 @@ def api_calls(db: Database) -> pd.DataFrame:
     frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
     frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])
     return tables.check(frame[["name", "calls", "total_ns", "median_ns", "max_ns"]], "api_calls")
+
+
+def first_of_each(db: Database) -> str:
+    """SQL condition under which table RUNTIME holds each API call once."""
+    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
+    return f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
 
 
 _RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}

@@ -16,6 +16,7 @@ from parsers.nsys.codes import statistics
 from parsers.nsys.database import Database
 from parsers.nsys.engine import Engine, read_engine
 from parsers.nsys.gpus import read_gpus
+from parsers.nsys.idle_gaps import idle_gaps
 from parsers.nsys.kernels import KernelRows, read_kernels
 from parsers.nsys.launches import launch_frames, write_launches
 from parsers.nsys.modules import module_tables
@@ -120,6 +121,10 @@ class NsysTrace:
     def engine_gaps(self) -> pd.DataFrame:
         """What the host did while the GPU was idle, by engine step (table `engine_gaps`)."""
         return self._engine.gaps
+
+    def idle_gaps(self) -> pd.DataFrame:
+        """What the host did while the GPU was idle, by stage and cause (table `idle_gaps`)."""
+        return idle_gaps(self._db, self._work)
 
     def modules(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """GPU time of the model's modules by kind of step (tables `modules`, `module_kernels`).

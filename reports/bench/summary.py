@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from reports.bench.view import BenchView, leading
+from reports.language import ENGLISH, words_of
 from reports.method_view import glossary
 from reports.view_models import Fact, GlossaryEntry
 
@@ -14,7 +16,10 @@ ROWS, LEARNED, RESERVATIONS = 8, 6, 3
 
 @dataclass(frozen=True)
 class BenchSummary:
-    """What the GPU can do (`rows`), what was `learned`, and what to read with care."""
+    """What the GPU can do (`rows`), what was `learned`, and what to read with care.
+
+    `language`, `words` and `others` are as in SummaryView.
+    """
 
     title: str
     question: str
@@ -24,26 +29,33 @@ class BenchSummary:
     learned: tuple[str, ...]
     reservations: tuple[str, ...]
     terms: tuple[GlossaryEntry, ...]
+    language: str
+    words: Mapping[str, str]
+    others: tuple[Fact, ...] = ()
 
 
-def bench_summary(view: BenchView) -> BenchSummary:
-    """Return the summary of a report; sentences are the plain ones of its findings."""
+def bench_summary(view: BenchView, language: str = ENGLISH) -> BenchSummary:
+    """Return the summary of a report in a language, made of the plain sentences of findings."""
+    words = words_of(language)
     told = [replace(s, findings=tuple(f for f in s.findings if f.plain)) for s in view.sections]
     plain = _distinct([finding.plain for finding in leading(tuple(told), 2 + LEARNED)])
     rows = [Fact(*row) for section in view.sections for row in section.plain]
-    first = " ".join(plain[:2]) if plain else next(iter(view.answer), "")
-    learned = tuple(plain[2 : LEARNED + 2]) if plain else view.answer[1 : LEARNED + 1]
-    words = " ".join([first, *learned, *(row.label for row in rows)])
+    first = plain[:2] or list(view.answer[:1])
+    learned = plain[2 : LEARNED + 2] if plain else view.answer[1 : LEARNED + 1]
+    terms = glossary(" ".join([*first, *learned, *(row.label for row in rows)]))
     facts = (*view.conditions, *view.environment)
+    answer = words.page["between"].join(words.of(sentence) for sentence in first)
     return BenchSummary(
         title=view.title,
-        question=view.question,
+        question=words.quoted(view.question),
         machine=next((fact.value for fact in facts if fact.label == "GPU"), ""),
-        answer=first or "This run holds nothing that answers the question.",
-        rows=tuple(rows[:ROWS]),
-        learned=learned,
-        reservations=tuple(d.plain for d in view.doubts if d.plain)[:RESERVATIONS],
-        terms=glossary(words),
+        answer=answer or words.say("nothing"),
+        rows=tuple(words.fact(row) for row in rows[:ROWS]),
+        learned=tuple(words.of(sentence) for sentence in learned),
+        reservations=tuple(words.of(d.plain) for d in view.doubts if d.plain)[:RESERVATIONS],
+        terms=words.terms(terms),
+        language=language,
+        words=words.page,
     )
 
 

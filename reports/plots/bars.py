@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from reports.figure_models import OccupancyBar
-from reports.formats import NA, duration, percent, share
+from reports.formats import NA, counted, duration, percent, share
 from reports.plots.rows import Head, Rows
 from reports.plots.sheet import Key
+from reports.plots.spots import told
 from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style, text_width
 
 THICK = 0.62
@@ -53,6 +54,7 @@ def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None) -> Figure:
             if bar.calls is not None:
                 text += f" · {bar.calls:,}x"
             rows.sheet.text(rows.x(100 * bar.share, top) + 6, rows.y(row), text)
+            rows.spot(row, _time_told(bar), bar.number)
         return rows.sheet.figure
 
 
@@ -82,7 +84,26 @@ def plot_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
                 axes.plot([bar.theoretical_pct], [row], "D", color=VERMILLION, markersize=6,
                           markeredgecolor=INK, markeredgewidth=0.6, clip_on=False)  # fmt: skip
             rows.sheet.text(rows.right + 14, rows.y(row), fit(limits[row], right - 24))
+            rows.spot(row, _occupancy_told(bar), str(bar.number))
         return rows.sheet.figure
+
+
+def _time_told(bar: TimeBar) -> str:
+    of = f"{share(bar.share)} of GPU time"
+    if bar.total_ns is None or bar.calls is None:
+        return told(f"{bar.number} {bar.label}", of)
+    each = f"{duration(bar.total_ns)} in {counted(bar.calls, 'launch')}"
+    return told(f"{bar.number} {bar.label}", of, each, family(bar.category)[1])
+
+
+def _occupancy_told(bar: OccupancyBar) -> str:
+    return told(
+        f"{bar.number} {bar.label}",
+        f"achieved: {percent(bar.achieved_pct)}",
+        f"theoretical: {percent(bar.theoretical_pct)}",
+        f"limited by {bar.limiter}" if bar.limiter else "",
+        f"{share(bar.share)} of GPU time" if bar.share is not None else "",
+    )
 
 
 def _limits(bar: OccupancyBar) -> str:

@@ -8,9 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.bench.models import Bar, BarFigure
+from reports.formats import known, significant
 from reports.plots.bench_axes import stacked
 from reports.plots.rows import Head, Rows
 from reports.plots.sheet import Ink, Key
+from reports.plots.spots import told
 from reports.plots.style import GREY, INK, LINE, QUIET, SERIES, fit, style, text_width
 
 THICK = 0.62
@@ -37,8 +39,17 @@ def plot_bars(figure: BarFigure) -> Figure:
         axes = rows.axes(top, "")
         for row, (bar, word) in enumerate(zip(figure.bars, words, strict=True)):
             _bar(rows, axes, row, bar._replace(text=word), colours[bar.group], top)
+            rows.spot(row, _told(bar, figure.value_label))
         _levels(rows, axes, figure, top)
         return rows.sheet.figure
+
+
+def _told(bar: Bar, label: str) -> str:
+    value = f"{label}: {significant(bar.value)}" if known(bar.value) is not None else ""
+    low, high = known(bar.low), known(bar.high)
+    between = low is not None and high is not None
+    interval = f"interval: {significant(low)} to {significant(high)}" if between else ""
+    return told(bar.label, bar.group, value, interval, bar.text)
 
 
 def _colour(place: int) -> str:

@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.bench.models import LineFigure, Panel, Series
-from reports.plots.bench_axes import Scale, dress, scale, spread, stacked
+from reports.formats import significant
+from reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
 from reports.plots.placement import Box, Placer, Segment, along
 from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.spots import Spot, thinned, told
 from reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
 
 HEIGHT, PANEL_HEIGHT = 380.0, 210.0
@@ -24,6 +26,7 @@ POINTS = 60  # lines with more points have no markers, and loose points are smal
 DASHES: tuple[tuple[float, ...], ...] = ((), (5.0, 2.0), (1.5, 1.8), (6.0, 2.0, 1.5, 2.0))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 TEXT_HEIGHT = 13.0
+DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,12 @@ class _PanelDrawing:
         self.placer.lines += list(zip(drawn, drawn[1:], strict=False))
         if series.style == "points":
             self.placer.taken += [Box(x, y, 5, 5) for x, y in drawn]
+        for n in thinned([n for n, y in enumerate(series.y) if math.isfinite(y)]):
+            x, y = self.pixel(series.x[n], series.y[n])
+            self.lines.sheet.spot(Spot(x, y, 12, 12, self._told(series, n), round=True))
+
+    def _told(self, series: Series, n: int) -> str:
+        return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
 
     def _write_levels(self) -> None:
         left, _, right, _ = self.box.extent
@@ -196,6 +205,16 @@ class _PanelDrawing:
             self.lines.sheet.line([x + 4, start - 3], [y, place], color=look.colour,
                                   linewidth=0.8, zorder=5)  # fmt: skip
             self.lines.sheet.text(start, place, series.label, Ink(role="name"))
+
+
+def told_point(series: Series, n: int, y_label: str, x_label: str, x: Scale) -> str:
+    """Return what a page tells of point `n` of a line: its name, both values, its band."""
+    at = byte_text(series.x[n]) if x.bytes else significant(series.x[n], DIGITS)
+    band = ""
+    if series.low is not None and series.high is not None:
+        band = f"{significant(series.low[n], DIGITS)} to {significant(series.high[n], DIGITS)}"
+    height = f"{y_label}: {significant(series.y[n], DIGITS)}"
+    return told(series.label, height, band, f"{x_label}: {at}")
 
 
 def _y_scale(panel: Panel, height: float) -> Scale:

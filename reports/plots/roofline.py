@@ -9,11 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from reports.figure_models import RooflineKernel, RooflinePanel
-from reports.formats import significant
+from reports.bound import LABELS
+from reports.figure_models import RooflineKernel, RooflinePanel, RooflinePoint
+from reports.figure_views import roof_label
+from reports.formats import flop_rate, intensity, share, significant
 from reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from reports.plots.roofline_axes import RoofLine, plane, roof_lines
 from reports.plots.sheet import MARGIN, PT, Entry, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.spots import Spot, told
 from reports.plots.style import GRID, INK, LINE, QUIET, WIDTH, family, font, style, text_width
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
@@ -154,6 +157,9 @@ class _Roofline:
             markersize=spot.diameter, color=family(spot.kernel.category)[0], alpha=0.8,
             markeredgecolor=INK, markeredgewidth=0.6, linestyle="none", zorder=4, clip_on=False,
         )  # fmt: skip
+        side = max(spot.diameter * PT, 10.0)
+        text = _told(spot.kernel, point)
+        self.sheet.spot(Spot(spot.x, spot.y, side, side, text, str(spot.kernel.number), True))
 
     def _dot_ridges(self, axes: Axes) -> None:
         peaks = {(roof.key, roof.dtype): roof.value for roof in self.panel.compute_roofs}
@@ -162,7 +168,11 @@ class _Roofline:
             if height is None or not self.plane.y_min < height < self.plane.y_max:
                 continue
             axes.plot([ridge.intensity], [height], "o", markersize=4.0, color=INK, zorder=4)
-            self.placer.taken.append(Box(*self.plane.pixel(ridge.intensity, height), 6, 6))
+            x, y = self.plane.pixel(ridge.intensity, height)
+            self.placer.taken.append(Box(x, y, 6, 6))
+            names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level, '')}"
+            text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(height))
+            self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
 
     def _label_roofs(self, lines: list[RoofLine]) -> None:
         for line in sorted(lines, key=lambda item: not item.sloping):
@@ -195,6 +205,19 @@ class _Roofline:
         bold = role == "kernel"
         self.sheet.text(box.x, box.y, text, Ink(ha="center", rotation=box.angle,
                         bold=bold, halo=True, role=role))  # fmt: skip
+
+
+def _told(kernel: RooflineKernel, point: RooflinePoint) -> str:
+    bound = LABELS.get(kernel.bound_by, "")
+    reached = f"{share(point.roof_share)} of what the roofs allow at this intensity"
+    return told(
+        f"{kernel.number} {kernel.label}",
+        flop_rate(kernel.throughput),
+        f"{roof_label(point.level, '')}: {intensity(point.intensity)}",
+        reached if point.roof_share is not None else "",
+        f"bound by {bound}" if bound else "",
+        f"{share(kernel.share)} of GPU time" if kernel.share is not None else "",
+    )
 
 
 def _entry(kernel: RooflineKernel) -> Entry:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.spots import Spot
 from reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
 
 ROW = 24.0
@@ -79,6 +80,14 @@ class Rows:
     def x(self, value: float, top_value: float) -> float:
         """Return the pixel of a value on such axes."""
         return self.left + (self.right - self.left) * value / top_value
+
+    def spot(
+        self, row: int, text: str, kernel: str = "", place: tuple[float, float] | None = None
+    ) -> None:
+        """Say what a page tells of a row, or of its part from one pixel to another (`place`)."""
+        left, right = place or (MARGIN, WIDTH - MARGIN)
+        middle, width = (left + right) / 2, max(right - left, 3.0)
+        self.sheet.spot(Spot(middle, self.y(row), width, ROW - 2, text, kernel))
 
 
 def tick(value: float, unit: str) -> str:

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from reports.formats import NA, share
+from reports.plots.spots import Spot, add_spot
 from reports.plots.style import (
     DPI,
     INK,
@@ -119,6 +120,10 @@ class Sheet:
             transform=self.figure.transFigure, **look,  # type: ignore[arg-type]
         )  # fmt: skip
         self.figure.add_artist(patch)
+
+    def spot(self, spot: Spot) -> None:
+        """Say what an HTML page tells where a reader points at this place."""
+        add_spot(self.figure, spot)
 
     def title(self, title: str, subtitle: str = "") -> None:
         """Write the head of the plot; each line is cut to the width."""

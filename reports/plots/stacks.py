@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figure_models import StallFigure
-from reports.formats import NA, duration, speedup
+from reports.formats import NA, duration, percent, speedup
 from reports.plots.rows import Head, Rows
 from reports.plots.sheet import Ink, Key
+from reports.plots.spots import told
 from reports.plots.style import HATCHES, INK, SERIES, YELLOW, fit, style, text_width
 from reports.sweep_models import SweepView
 
@@ -22,11 +23,13 @@ OTHER = "#bbbbbb"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a stacked bar: `width` in the unit of the axis."""
+    """One part of a stacked bar: `width` in the unit of the axis, `told` what it is in full."""
 
     look: Key
     width: float
     text: str
+    told: str
+    kernel: str = ""
 
 
 def looks(names: Sequence[str]) -> list[Key]:
@@ -54,10 +57,12 @@ def plot_stalls(figure: StallFigure) -> Figure:
         rows = Rows(head, [(str(bar.number), bar.label) for bar in figure.bars], right=24)
         axes = rows.axes(100, "%")
         for row, bar in enumerate(figure.bars):
+            named = f"{bar.number} {bar.label}"
             parts = [
-                Part(key, 100 * value, f"{100 * value:.0f}")
-                for key, value in zip(keys, bar.shares, strict=True)
-            ]
+                Part(key, 100 * value, f"{100 * value:.0f}",
+                     told(named, f"{key.text}: {percent(100 * value)}", meaning), str(bar.number))
+                for key, value, meaning in zip(keys, bar.shares, figure.meanings, strict=True)
+            ]  # fmt: skip
             _stack(rows, axes, row, parts, 100)
         return rows.sheet.figure
 
@@ -79,7 +84,11 @@ def plot_sweep(view: SweepView) -> Figure:
             widths = [(r.cells[row].total_ns or 0.0) / scale for r in ranked[:SHOWN]]
             total = variant.gpu_time_ns / scale
             widths.append(max(total - sum(widths), 0.0))
-            parts = [Part(k, w, f"{w:.3g}") for k, w in zip(keys, widths, strict=True)]
+            names = [r.name for r in ranked[:SHOWN]] + ["other kernels"]
+            parts = [
+                Part(k, w, f"{w:.3g}", told(name, variant.name, duration(w * scale)))
+                for k, w, name in zip(keys, widths, names, strict=True)
+            ]
             _stack(rows, axes, row, parts, top)
             text = f"{duration(variant.gpu_time_ns)} ({speedup(variant.ratio)})"
             rows.sheet.text(rows.x(total, top) + 6, rows.y(row), text)
@@ -92,6 +101,8 @@ def _stack(rows: Rows, axes: Axes, row: int, parts: Sequence[Part], top: float) 
         if part.width > 0:
             axes.barh(row, part.width, left=left, height=THICK, color=part.look.colour,
                       hatch=part.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
+            place = rows.x(left, top), rows.x(left + part.width, top)
+            rows.spot(row, part.told, part.kernel, place)
         room = rows.x(part.width, top) - rows.left
         if room > text_width(part.text) + 8:
             dark = part.look.colour in (YELLOW, OTHER) or bool(part.look.hatch)

@@ -52,7 +52,8 @@ def family(category: str) -> tuple[str, str]:
 
 def font(size: float = TEXT_PT, *, bold: bool = False) -> FontProperties:
     """Return the bundled font, by file: the reader's fonts do not change the picture."""
-    return FontProperties(fname=_font_file(bold), size=size)
+    # The file decides; the weight is for SVG that keeps text as text.
+    return FontProperties(fname=_font_file(bold), size=size, weight="bold" if bold else "normal")
 
 
 def _font_file(bold: bool) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from reports.figure_models import ThroughputBar
-from reports.formats import NA, percent
+from reports.formats import NA, percent, share
 from reports.plots.rows import ROW, Head, Rows
 from reports.plots.sheet import Ink, Key
-from reports.plots.style import INK, QUIET, style
+from reports.plots.spots import Spot, told
+from reports.plots.style import BLUE, INK, QUIET, style
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
 NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor Cores"}
@@ -37,7 +37,21 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
                 _cell(rows, x, row, width, getattr(bar, f"{name}_pct"))
                 if bar.bound_by == name:
                     _frame(rows, x, row, width)
+                spot = Spot(x + width / 2, rows.y(row), width - 2, ROW - 2, _told(bar, name),
+                            str(bar.number))  # fmt: skip
+                rows.sheet.spot(spot)
         return rows.sheet.figure
+
+
+def _told(bar: ThroughputBar, name: str) -> str:
+    what = "of the cycles" if name == "tensor" else "of the peak at the clock of the run"
+    value = getattr(bar, f"{name}_pct")
+    return told(
+        f"{bar.number} {bar.label}",
+        f"{NAMES[name]}: {percent(value)}" + (f" {what}" if value is not None else ""),
+        "limits the kernel" if bar.bound_by == name else "",
+        f"{share(bar.share)} of GPU time" if bar.share is not None else "",
+    )
 
 
 def _frame(rows: Rows, x: float, row: int, width: float) -> None:
@@ -51,8 +65,8 @@ def _cell(rows: Rows, x: float, row: int, width: float, value: float | None) -> 
         rows.sheet.box(*place, facecolor="#f2f2f2", hatch="//", edgecolor="#dddddd", linewidth=0)
         rows.sheet.text(x + width / 2, rows.y(row), NA, Ink(ha="center", colour=QUIET, halo=True))
         return
-    # Lightness alone carries the order, so no colour vision is needed; the darkest step still
-    # leaves dark text a contrast of 5 to 1.
-    colour = colormaps["Blues"](0.03 + 0.57 * min(max(value, 0.0), 100.0) / 100)
-    rows.sheet.box(*place, facecolor=colour, linewidth=0)
+    # Lightness alone carries the order, so no colour vision is needed; the strongest step still
+    # leaves text a contrast of 5 to 1, dark on white paper and pale on dark.
+    strength = 0.04 + 0.5 * min(max(value, 0.0), 100.0) / 100
+    rows.sheet.box(*place, facecolor=BLUE, alpha=strength, linewidth=0)
     rows.sheet.text(x + width / 2, rows.y(row), percent(value), Ink(ha="center"))

@@ -8,9 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.bench.models import Panel, Series, Span, TimelineFigure
+from reports.formats import significant
 from reports.plots.bench_axes import Scale, dress, scale
-from reports.plots.bench_lines import DASHES
+from reports.plots.bench_lines import DASHES, told_point
 from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from reports.plots.spots import Spot, thinned, told
 from reports.plots.style import (
     BLUE,
     GREEN,
@@ -33,6 +35,7 @@ LEFT = 74.0
 PALE, STRONG = 0.12, 0.55
 ROOM = 6.0  # pixels that a text in the strip needs besides its own width
 MOST_TICKS = 12
+DIGITS = 4
 LINES = (BLUE, VERMILLION, INK)
 SPANS = (GREY, YELLOW, GREEN, SKY, ORANGE, PURPLE)
 Look = tuple[str, tuple[float, ...]]
@@ -91,9 +94,16 @@ class _Timeline:
             self.sheet.box(left, bottom, max(right - left, 0.5), STRIP, linewidth=0.4,
                            facecolor=self.colours[span.group], edgecolor="white",
                            alpha=STRONG)  # fmt: skip
+            words = told(f"{span.group} {span.text}", self._when(span))
+            middle, width = (left + right) / 2, max(right - left, 3.0)
+            self.sheet.spot(Spot(middle, bottom + STRIP / 2, width, STRIP, words))
             if span.text and text_width(span.text) + ROOM <= right - left:
                 ink = Ink(ha="center", role="span")
                 self.sheet.text((left + right) / 2, bottom + STRIP / 2, span.text, ink)
+
+    def _when(self, span: Span) -> str:
+        begin, end = significant(span.begin, DIGITS), significant(span.end, DIGITS)
+        return f"{self.figure.x_label}: {begin} to {end}"
 
     def _head(self, panel: Panel, y: float) -> None:
         """Write what the panel shows, and what its level is at the right."""
@@ -111,8 +121,16 @@ class _Timeline:
         for series in panel.series:
             if _drawable(series):
                 self._line(axes, series, self.looks.get(series.label, (BLUE, ())))
+                self._points(panel, series, y, bottom)
         for value, _ in panel.levels:
             axes.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (5.0, 3.0)), zorder=2)
+
+    def _points(self, panel: Panel, series: Series, y: Scale, bottom: float) -> None:
+        shown = [n for n, v in enumerate(series.y) if math.isfinite(v) and (v > 0 or not y.log)]
+        for n in thinned(shown):
+            text = told_point(series, n, panel.y_label, self.figure.x_label, self.x)
+            height = bottom + y.place(series.y[n]) * PANEL
+            self.sheet.spot(Spot(self.pixel(series.x[n]), height, 8, 8, text, round=True))
 
     def _line(self, axes: Axes, series: Series, look: Look) -> None:
         colour, dashes = look

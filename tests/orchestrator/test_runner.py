@@ -96,6 +96,15 @@ def test_counters_on_given_kernels_need_no_trace(lab: Any) -> None:
     assert ncu[ncu.index("--kernel-name") + 1] == "regex:^(_Z6kernelPf)$"
 
 
+def test_rules_of_ncu_are_kept_as_ncu_prints_them(lab: Any) -> None:
+    lab.run(lab.recipe(counters__rules=True))
+    (ncu,) = lab.calls("ncu")
+    assert ncu[ncu.index("--apply-rules") + 1] == "yes"
+    text = (lab.out / "steps/3-counters/details.csv").read_text()
+    assert "LaunchConfiguration" in text
+    assert (lab.out / "steps/3-counters/counters.csv").read_text() != text
+
+
 def test_the_trace_of_another_run_is_used_again(lab: Any) -> None:
     lab.run(lab.recipe(counters__enabled=False), out=lab.folder / "first")
     lab.log.unlink()

@@ -122,6 +122,24 @@ def test_extra_arguments_come_after_ours_and_before_the_program() -> None:
     assert last < argv.index("./app")
 
 
+def test_rules_are_asked_for_with_their_sections_and_beside_the_metrics() -> None:
+    assert "--section" not in ncu.counters_argv(REQUEST, FEATURES)
+    argv = ncu.counters_argv(replace(REQUEST, rules=True), FEATURES)
+    kind, _, regex = value(argv, "--section").partition(":")
+    assert kind == "regex"
+    assert all(re.match(regex, section) for section in ncu.RULE_SECTIONS)
+    # Costs much and carries no rule about a kernel's gain.
+    assert not re.match(regex, "PmSampling")
+    assert not re.match(regex, "SpeedOfLight_HierarchicalTensorRooflineChart")
+    assert value(argv, "--apply-rules") == "yes"
+    assert value(argv, "--metrics") == "sm__cycles_active.avg,dram__bytes.sum"
+
+
+def test_the_pages_of_a_report() -> None:
+    assert value(ncu.csv_argv("ncu", Path("a.ncu-rep")), "--page") == "raw"
+    assert value(ncu.csv_argv("ncu", Path("a.ncu-rep"), "details"), "--page") == "details"
+
+
 def test_unknown_metrics_are_named_once() -> None:
     log = (
         "==ERROR== Failed to find metric sm__no_such.sum\n"
@@ -137,6 +155,11 @@ def test_unknown_metrics_are_named_once() -> None:
     [
         (PERMISSION, PermissionRefused, "ERR_NVGPUCTRPERM"),
         ("==ERROR== unrecognised option '--bogus'. Use --help", UsageError, "--bogus"),
+        (
+            "==ERROR== Option '--section Foo' did not match any section.",
+            UsageError,
+            "the section Foo",
+        ),
         ("==ERROR== '/x' does not exist or is not an executable.", StepFailed, "/x"),
         ("==ERROR== Failed to find metric sm__x.sum", StepFailed, "sm__x.sum"),
         (

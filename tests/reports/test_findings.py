@@ -12,7 +12,7 @@ from parsers.run_dir import RunDir, read_manifest, write_manifest
 from reports.evidence import Finding, wording
 from reports.findings import abstained, findings, headline, profiled_share
 from reports.load import Run, load_run
-from reports.program_findings import ALL, wall_time
+from reports.stage_times import ALL, wall_time
 
 
 def named(run: Run, name: str) -> Finding:
@@ -90,6 +90,16 @@ def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
     assert finding.gain_kernel == pytest.approx(1 - floor / 4900)
 
 
+def test_a_trace_of_long_kernels_tells_no_shortest_launch(run: Run) -> None:
+    only = run.kernels[run.kernels["short_name"] == "FlashAttention decode split-KV"]
+    tables.write(only, "kernels", run.directory.tables)
+    mine = run.counters["kernel_id"].isin(only["kernel_id"])
+    tables.write(run.counters[mine], "counters", run.directory.tables)
+    finding = named(load_run(run.path), "FlashAttention decode")
+    assert only["min_ns"].min() > 5000
+    assert finding.gain_kernel == pytest.approx((132 - 64) / 132)
+
+
 def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
     issue = {"bound_by": "issue", "roof_share": 0.9, "issue_active_pct": 90.0}
     busy = edit(run, "counters", "cuBLAS GEMM 256x128", **issue)
@@ -104,9 +114,11 @@ def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
 def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
     scattered = {"global_sector_efficiency_pct": 20.0, "bound_by": "l2", "roof_share": 0.95}
     finding = named(
-        edit(run, "counters", "FlashAttention forward", **scattered, dram_pct=30.0),
+        edit(run, "counters", "FlashAttention forward", **scattered, dram_pct=30.0,
+             flops=0.0, flops_tensor=0.0, tensor_pct=0.0),
         "FlashAttention forward",
-    )
+    )  # fmt: skip
+    assert finding.cause == "uncoalesced"
     assert finding.gain_kernel == pytest.approx(0.7)
     assert "since its global loads or stores are scattered" in finding.sentence
     assert "neighbouring" in finding.action
@@ -263,7 +275,7 @@ def test_doubtful_durations_lower_the_confidence(run: Run) -> None:
 
 def test_without_counters_the_limits_stay_open_with_the_reason(trace_only_run: Run) -> None:
     keys = {f.key for f in findings(trace_only_run)}
-    assert keys == {"time", "idle"}
+    assert keys == {"time", "idle", "casts_and_copies", "older_backend"}
     (reason,) = abstained(trace_only_run)
     assert reason == (
         "What limits the kernels is not known: "
@@ -331,4 +343,3 @@ def test_every_cause_and_bound_has_an_action() -> None:
     assert set(words["causes"]) <= set(words["actions"])
     assert set(words["limits"]) - {"latency"} <= set(words["actions"])
     assert set(words["actions"]) == set(words["advice"])
-    assert set(words["causes"]) == set(words["waits"])

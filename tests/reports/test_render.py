@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from parsers import tables
 from parsers.errors import ArtifactUnreadable, StepFailed
-from reports import render
+from reports import render, templating
 from reports.load import Run, load_run
 from reports.render import render_report, render_sweep, render_template, templates_folder
 from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
@@ -222,7 +222,7 @@ def test_a_wrong_template_is_refused_with_its_name_and_line(
     source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad.md.j2").write_text(source)
-    monkeypatch.setattr(render, "templates_folder", lambda: tmp_path)
+    monkeypatch.setattr(templating, "templates_folder", lambda: tmp_path)
     with pytest.raises(ArtifactUnreadable, match=words):
         render_template("bad.md.j2", {"view": Fact("a", "b")})
 
@@ -231,7 +231,7 @@ def test_what_a_template_writes_is_escaped_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.md.j2").write_text("{{ text }} {{ text | escape }} {{ 3 }} {{ 'a' | code }}")
-    monkeypatch.setattr(render, "templates_folder", lambda: tmp_path)
+    monkeypatch.setattr(templating, "templates_folder", lambda: tmp_path)
     assert render_template("one.md.j2", {"text": "a|<b>"}) == (
         "a\\|&lt;b&gt; a\\|&lt;b&gt; 3 `a`\n"
     )

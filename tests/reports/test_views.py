@@ -330,3 +330,13 @@ def test_numbers_of_kernels_are_told_in_ranges() -> None:
     assert ranges([4]) == "kernel 4"
     assert ranges([7, 1, 2, 3, 5, 9, 8]) == "kernels 1 to 3, 5 and 7 to 9"
     assert ranges([1, 2, 6]) == "kernels 1, 2 and 6"
+
+
+def test_rules_that_lack_evidence_are_shown_with_what_they_lack(view: ReportView) -> None:
+    numbers = {row.number for row in view.kernels}
+    assert view.rules_abstained
+    for one in view.rules_abstained:
+        assert one.rules
+        assert one.reason
+        assert one.kernels
+        assert set(one.kernels) <= numbers

@@ -1,0 +1,109 @@
+"""`prof compare`: what got faster, slower, new or gone between two runs, beyond the noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+REGRESSION = 1
+
+
+@click.command("compare", short_help="Compare two runs; fail on a regression.")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "--fail-on",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if B breaks this rule, for example 'total_gpu_time>+5%'. Repeatable.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["md", "github", "json", "html"]),
+    default="md",
+    show_default=True,
+    help="github: short, for a pull request or $GITHUB_STEP_SUMMARY.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout else.")
+@click.option(
+    "--repeat-a",
+    "repeats_a",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A further run of A's program: shows its noise. Repeatable.",
+)
+@click.option(
+    "--repeat-b",
+    "repeats_b",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="The same for B.",
+)
+@click.option(
+    "--per",
+    default="",
+    metavar="ARG",
+    help="Also compare times per unit of work: an argument of the program (batch, batch*steps).",
+)
+@click.option("--force", is_flag=True, help="Compare what prof would refuse to: other GPUs, say.")
+def command(
+    a: Path,
+    b: Path,
+    rules: tuple[str, ...],
+    style: str,
+    output: Path | None,
+    repeats_a: tuple[Path, ...],
+    repeats_b: tuple[Path, ...],
+    per: str,
+    force: bool,
+) -> int:
+    """Compare two runs: faster, slower, new, gone, or noise; fails CI on a rule.
+
+    B is held against A: totals, stages, kernels, benchmark cases, serving points. Kernels are
+    matched by name, launch shape and place in their stage; those that were fused or split are
+    matched by the operators in their names. A difference that is within the noise is said to be
+    so. Repeats of the runs show the noise best; a sweep over target.env.REPEAT is a run with its
+    repeats. No GPU is needed.
+
+    \b
+    Rules of --fail-on (B against A; a sign makes a change, none a limit for B itself):
+      total_gpu_time>+5%   wall_time>+2ms   launches>1000   stage:decode:gpu_time>+3%
+      'kernel:flash_fwd>+10%'   'case:linear/.*>+5%'   'point:b64:output_tokens_per_s<-3%'
+    A change fails only where it is also beyond the noise.
+
+    \b
+    Examples:
+      prof compare runs/main runs/branch
+      prof compare runs/main runs/branch --fail-on 'total_gpu_time>+5%' --format github
+      prof compare runs/eager runs/compiled --format html -o compare.html
+      prof compare sweep/variants/batch=8 sweep/variants/batch=64 --per batch
+      prof compare base new --repeat-a base2 --repeat-b new2
+
+    Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
+    """
+    from orchestrator.reporting import ensure_tables
+    from reports.compare.limits import parse_limit
+    from reports.compare.output import FORMATS
+    from reports.compare.page import page
+    from reports.compare.sides import open_side
+    from reports.compare.view import compare
+
+    limits = [parse_limit(rule) for rule in rules]
+    for path in (a, b, *repeats_a, *repeats_b):
+        ensure_tables(path)
+    sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
+    view = compare(*sides, limits, force, per)
+    text = page(view) if style == "html" else FORMATS[style](view)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+        click.echo(f"comparison: {output}")
+    for limit in view.limits:
+        click.echo(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
+    return REGRESSION if any(limit.state == "broken" for limit in view.limits) else 0

@@ -1,0 +1,91 @@
+"""`prof export`: writes a run as a timeline for trace viewers, or its tables as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from parsers.errors import UsageError
+from parsers.run_dir import VARIANTS
+
+if TYPE_CHECKING:
+    from reports.load import Run
+
+TRACES = ("perfetto", "chrome")
+FORMATS = (*TRACES, "parquet", "csv")
+
+
+@click.command("export")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="perfetto",
+    show_default=True,
+    help="A timeline (perfetto and chrome are the same JSON), or the tables.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE|FOLDER",
+    help="File of the timeline, packed where it ends in .gz; folder of the tables.",
+)
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="NAME",
+    help="Only this table; of one table -o may be a file. All that have rows by default.",
+)
+def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
+    """Write the timeline or the tables of a run for other tools.
+
+    The timeline opens in ui.perfetto.dev and chrome://tracing. Kernels, copies and memsets stand on
+    the streams of their GPU, NVTX ranges and CUDA API calls on the threads of the host, and arrows
+    lead from a call to what it issued. A kernel tells its shape, its stage and what bounds it. The
+    columns of the tables are in docs/tables.md.
+
+    \b
+    Examples:
+      prof export runs/mine -o timeline.json.gz
+      prof export runs/mine --format csv -o tables
+      prof export runs/mine --format parquet --table launches -o launches.parquet
+    """
+    from reports.load import load_run
+
+    loaded = load_run(run)
+    if loaded.manifest.variants:
+        raise UsageError(
+            f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
+            f"export one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
+        )
+    if form in TRACES:
+        _timeline(loaded, output, tables)
+        return
+    from reports.export.table_files import export_tables
+
+    for path, rows in export_tables(loaded, form, output, tables).items():
+        click.echo(f"{path}: {rows:,} rows")
+
+
+def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
+    from reports.export.trace_file import export_trace
+
+    if tables:
+        raise UsageError(
+            "--table does not go with a timeline", "choose --format parquet or --format csv"
+        )
+    if output.is_dir():
+        raise UsageError(
+            f"-o {output} is a folder", f"name the file: -o {output / 'timeline.json.gz'}"
+        )
+    done = export_trace(run, output)
+    for note in done.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo(f"{done.path}: {done.events:,} events, {done.arrows:,} arrows from call to GPU work")
+    click.echo("open it in https://ui.perfetto.dev (nothing is uploaded) or chrome://tracing")

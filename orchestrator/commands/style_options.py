@@ -1,0 +1,67 @@
+"""The options of commands that say how a report is written: --templates and --language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.recipe_schema import LANGUAGES
+
+if TYPE_CHECKING:
+    from reports.templating import Style
+
+ALL = "all"
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options --templates and --language."""
+    languages = click.option(
+        "--language",
+        "languages",
+        multiple=True,
+        type=click.Choice([*LANGUAGES, ALL]),
+        help="Write the summary in this language too, as stakeholder_summary.LANGUAGE.md. May be "
+        "given often.",
+    )
+    templates = click.option(
+        "--templates",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder with templates of your own; each takes the place of the bundled one of its "
+        "name (docs/templates.md).",
+    )
+    return templates(languages(command))
+
+
+def chosen(languages: Sequence[str]) -> tuple[str, ...]:
+    """Return the languages of --language, each once."""
+    return LANGUAGES if ALL in languages else tuple(dict.fromkeys(languages))
+
+
+def given_style(templates: Path | None, languages: Sequence[str]) -> Style | None:
+    """Return the style that the options ask for; None where they ask for nothing.
+
+    Raises:
+        UsageError: there is no such folder, or it replaces no template.
+    """
+    if templates is None and not languages:
+        return None
+    from reports.templating import Style, check_style
+
+    style = Style(templates.absolute() if templates else None, chosen(languages))
+    check_style(style)
+    return style
+
+
+def overrides(templates: Path | None, languages: Sequence[str]) -> tuple[str, ...]:
+    """Return the options as overrides of a recipe, so that the run keeps them."""
+    found = []
+    if templates is not None:
+        found.append(f"templates={json.dumps(str(templates.absolute()))}")
+    if languages:
+        found.append(f"languages=[{', '.join(chosen(languages))}]")
+    return tuple(found)

@@ -1,0 +1,231 @@
+"""Names kernels of which a better one is usual: old ones, fallbacks, unfused attention."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.cells import Row, number, records, text
+from reports.evidence import Evidence, Finding
+from reports.formats import counted, duration, listed, share
+from reports.kernel_facts import SLOW_NAME
+from reports.load import Run
+from reports.profiled import kernel_time, profiled
+from reports.program_rules import backends, finding, limit, source_of
+from reports.roofline import Ceilings, ceilings
+
+PRODUCT = ("gemm", "gemv")
+BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")
+"""Kernels that may stand between the parts of an attention that is not fused: scale, mask,
+dropout, casts, and the sums that a library's product leaves."""
+TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
+NAMED = 3
+
+
+def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
+    """Return a finding for each kind of slow kernel that takes enough time.
+
+    A kernel whose own counters tell what is wrong with it is left to that finding.
+    """
+    found: list[Finding] = []
+    left = run.kernels
+    for key, backend in backends().items():
+        if "name" in backend:
+            ours = _named(left, backend)
+            found += _by_name(run, key, left[ours])
+            left = left[~ours]
+    if frame is not None:
+        found += _math_attention(run, frame)
+    return [f for f in found if f.share >= limit("slow_backend", "share")]
+
+
+def _named(kernels: pd.DataFrame, backend: dict[str, Any]) -> pd.Series:
+    pattern = re.compile(backend["name"])
+    by_name = kernels["name"].map(lambda name: bool(pattern.search(str(name)))).astype(bool)
+    return by_name & kernels["category"].isin(backend["categories"]).astype(bool)
+
+
+def _by_name(run: Run, key: str, kernels: pd.DataFrame) -> list[Finding]:
+    backend = backends()[key]
+    if not _behind(run, backend):
+        return []
+    counted_rows = {text(row["kernel_id"]): row for row in profiled(run)}
+    rows = [r for r in records(kernels) if not _told(counted_rows.get(r["kernel_id"]))]
+    if not rows:
+        return []
+    gains = [_gain(run, backend, row, counted_rows.get(row["kernel_id"])) for row in rows]
+    return [_finding(run, key, rows, gains)]
+
+
+def _behind(run: Run, backend: dict[str, Any]) -> bool:
+    """Tell whether the GPU has better kernels than these."""
+    capability = _capability(run)
+    if math.isnan(capability):
+        return bool(backend.get("unknown_gpu"))
+    return bool(backend["capability"] <= capability < backend.get("below_capability", math.inf))
+
+
+def _capability(run: Run) -> float:
+    """Return the highest compute capability of the GPUs; NaN where unknown."""
+    try:
+        return max(float(str(c)) for c in run.gpus["compute_capability"].dropna())
+    except ValueError:
+        return math.nan
+
+
+def _told(row: Row | None) -> bool:
+    """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
+    if row is None:
+        return False
+    return number(row["tensor_pct"]) < 1 or SLOW_NAME.search(text(row["name"])) is not None
+
+
+def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> float:
+    """Return the part of a kernel's time that the better one saves; NaN where it is not known."""
+    if backend["gain"] != "roof":
+        return float(backend["gain"])
+    if counters is None:
+        return float(backend["rough"]) if _capability(run) in backend["rough_on"] else math.nan
+    needed = tensor_time(counters, ceilings(run.roofs)) / number(counters["duration_ns"])
+    return max(0.0, 1 - max(needed, number(counters["dram_pct"]) / 100))
+
+
+def tensor_time(row: Row, roofs: Ceilings) -> float:
+    """Return the ns that the Tensor Cores would take for a kernel's FLOPs; NaN where unknown."""
+    dtype = text(row["tensor_dtype"]) or text(row["dtype"])
+    roof = roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
+    return number(row["flops"]) / roof.value * 1e9 if roof is not None else math.nan
+
+
+def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding:
+    backend, total = backends()[key], kernel_time(run)
+    spent = sum(number(row["total_ns"]) for row in rows)
+    known = [(number(row["total_ns"]), gain) for row, gain in zip(rows, gains, strict=True)]
+    saved = sum(t * g for t, g in known if not math.isnan(g))
+    unknown = all(math.isnan(gain) for _, gain in known)
+    rough = backend["gain"] == "roof" and set(gains) == {backend.get("rough")}
+    saved = math.nan if unknown else saved
+    names = list(dict.fromkeys(text(row["short_name"]) for row in rows))
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    much = (
+        "How much a better one gains is not known without counters."
+        if unknown
+        else f"Better ones could save {'about' if rough else 'at most'} {share(saved / total)} of "
+        "the GPU time."
+    )
+    words = (
+        f"{share(spent / total)} of the GPU time ({duration(spent)}) goes to {backend['what']}: "
+        f"{listed([*names[:NAMED], *more])}. {backend['why']} {much}"
+    )
+    return finding(
+        "slow_backend",
+        key=str(backend.get("cause", "slow_backend")),
+        cause=str(backend.get("cause", "slow_backend")),
+        title=f"{share(spent / total)} of the GPU time goes to {backend['what']}",
+        sentence=words,
+        kernel_ids=tuple(text(row["kernel_id"]) for row in rows[:5]),
+        share=spent / total,
+        evidence=(
+            Evidence("time in these kernels", spent, "ns",
+                     f"{share(limit('slow_backend', 'share'))} of the GPU time",
+                     str(backend["source"])),
+        ),
+        gain_kernel=saved / spent,
+        gain_program=saved / total,
+        gain_ns=saved,
+        action=str(backend["action"]),
+        advice=str(backend["advice"]),
+        disprove=str(backend["disprove"]),
+        confidence="low" if unknown or rough else "medium",
+    )  # fmt: skip
+
+
+def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where products, a softmax and products follow on each other."""
+    spans = attention_spans(frame, int(limit("slow_backend", "between")))
+    if not spans:
+        return []
+    index = np.concatenate([np.arange(a, b) for a, b in spans])
+    part = frame.iloc[index]
+    spent, total = float(part["duration_ns"].sum()), kernel_time(run)
+    backend = backends()["math_attention"]
+    needed = _needed(run, part)
+    passing = float(part.loc[~part["category"].isin(PRODUCT), "duration_ns"].sum())
+    # Without counters of the products, only what stands between them is known to vanish.
+    saved = passing if math.isnan(needed) else max(0.0, spent - needed)
+    kernels = part.groupby("kernel_id")["duration_ns"].sum().sort_values(ascending=False)
+    between = share(passing / spent)
+    words = (
+        f"Attention runs as separate kernels {counted(len(spans), 'time')}, which takes "
+        f"{share(spent / total)} of the GPU time ({duration(spent)}); {between} of this is "
+        f"softmax, masks and casts between the products. {backend['why']} A fused kernel could "
+        f"save about {share(saved / total)} of the GPU time ({duration(saved)})."
+    )
+    return [
+        finding(
+            "slow_backend",
+            title=f"Attention is not fused and takes {share(spent / total)} of the GPU time",
+            sentence=words,
+            kernel_ids=tuple(str(k) for k in kernels.index[:5]),
+            share=spent / total,
+            evidence=(
+                Evidence("softmax between two products", len(spans), "",
+                         f"at most {limit('slow_backend', 'between'):.0f} kernels between them",
+                         source_of("slow_backend", "between")),
+                Evidence("time of these kernels", spent, "ns", "", "nsys"),
+                Evidence("of it not in products", passing, "ns", "", str(backend["source"])),
+            ),
+            gain_kernel=saved / spent,
+            gain_program=saved / total,
+            gain_ns=saved,
+            action=str(backend["action"]),
+            advice=str(backend["advice"]),
+            disprove=str(backend["disprove"]),
+            confidence="medium" if math.isnan(needed) else "high",
+        )
+    ]  # fmt: skip
+
+
+def _needed(run: Run, part: pd.DataFrame) -> float:
+    """Return the ns that the Tensor Cores need for the products; NaN where not all were counted."""
+    roofs = ceilings(run.roofs)
+    counters = {text(row["kernel_id"]): row for row in profiled(run)}
+    products = part.loc[part["category"].isin(PRODUCT), "kernel_id"].value_counts()
+    each = [
+        tensor_time(counters[str(key)], roofs) * int(times) if str(key) in counters else math.nan
+        for key, times in products.items()
+    ]
+    return sum(each) if each else math.nan
+
+
+def attention_spans(frame: pd.DataFrame, between: int) -> list[tuple[int, int]]:
+    """Return first and last (exclusive) positions of product, softmax, product in `frame`.
+
+    `frame` is that of `timeline`; at most `between` other kernels that only touch elements stand
+    between the softmax and each product, and all are of one stream.
+    """
+    category = frame["category"].to_numpy(object)
+    queue = frame["queue"].to_numpy()
+    found: list[tuple[int, int]] = []
+    for at in np.flatnonzero(category == "softmax"):
+        first = _product(category, queue, int(at), -1, between)
+        last = _product(category, queue, int(at), 1, between)
+        if first is not None and last is not None and (not found or first >= found[-1][1]):
+            found.append((first, last + 1))
+    return found
+
+
+def _product(category: Any, queue: Any, at: int, step: int, between: int) -> int | None:
+    """Return the position of the next product before or after `at`; None where another is."""
+    for place in range(at + step, at + step * (between + 2), step):
+        if not 0 <= place < len(category) or queue[place] != queue[at]:
+            return None
+        if category[place] in PRODUCT:
+            return place
+        if category[place] not in BETWEEN:
+            return None
+    return None

@@ -1,0 +1,189 @@
+"""Says whether two runs may be compared: GPU, clocks, versions, program, how they were captured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from parsers.errors import UsageError
+from reports.cells import number
+from reports.compare.models import Check
+from reports.compare.sides import Side
+from reports.compare.wording import section, threshold
+from reports.formats import clock, listed, shorten
+from reports.load import Run
+from reports.profiled import profiled
+
+SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
+TOOLS = ("nsys", "ncu")
+UNKNOWN = "unknown"
+OPTIONAL = (
+    "throttled",
+    "gpu_count",
+    "mig",
+    "stages",
+    "trace_args",
+    "clock_control",
+    "cache_control",
+    "vllm",
+)
+"""Facts that many runs have no use for: that they are absent says nothing."""
+UUID = 12
+"""Characters of a UUID that tell GPUs apart."""
+WIDTH = 64
+"""Characters of a fact in a table."""
+
+
+def checks(a: Side, b: Side) -> tuple[tuple[Check, ...], tuple[Check, ...], str]:
+    """Return the settings of the programs that differ, all else that does, and what nobody knows.
+
+    The gravest come first. What only one of the runs tells is a note: whether it differs is not
+    known. Settings of different programs are not held against each other.
+    """
+    ours, theirs = _facts(a.run), _facts(b.run)
+    found = [_check(key, ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]]
+    found += _clocks(a.run, b.run)
+    order = ("refuse", "warn", "note")
+    found.sort(key=lambda check: order.index(check.level))
+    settings = [] if any(c.key == "target" for c in found) else _settings(a.run, b.run)
+    return tuple(settings), tuple(found), _untold(ours, theirs)
+
+
+def _untold(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Name what must agree and neither run tells: imported files tell little."""
+    rules = section("checks")
+    untold = [
+        rules[key]["label"]
+        for key in ours
+        if ours[key] == theirs[key] == UNKNOWN
+        and rules[key]["level"] != "note"
+        and key not in OPTIONAL
+    ]
+    return f"Neither run tells its {listed(untold)}." if untold else ""
+
+
+def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
+    """Refuse what cannot be compared.
+
+    Raises:
+        UsageError: the runs differ in kind, GPU, number of GPUs or MIG.
+    """
+    grave = [check for check in found if check.level == "refuse"]
+    if grave:
+        words = [f"{c.label}: {c.a} against {c.b} ({c.why})" for c in grave]
+        raise UsageError(
+            f"{a} and {b} cannot be compared: {'; '.join(words)}",
+            "compare runs of one kind on one kind of GPU, or compare all the same with --force",
+        )
+
+
+def _check(key: str, a: str, b: str) -> Check:
+    rule = section("checks")[key]
+    level = "note" if UNKNOWN in (a, b) else rule["level"]
+    return Check(key, level, rule["label"], a, b, rule["why"])
+
+
+def _facts(run: Run) -> dict[str, str]:
+    manifest, recipe = run.manifest, run.manifest.recipe
+    target, trace, counters = (recipe.get(k) or {} for k in ("target", "trace", "counters"))
+    gpus = manifest.gpus
+    facts: dict[str, Any] = {
+        "kind": "benchmark" if run.is_bench else "profile",
+        "gpu": listed(sorted({str(g["name"]) for g in gpus if g.get("name")})),
+        "gpu_count": _gpu_count(run),
+        "mig": _one({g.get("mig") for g in gpus}),
+        "uuid": ", ".join(sorted({str(g["uuid"])[:UUID] for g in gpus if g.get("uuid")})),
+        "power_limit": _one({g.get("power_limit_w") for g in gpus}, " W"),
+        "throttled": _throttled(run),
+        "target": target.get("file") or target.get("command"),
+        "stages": recipe.get("stages"),
+        "capture": recipe.get("capture"),
+        "trace_args": trace.get("extra_args"),
+        "clock_control": counters.get("clock_control"),
+        "cache_control": counters.get("cache_control"),
+        "imported": "imported" if manifest.imported else "captured by prof",
+    }
+    facts |= {key: manifest.software.get(key) for key in SOFTWARE}
+    facts |= {key: manifest.tools.get(key) for key in TOOLS}
+    return {key: _shown(value) for key, value in facts.items()}
+
+
+def _one(values: set[Any], unit: str = "") -> str | None:
+    known = {value for value in values if value is not None}
+    return f"{known.pop()}{unit}" if len(known) == 1 else None
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "" or (isinstance(value, (dict, list)) and not value):
+        return UNKNOWN
+    if isinstance(value, dict):
+        value = list(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return shorten(value, WIDTH) if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _gpu_count(run: Run) -> str | None:
+    devices = run.launches["device"].dropna().nunique()
+    return str(devices) if devices else None
+
+
+def _throttled(run: Run) -> str:
+    """Say whether clocks were held down; unknown for a trace, which does not show it."""
+    if run.bench.empty:
+        return UNKNOWN
+    samples = number(run.bench["throttled_samples"].sum(min_count=1))
+    if math.isnan(samples):
+        return UNKNOWN
+    return "some samples" if samples > 0 else "none"
+
+
+def _clocks(a: Run, b: Run) -> list[Check]:
+    ours, theirs = _clock(a), _clock(b)
+    if not (ours > 0 and theirs > 0) or abs(theirs / ours - 1) < threshold("clock"):
+        return []
+    return [_check("clock", clock(ours), clock(theirs))]
+
+
+def _clock(run: Run) -> float:
+    """Return the SM clock under ncu in Hz, mean weighted by GPU time; NaN without counters."""
+    rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["total_ns"]) > 0]
+    total = sum(number(r["total_ns"]) for r in rows)
+    if not total:
+        return math.nan
+    return sum(number(r["sm_clock_hz"]) * number(r["total_ns"]) for r in rows) / total
+
+
+def _settings(a: Run, b: Run) -> list[Check]:
+    """Return the arguments and variables of the programs that differ."""
+    why = section("checks")["args"]["why"]
+    ours, theirs = _arguments(a), _arguments(b)
+    keys = [*ours, *(key for key in theirs if key not in ours)]
+    return [
+        Check("args", "warn", key, ours.get(key, "not set"), theirs.get(key, "not set"), why)
+        for key in keys
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _arguments(run: Run) -> dict[str, str]:
+    """Return arguments of the program, and those that the step `trace` changes."""
+    recipe = run.manifest.recipe
+    target: Mapping[str, Any] = recipe.get("target") or {}
+    of_trace: Mapping[str, Any] = (recipe.get("trace") or {}).get("args") or {}
+    given = {**_mapping(target.get("args")), **_mapping(of_trace)}
+    variables = {f"env {key}": value for key, value in _mapping(target.get("env")).items()}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in {**given, **variables}.items()
+        if key != "env REPEAT"
+    }
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return arguments as a mapping; a list of words is one argument."""
+    if isinstance(value, dict):
+        return {str(key): inner for key, inner in value.items()}
+    return {"args": value} if value else {}

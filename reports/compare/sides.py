@@ -1,0 +1,184 @@
+"""One side of a comparison: a run and its repeats, with the launches of each stage in order."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from parsers.errors import UsageError
+from parsers.run_dir import VARIANTS
+from reports.cells import number, records, text
+from reports.load import Run, load_run
+
+ALL = "(all)"
+"""Stage of the tables that is the whole capture."""
+MOST_STAGES = 24
+"""Names of stages from which on they are no stages but ranges that a framework numbers."""
+REPEAT = "target.env.REPEAT"
+"""A sweep over this variable alone runs one program several times."""
+_DIGITS = re.compile(r"\d+")
+Durations = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a kernel is; the key into tables is `kernel_id`."""
+
+    kernel_id: str
+    short_name: str
+    name: str
+    category: str
+    library: str
+    grid: str
+    block: str
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Launches of one stage in order: device by device, by start; durations in ns.
+
+    A kernel summary has no launches: there each entry is a kernel, and `summed` holds
+    (calls, total ns, standard deviation ns) of each. Counters alone are summaries of one launch.
+    """
+
+    ids: tuple[str, ...]
+    durations: Durations
+    summed: tuple[tuple[int, float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run to compare, and further runs of the same program that show its noise."""
+
+    label: str
+    run: Run
+    repeats: tuple[Run, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, the one that is shown first."""
+        return (self.run, *self.repeats)
+
+    @cached_property
+    def kernels(self) -> Mapping[str, Kernel]:
+        """Kernels of all runs by kernel_id."""
+        return {
+            text(row["kernel_id"]): Kernel(
+                *(text(row[name]) for name in Kernel.__dataclass_fields__)
+            )
+            for run in self.runs
+            for row in records(run.kernels)
+        }
+
+
+def open_side(label: str, path: Path, repeats: Iterable[Path] = ()) -> Side:
+    """Open a run and its repeats; a sweep over REPEAT is a run with its repeats.
+
+    Raises:
+        UsageError: a folder is no run directory, or a sweep of different programs.
+        ArtifactUnreadable, SchemaTooNew: as load_run.
+    """
+    runs = [run for place in (path, *repeats) for run in _runs(place)]
+    return Side(label, runs[0], tuple(runs[1:]))
+
+
+def _runs(path: Path) -> list[Run]:
+    run = load_run(path)
+    if not run.manifest.variants:
+        return [run]
+    sweep = run.manifest.recipe.get("sweep") or {}
+    names = run.manifest.variants
+    if set(sweep) != {REPEAT}:
+        first = f"{path}/{VARIANTS}/{names[0]}"
+        raise UsageError(
+            f"{path} is a sweep of {len(names)} variants: {', '.join(names)}",
+            f"name one of them, for example {first}; its own report compares them all",
+        )
+    return [load_run(path / VARIANTS / name) for name in names]
+
+
+def sequences(run: Run, rename: Mapping[str, str]) -> dict[str, Sequence]:
+    """Return the launches of each stage, called as `rename` says; "" is outside of stages."""
+    frame = run.launches
+    if frame.empty:
+        return _summaries(run)
+    order = frame[["device", "pid", "start_ns"]].fillna(0)
+    frame = frame.loc[order.sort_values(["device", "pid", "start_ns"], kind="stable").index]
+    stage = frame["stage"].astype("string").fillna("").map(lambda s: rename.get(s, s))
+    found = {}
+    for name, part in frame.groupby(stage, sort=False):
+        durations = part["duration_ns"].to_numpy(dtype=float)
+        found[str(name)] = Sequence(tuple(part["kernel_id"].astype(str)), durations)
+    return found
+
+
+def _summaries(run: Run) -> dict[str, Sequence]:
+    """Return a kernel summary, or without any trace the launches that ncu measured."""
+    rows = [row for row in records(run.kernels) if number(row["total_ns"]) > 0]
+    if rows:
+        kinds = [(int(r["calls"]), number(r["total_ns"]), number(r["std_ns"])) for r in rows]
+    else:
+        rows = [row for row in records(run.counters) if number(row["duration_ns"]) > 0]
+        kinds = [(1, number(r["duration_ns"]), math.nan) for r in rows]
+    if not rows:
+        return {}
+    means = np.array([total / calls for calls, total, _ in kinds])
+    return {"": Sequence(tuple(text(r["kernel_id"]) for r in rows), means, tuple(kinds))}
+
+
+def stage_names(a: Side, b: Side) -> tuple[dict[str, str], str]:
+    """Return new names of stages that let both sides match, and why, empty where all match.
+
+    Ranges that a framework numbers (`step 17`) are one stage; where no stage is on both sides,
+    stages are left aside.
+    """
+    ours, theirs = (_stages(side.runs) for side in (a, b))
+    if not ours and not theirs:
+        return {}, ""
+    if len(ours | theirs) <= MOST_STAGES and ours & theirs:
+        return {}, ""
+    rename = {name: _DIGITS.sub("*", name) for name in ours | theirs}
+    same = {rename[name] for name in ours} & {rename[name] for name in theirs}
+    if same and len(set(rename.values())) <= MOST_STAGES:
+        return rename, "Stages that differ in a number only are taken as one."
+    return (
+        dict.fromkeys(ours | theirs, ""),
+        "The runs have no stages in common, or too many: kernels are matched without stages.",
+    )
+
+
+def _stages(runs: Iterable[Run]) -> set[str]:
+    frames = [run.stages["stage"] for run in runs if not run.stages.empty]
+    if not frames:
+        return set()
+    return {str(name) for name in pd.concat(frames).dropna()} - {ALL}
+
+
+def units(side: Side, expression: str) -> float:
+    """Return the units of work of a run: an argument of its program, or a product (`batch*steps`).
+
+    Raises:
+        UsageError: the program was not given that argument, or it is no positive number.
+    """
+    target = side.run.manifest.recipe.get("target") or {}
+    given = target.get("args")
+    given = given if isinstance(given, dict) else {}
+    product = 1.0
+    for name in (part.strip() for part in expression.split("*")):
+        value = given.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            known = [key for key, v in given.items() if isinstance(v, (int, float))]
+            raise UsageError(
+                f"--per {expression}: {side.label} has no number for the argument {name}",
+                f"numbers in its target.args: {', '.join(known) or 'none'}",
+            )
+        product *= value
+    return product

@@ -1,0 +1,148 @@
+"""Compares the totals of two runs and those of their stages."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from reports.cells import number, records, text
+from reports.compare import noise
+from reports.compare.kernels import Clocked, change, row_ratio
+from reports.compare.models import Change, StageChange
+from reports.compare.noise import Ratio
+from reports.compare.rows import Row
+from reports.compare.sides import ALL, Side
+from reports.compare.wording import threshold
+from reports.load import Run
+
+Values = Mapping[str, float]
+PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time")
+"""What `--per` divides by the units of work."""
+HOST = {"wall_time": "wall time", "idle_time": "GPU idle time", "copy_time": "time of copies"}
+"""Times of a run or stage that hang on the host: key -> label."""
+
+
+def totals(rows: Sequence[Row], times: Clocked, a: Side, b: Side) -> tuple[Change, ...]:
+    """Return GPU, wall, idle and copy time, launches and copied bytes of the whole capture."""
+    gpu = _gpu_time("total_gpu_time", rows, times, None)
+    ours, theirs = ([_whole(run) for run in side.runs] for side in (a, b))
+    return tuple(c for c in (gpu, *_host(ours, theirs)) if c is not None)
+
+
+def stage_changes(
+    rows: Sequence[Row], times: Clocked, a: Side, b: Side, rename: Mapping[str, str]
+) -> tuple[StageChange, ...]:
+    """Return the stages of both runs, most GPU time first; none where there are no stages."""
+    ours, theirs = ([_stages(run, rename) for run in side.runs] for side in (a, b))
+    spent: dict[str, float] = defaultdict(float)
+    for row in rows:
+        spent[row.stage] += max(row.total_a, row.total_b)
+    named = sorted((name for name in spent if name), key=lambda name: -spent[name])
+    found = []
+    for name in named:
+        on = [any(name in run for run in side) for side in (ours, theirs)]
+        gpu = _gpu_time("gpu_time", [row for row in rows if row.stage == name], times, name)
+        host = _host(*([run.get(name, {}) for run in side] for side in (ours, theirs)))
+        which = "both" if all(on) else "a" if on[0] else "b"
+        found.append(StageChange(name, which, tuple(c for c in (gpu, *host) if c is not None)))
+    return tuple(found)
+
+
+def _gpu_time(key: str, rows: Sequence[Row], times: Clocked, stage: str | None) -> Change | None:
+    a, b = sum(row.total_a for row in rows), sum(row.total_b for row in rows)
+    if not (a > 0 or b > 0):
+        return None
+    if times.repeated:
+        sums = [np.array([_sum(run, stage) for run in side]) for side in (times.a, times.b)]
+        ratio = noise.of_runs(*sums)
+        a, b = map(noise.middle, sums)
+    else:
+        parts = [(row.total_a, row.total_b, row_ratio(row, times)) for row in rows]
+        ratio = noise.of_sums(parts, threshold("floor"))
+    verdict = "" if a > 0 and b > 0 else "new" if b > 0 else "gone"
+    return change(key, "GPU time of kernels", "ns", (a, b), ratio, verdict)
+
+
+def _sum(run: Mapping[tuple[str, str], float], stage: str | None) -> float:
+    return sum(time for (name, _), time in run.items() if stage is None or name == stage)
+
+
+def _whole(run: Run) -> Values:
+    rows = records(run.stages[run.stages["stage"] == ALL])
+    wall, idle = (number(rows[0][c]) if rows else math.nan for c in ("wall_ns", "idle_ns"))
+    return (
+        {
+            "wall_time": wall,
+            "idle_time": idle,
+            "copy_time": number(run.memory_operations["total_ns"].sum(min_count=1)),
+            "launches": number(run.kernels["calls"].sum(min_count=1)),
+            "copied_bytes": number(run.memory_operations["bytes"].sum(min_count=1)),
+        }
+        if rows or not run.kernels.empty
+        else {}
+    )
+
+
+def _stages(run: Run, rename: Mapping[str, str]) -> dict[str, Values]:
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    columns = {"wall_time": "wall_ns", "idle_time": "idle_ns", "launches": "launches"}
+    for row in records(run.stages[run.stages["stage"] != ALL]):
+        name = text(row["stage"])
+        for key, column in columns.items():
+            found[rename.get(name, name)][key] += number(row[column])
+    return {name: dict(values) for name, values in found.items()}
+
+
+def _host(ours: Sequence[Values], theirs: Sequence[Values]) -> list[Change | None]:
+    found = [_host_time(key, label, ours, theirs) for key, label in HOST.items()]
+    found.append(_number("launches", "kernel launches", "", ours[0], theirs[0]))
+    found.append(_number("copied_bytes", "copied bytes", "B", ours[0], theirs[0]))
+    return found
+
+
+def _host_time(
+    key: str, label: str, ours: Sequence[Values], theirs: Sequence[Values]
+) -> Change | None:
+    sides = [np.array([run.get(key, math.nan) for run in side]) for side in (ours, theirs)]
+    a, b = float(sides[0][0]), float(sides[1][0])
+    if math.isnan(a) and math.isnan(b):
+        return None
+    if len(sides[0]) + len(sides[1]) > 2:
+        ratio = noise.of_runs(*sides)
+        a, b = map(noise.middle, sides)
+    else:
+        ratio = Ratio(b / a if a > 0 else math.nan, floor=threshold("host_floor"))
+    verdict = ratio.verdict
+    if key != "wall_time":  # less idle time or fewer copies do not make the program faster alone
+        verdict = {"faster": "less", "slower": "more"}.get(verdict, verdict)
+    return change(key, label, "ns", (a, b), ratio, verdict)
+
+
+def _number(key: str, label: str, unit: str, ours: Values, theirs: Values) -> Change | None:
+    """Compare a count, which has no noise."""
+    a, b = ours.get(key, math.nan), theirs.get(key, math.nan)
+    if math.isnan(a) and math.isnan(b):
+        return None
+    verdict = "same" if a == b else "more" if b > a else "less"
+    return change(key, label, unit, (a, b), Ratio(b / a if a > 0 else math.nan), verdict)
+
+
+def with_units(changes: tuple[Change, ...], unit: str, a: float, b: float) -> tuple[Change, ...]:
+    """Add GPU and wall time per unit of work: `a` and `b` units were done."""
+    found = list(changes)
+    for change_ in changes:
+        if change_.key not in PER_UNIT or change_.a is None or change_.b is None:
+            continue
+        scale = a / b
+        ends = [
+            None if v is None else v * scale for v in (change_.ratio, change_.low, change_.high)
+        ]
+        value, low, high = (math.nan if end is None else end for end in ends)
+        ratio = Ratio(value, low, high, change_.basis, change_.floor)
+        values = (change_.a / a, change_.b / b)
+        key, label = f"{change_.key}_per_unit", f"{change_.label} per {unit}"
+        found.append(change(key, label, change_.unit, values, ratio))
+    return tuple(found)

@@ -1,0 +1,237 @@
+"""The GPUs' part of a timeline: kernels, copies and memsets on their streams, with arrows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as parquet
+
+from parsers.nsys.codes import Codebook, Columns, factor, short
+from parsers.nsys.host_events import call_key
+from parsers.nsys.memory_events import COPY, MemoryEvents
+from reports.export import event_text
+from reports.export.host_part import HostPart
+from reports.export.lanes import Array, disjoint
+from reports.export.tracks import Tracks, lane_name
+
+ROWS = 1 << 15  # launches that are Python objects at a time
+_QUEUE = ["device", "context", "stream", "pid"]
+_GPU_CATEGORY = {COPY: "gpu_memcpy", "memset": "gpu_memset"}
+
+
+@dataclass
+class Launches:
+    """Launches of a run as numbers, in the order of the file `path` (table `launches`).
+
+    `queue` is a code into `queues`: device, context, stream, process.
+    """
+
+    path: Path
+    start: Array
+    duration: Array
+    queue: Array
+    queues: list[tuple[int, ...]]
+
+
+def read_launches(path: Path) -> Launches:
+    """Read where and when each launch ran, part by part."""
+    file = parquet.ParquetFile(path)
+    columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
+    book: Codebook[tuple[int, ...]] = Codebook()
+    for batch in file.iter_batches(1 << 17, columns=["start_ns", "duration_ns", *_QUEUE]):
+        frame = batch.to_pandas()
+        queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
+        duration = frame["duration_ns"].to_numpy(np.int64)
+        start = frame["start_ns"].to_numpy(np.int64)
+        columns.append(start, short(duration), book.translate(*factor(queued)))
+    start, duration, queue = columns.finish()
+    return Launches(path, start, duration, queue, book.keys)
+
+
+@dataclass
+class GpuPart:
+    """GPU work with a track for each operation: first the launches, then copies and the like."""
+
+    launches: Launches
+    memory: MemoryEvents | None
+    tracks: list[str]
+    track: Array
+    kernels: Mapping[str, str]
+
+    def events(self, origin: int, arrows: Arrows) -> Iterator[str]:
+        """Give all operations, each with an arrow from the call that issued it where it is known.
+
+        `kernels` has the encoded label and fields of each kernel_id, a tab between them.
+        """
+        number = 0
+        for batch in parquet.ParquetFile(self.launches.path).iter_batches(ROWS):
+            frame = batch.to_pandas()
+            places = self.track[number : number + len(frame)].tolist()
+            keys = call_key(*(_numbers(frame[name]) for name in ("pid", "correlation")))
+            facts = _facts(frame)
+            rows = zip(
+                frame["start_ns"].tolist(), frame["duration_ns"].tolist(),
+                frame["kernel_id"].astype(str), places, facts, arrows.sources(keys), strict=True,
+            )  # fmt: skip
+            for start, duration, kernel, place, fact, source in rows:
+                number += 1
+                label, _, fields = self.kernels.get(kernel, _unnamed(kernel)).partition("\t")
+                track = self.tracks[place]
+                args = f"{fields},{fact}"
+                yield event_text.complete(start - origin, duration, track, label, args)
+                yield from arrows.draw(number, source, start, track, origin)
+        if self.memory is not None:
+            yield from self._memory(self.memory, number, origin, arrows)
+
+    def _memory(
+        self, memory: MemoryEvents, before: int, origin: int, arrows: Arrows
+    ) -> Iterator[str]:
+        labels = [
+            event_text.label(_GPU_CATEGORY.get(what, "cuda_graph"), name)
+            for what, name in memory.kinds
+        ]
+        columns = (memory.start, memory.duration, memory.bytes, memory.kind, self.track[before:])
+        for number, row in enumerate(_rows(arrows, memory.call, *columns), before + 1):
+            call, source, start, duration, size, kind, place = row
+            args = f'"correlation":{call & 0xFFFFFFFF}'
+            if size >= 0:
+                args += f',"bytes":{size}'
+            if size >= 0 and duration > 0:
+                args += f',"bytes_per_s":{size / duration * 1e9:.4g}'
+            track = self.tracks[place]
+            yield event_text.complete(start - origin, duration, track, labels[kind], args)
+            yield from arrows.draw(number, source, start, track, origin)
+
+
+def _rows(arrows: Arrows, calls: Array, *columns: Array) -> Iterator[tuple[int, ...]]:
+    """Give call, its index and the columns of each operation, few of them as objects at a time."""
+    for low in range(0, len(calls), ROWS):
+        part = slice(low, low + ROWS)
+        numbers = (column[part].tolist() for column in columns)
+        yield from zip(calls[part].tolist(), arrows.sources(calls[part]), *numbers, strict=True)
+
+
+class Arrows:
+    """Finds the API call that issued an operation, and draws the arrow from it."""
+
+    def __init__(self, host: HostPart | None) -> None:
+        self._host = host
+        self.drawn = 0
+        if host is not None:
+            self._order = np.argsort(host.host.calls.call, kind="stable")
+            self._keys = host.host.calls.call[self._order]
+
+    def sources(self, keys: Array) -> list[int]:
+        """Return the index of the call of each key, -1 where the trace does not have it."""
+        if self._host is None or not len(self._keys):
+            return [-1] * len(keys)
+        at = np.searchsorted(self._keys, keys)
+        at[at == len(self._keys)] = 0
+        found: list[int] = np.where(self._keys[at] == keys, self._order[at], -1).tolist()
+        return found
+
+    def draw(
+        self, number: int, source: int, start: int, track: str, origin: int
+    ) -> tuple[str, ...]:
+        """Return arrow `number` to the operation at `start`; none where that came before its call.
+
+        (The clocks of host and GPU are matched by the tool, and not exactly.)
+        """
+        if source < 0 or self._host is None:
+            return ()
+        called = int(self._host.host.calls.start[source])
+        if called > start:
+            return ()
+        self.drawn += 1
+        at = self._host.tracks[self._host.call_track[source]]
+        return event_text.arrow(number, called - origin, at, start - origin, track)
+
+
+def place_gpu(
+    launches: Launches,
+    memory: MemoryEvents | None,
+    gpu_names: Mapping[int, str],
+    kernels: Mapping[str, str],
+    tracks: Tracks,
+) -> GpuPart:
+    """Give each operation a track: its stream, and further lanes where a stream's work overlaps."""
+    book: Codebook[tuple[int, ...]] = Codebook()
+    parts = [(launches.start, launches.duration, launches.queue, launches.queues)]
+    if memory is not None:
+        parts.append((memory.start, memory.duration, memory.queue, memory.queues))
+    queue = np.concatenate(
+        [book.translate(codes, keys) for _, _, codes, keys in parts if len(codes)]
+    )
+    start = np.concatenate([start for start, *_ in parts])
+    end = start + np.concatenate([duration.astype(np.int64) for _, duration, *_ in parts])
+    lane = disjoint(start, end, queue)
+    most = np.zeros(len(book.keys), np.int64)
+    np.maximum.at(most, queue, lane)
+    texts: list[str] = []
+    first = np.zeros(len(book.keys), np.int64)
+    for number in sorted(range(len(book.keys)), key=book.keys.__getitem__):
+        first[number] = len(texts)
+        device = book.keys[number][0]
+        pid = tracks.gpu(device, _gpu_name(device, gpu_names))
+        name = _stream_name(book.keys, number)
+        stream = book.keys[number][2]
+        texts += [
+            str(tracks.thread(pid, lane_name(name, i), 0 if i else stream))
+            for i in range(int(most[number]) + 1)
+        ]
+    return GpuPart(launches, memory, texts, first[queue] + lane, kernels)
+
+
+def _gpu_name(device: int, names: Mapping[int, str]) -> str:
+    if device < 0:
+        return "GPU (the trace does not say which)"
+    return f"GPU {device}: {names[device]}" if device in names else f"GPU {device}"
+
+
+def _stream_name(queues: Sequence[tuple[int, ...]], number: int) -> str:
+    """Name a stream, with context and process where a GPU has several of them."""
+    device, context, stream, pid = queues[number]
+    name = f"stream {stream}" if stream >= 0 else "stream (not told)"
+    here = [queue for queue in queues if queue[0] == device]
+    if len({queue[3] for queue in here}) > 1:
+        name += f", process {pid}"
+    if len({queue[1] for queue in here if queue[3] == pid}) > 1:
+        name += f", context {context}"
+    return name
+
+
+def _unnamed(kernel: str) -> str:
+    return f'{event_text.label("kernel", kernel)}\t"kernel_id":{event_text.encoded(kernel)}'
+
+
+def _numbers(column: pd.Series) -> Array:
+    numbers: Array = column.fillna(0).to_numpy(np.int64)
+    return numbers
+
+
+def _facts(frame: pd.DataFrame) -> list[str]:
+    """Encode what is told of each launch alone."""
+    registers, static, dynamic, correlation = (
+        _numbers(frame[name]).tolist()
+        for name in ("registers", "static_shared_bytes", "dynamic_shared_bytes", "correlation")
+    )
+    facts = [
+        f'"registers":{r},"shared_bytes":{s + d},"correlation":{c}'
+        for r, s, d, c in zip(registers, static, dynamic, correlation, strict=True)
+    ]
+    for name in ("stage", "nvtx_path", "graph_node"):
+        column = frame[name]
+        known = column.notna().to_numpy()
+        if not known.any():
+            continue
+        values = {v: v if isinstance(v, str) else int(v) for v in column[known].unique()}
+        texts = {v: f',"{name}":{event_text.encoded(plain)}' for v, plain in values.items()}
+        facts = [
+            fact + texts[value] if told else fact
+            for fact, value, told in zip(facts, column, known, strict=True)
+        ]
+    return facts

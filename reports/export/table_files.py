@@ -1,0 +1,104 @@
+"""Writes the tidy tables of a run as Parquet or CSV for other tools, of any size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+
+from parsers import tables
+from parsers.errors import ArtifactUnreadable, StepFailed, UsageError
+from reports.load import Run
+
+ROWS = 1 << 16  # rows that are text at a time
+
+
+def export_tables(run: Run, form: str, path: Path, names: Sequence[str] = ()) -> dict[Path, int]:
+    """Write tables of `run` as `form` ("parquet" or "csv"); return the rows of each file.
+
+    `path` is a folder that gets a file a table; or, where one table is named and `path` ends in
+    `.parquet` or `.csv`, that file. Without `names` all tables that have rows are written.
+
+    Raises:
+        UsageError: no such table, or none has rows.
+        ArtifactUnreadable: a table of the run is damaged.
+        StepFailed: a file cannot be written.
+    """
+    sources = _sources(run, names)
+    if len(names) == 1 and path.suffix == f".{form}":
+        targets = {path: sources[names[0]]}
+    else:
+        targets = {path / f"{name}.{form}": source for name, source in sources.items()}
+    try:
+        return {target: _write(WRITERS[form], source, target) for target, source in targets.items()}
+    except OSError as error:
+        raise StepFailed(
+            f"{path} cannot be written: {error.strerror or error}",
+            "free space or choose another folder with -o",
+        ) from error
+
+
+def _sources(run: Run, names: Sequence[str]) -> dict[str, Path]:
+    """The Parquet files of the tables that are asked for."""
+    if unknown := [name for name in names if name not in tables.tables()]:
+        raise UsageError(
+            f"there is no table {', '.join(unknown)}",
+            f"one of: {', '.join(tables.tables())}",
+        )
+    folder = run.directory.tables
+    found = {
+        name: path
+        for name in names or tables.tables()
+        if (path := folder / f"{name}.parquet").is_file() and (names or _rows(path))
+    }
+    if missing := [name for name in names if name not in found]:
+        raise UsageError(
+            f"{run.path} has no table {', '.join(missing)}",
+            f"make the tables: prof report {run.path}",
+        )
+    if not found:
+        raise UsageError(
+            f"{run.path} has no table with rows", f"see why in its report: prof report {run.path}"
+        )
+    return found
+
+
+def _rows(path: Path) -> int:
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (OSError, ValueError) as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error}", "make the tables again: prof report RUN"
+        ) from error
+
+
+def _write(writer: Callable[[Path, Path], None], source: Path, target: Path) -> int:
+    """Write one file beside the old one and put it in its place when it is whole."""
+    rows = _rows(source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        writer(source, partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return rows
+
+
+def _csv(source: Path, target: Path) -> None:
+    file = parquet.ParquetFile(source)
+    with target.open("w", encoding="utf-8", newline="") as stream:
+        names = [name for name in file.schema_arrow.names if not name.startswith("__index")]
+        file.schema_arrow.empty_table().select(names).to_pandas().to_csv(stream, index=False)
+        for batch in file.iter_batches(ROWS, columns=names):
+            batch.to_pandas().to_csv(stream, index=False, header=False)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+
+
+WRITERS: dict[str, Callable[[Path, Path], None]] = {"csv": _csv, "parquet": _copy}

@@ -1,0 +1,283 @@
+"""Makes the facts that the rules of kernels look at, from the counters of one kernel.
+
+Facts are numbers; shares are in per cent, as the counters are. What is not known is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from reports.bound import shares
+from reports.cells import Row, number, text
+from reports.kernel_needs import Need
+from reports.roofline import Ceilings
+
+MATRIX = ("gemm", "conv", "attention")
+"""Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
+NO_PRODUCT = re.compile(r"combine|reduce|merge|prepare|metadata", re.IGNORECASE)
+"""Kernels beside a product that only add its parts up or plan it: split-K, split KV."""
+MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
+"""Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
+SHARED_STALLS = ("short_scoreboard", "mio_throttle")
+EXECUTION_STALLS = (
+    *("wait", "branch_resolving", "math_pipe_throttle", "no_instruction", "dispatch_stall"),
+    *("not_selected", "selected", "short_scoreboard"),
+)
+"""Stall reasons of warps that have instructions to issue, one after another."""
+LEVELS = ("dram", "l2", "l1")
+THROUGHPUT_BOUND = 60.0
+"""From this per cent of the issue slots on, a block that is alone on its SM runs faster."""
+TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
+"""The Tensor Core type that takes the place of a type without one."""
+CHAIN = 3.0
+"""Cycles between two atomic operations on one address: the unit of its L2 slice is busy in 33.3 %
+of them when all threads add to one float (H200, ncu 2025.3.1)."""
+ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
+"""Elements in 16 bytes, which TMA and the vector loads of libraries need; 8 of 2-byte types."""
+SLOW_NAME = re.compile(r"align[124](?!\d)")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What facts need beside the counters of a kernel; `sms` is NaN where unknown."""
+
+    sms: float = math.nan
+    roofs: Ceilings = field(default_factory=lambda: Ceilings({}, {}))
+    needs: dict[str, Need] = field(default_factory=dict)
+
+    def need(self, row: Row) -> Need:
+        """Return what the work of a kernel needs, as far as the program tells."""
+        return self.needs.get(text(row.get("kernel_id")), Need())
+
+
+def blocks(grid: str) -> float:
+    """Return the number of blocks of a grid "XxYxZ"; NaN where it is no grid."""
+    try:
+        return float(math.prod(int(part) for part in grid.split("x")))
+    except ValueError:
+        return math.nan
+
+
+def facts(row: Row, context: Context) -> dict[str, float]:
+    """Return all facts of a kernel: a row of `profiled`, columns of `kernels` and `counters`."""
+    use = resource_use(row, context)
+    return {
+        **_launch(row, context.sms),
+        **_access(row),
+        **_shared(row),
+        **_waits(row),
+        **_levels(row),
+        **_atomics(row),
+        **_instructions(row, use),
+        **_matrix(row, context),
+        **_needed(row, context.need(row)),
+        "none": 0.0,
+    }
+
+
+def resource_use(row: Row, context: Context) -> dict[str, float]:
+    """Return the share (0 to 1) of its roof that each resource reached; NaN where unknown."""
+    return shares(row | {"name_dtype": text(row.get("dtype"))}, context.roofs)
+
+
+def _launch(row: Row, sms: float) -> dict[str, float]:
+    grid, waves = blocks(text(row["grid"])), number(row["waves"])
+    achieved = number(row["achieved_occupancy_pct"])
+    limit = number(row["theoretical_occupancy_pct"])
+    balance, active = number(row["sm_balance_pct"]), number(row["sm_active_pct"])
+    return {
+        "blocks": grid,
+        "blocks_missing": 100 * (sms - grid) / sms,
+        "blocks_a_sm": grid / sms,
+        "waves": waves,
+        "tail_loss": _tail_loss(row, grid / sms, waves),
+        "theoretical_occupancy": limit,
+        "achieved_occupancy": achieved,
+        "occupancy_gap": limit - achieved,
+        "occupancy_loss": 100 - limit,
+        "warps_missing": 100 * (limit - achieved) / limit if limit > 0 else math.nan,
+        "sm_balance": balance,
+        # Of the time of the kernel: the busiest SM is active for active / balance of it.
+        "balance_loss": (1 - balance / 100) * active / balance * 100 if balance > 0 else math.nan,
+    }
+
+
+def _tail_loss(row: Row, blocks_a_sm: float, waves: float) -> float:
+    """Return the per cent of the time that blocks of equal length lose in the last wave.
+
+    Whole waves of all places, where a block waits for itself; whole rounds of the SMs, where the
+    SM is busy: fewer blocks then take less time. The rule of Nsight Compute gives the whole last
+    wave, 1 / (1 + full waves), however full it is.
+    """
+    busy = number(row["issue_active_pct"]) >= THROUGHPUT_BOUND
+    rounds = blocks_a_sm if busy else waves
+    return 100 * (1 - rounds / math.ceil(rounds)) if rounds > 0 else math.nan
+
+
+def _access(row: Row) -> dict[str, float]:
+    loads = number(row["global_load_efficiency_pct"])
+    stores = number(row["global_store_efficiency_pct"])
+    moved = _sectors(row, "load", loads), _sectors(row, "store", stores)
+    all_moved = sum(part for part in moved if not math.isnan(part)) or math.nan
+    asked = _asked(row)
+    return {
+        "load_efficiency": loads,
+        "store_efficiency": stores,
+        "sector_efficiency": number(row["global_sector_efficiency_pct"]),
+        "load_left": 100 - moved[0] / all_moved * (100 - loads),
+        "store_left": 100 - moved[1] / all_moved * (100 - stores),
+        "sectors_left": number(row["global_sector_efficiency_pct"]),
+        "dram_useful": _at_most_all(asked, number(row["dram_bytes"])),
+    }
+
+
+def _sectors(row: Row, kind: str, efficiency: float) -> float:
+    return 100 * number(row[f"global_{kind}_bytes"]) / efficiency if efficiency > 0 else math.nan
+
+
+def _asked(row: Row) -> float:
+    """Return the bytes that threads loaded and stored: no more than these need to cross DRAM."""
+    return number(row["global_load_bytes"]) + number(row["global_store_bytes"])
+
+
+def _percent(part: float, whole: float) -> float:
+    """Return `part` over `whole` in per cent, 100 at most; NaN where unknown."""
+    return min(100.0, 100 * part / whole) if part >= 0 and whole > 0 else math.nan
+
+
+def _at_most_all(part: float, whole: float) -> float:
+    """Return `part` over `whole` in per cent, 100 at most; 100 where it is not known."""
+    found = _percent(part, whole)
+    return 100.0 if math.isnan(found) else found
+
+
+def _shared(row: Row) -> dict[str, float]:
+    conflicts = number(row["shared_conflict_pct"])
+    width = number(row["shared_wavefront_efficiency_pct"])
+    pipe = number(row["lsu_pct"])
+    if math.isnan(pipe):
+        pipe = number(row["l1_pct"])
+    return {
+        "shared_conflicts": conflicts,
+        "shared_efficiency": width,
+        "shared_time": _most([pipe, _stalled(row, SHARED_STALLS)]),
+        "conflicts_left": width if math.isnan(conflicts) else max(0.0, 100 - conflicts),
+    }
+
+
+def _waits(row: Row) -> dict[str, float]:
+    return {
+        "memory_waits": _top_wait(row, MEMORY_STALLS),
+        "execution_waits": _stalled(row, EXECUTION_STALLS),
+        "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
+        "issue_active": number(row["issue_active_pct"]),
+    }
+
+
+def _top_wait(row: Row, reasons: tuple[str, ...]) -> float:
+    """Return the share of the top stall in per cent where it is one of `reasons`, else 0."""
+    if not text(row["top_stall"]):
+        return math.nan
+    return 100 * number(row["stall_share"]) if text(row["top_stall"]) in reasons else 0.0
+
+
+def _stalled(row: Row, reasons: tuple[str, ...]) -> float:
+    """Return the share of several stall reasons in per cent; NaN where none were counted."""
+    found: dict[str, float] = row.get("stalls") or {}
+    if not found:
+        return _top_wait(row, reasons)
+    return 100 * sum(found.get(reason, 0.0) for reason in reasons)
+
+
+def _most(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return max(known, default=math.nan)
+
+
+def _levels(row: Row) -> dict[str, float]:
+    use = {level: number(row[f"{level}_pct"]) for level in LEVELS}
+    busiest = _most(use.values())
+    tensor = number(row["tensor_pct"])
+    # A level that is used less than the Tensor Cores is not what the kernel is about.
+    rules = 0.0 if tensor > busiest else busiest
+    local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
+    waits = _stalled(row, MEMORY_STALLS)
+    asked = _asked(row)
+    l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
+    return {
+        "level_busy": busiest,
+        "level_rules": _most([rules, use["dram"]]),
+        "dram_use": use["dram"],
+        "local_share": _percent(local, l1),
+        "spills_left": 100 - _percent(local, l1),
+        "spills_left_l2": l2_useful,
+        "memory_time": _most([busiest, waits, number(row["lsu_pct"])]),
+    }
+
+
+def _atomics(row: Row) -> dict[str, float]:
+    threads = blocks(text(row["block"]))
+    warps = blocks(text(row["grid"])) * math.ceil(threads / 32) if threads > 0 else math.nan
+    unit = number(row["atomic_pct"])
+    return {
+        "atomics_a_warp": number(row["atomic_instructions"]) / warps,
+        "atomic_unit": unit,
+        "atomic_chain": min(100.0, CHAIN * unit) if unit >= 0 else math.nan,
+        "atomic_time": _most([min(100.0, CHAIN * unit), _stalled(row, MEMORY_STALLS)])
+        if unit >= 0
+        else math.nan,
+        "all_memory_waits": _stalled(row, MEMORY_STALLS),
+    }
+
+
+def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
+    threads, fusable = number(row["threads_per_instruction"]), number(row["fusable_pct"])
+    reached = _most([use["fp32"], use["fp64"]])
+    # A roof counts two FLOPs an instruction: of those that can fuse, each does one.
+    pipe = _percent(reached, 1 - fusable / 100)
+    return {
+        "threads_per_instruction": threads,
+        "threads_left": 100 * threads / 32,
+        "fusable": fusable,
+        "unfused_left": 100 - fusable,
+        "fp_pipe": pipe,
+    }
+
+
+def _matrix(row: Row, context: Context) -> dict[str, float]:
+    dtype, size = text(row["dtype"]), context.need(row).size
+    product = row["category"] in MATRIX and not NO_PRODUCT.search(_name(row))
+    roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
+    rate = number(row["flop_throughput"])
+    needed = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan
+    odd = bool(unaligned(size, dtype))
+    return {
+        "is_matrix": float(product),
+        "tensor_active": number(row["tensor_pct"]),
+        "tensor_needed": needed,
+        "tensor_reached": needed,
+        "misaligned": float(odd or bool(SLOW_NAME.search(_name(row)))),
+    }
+
+
+def unaligned(size: tuple[int, ...], dtype: str) -> tuple[str, ...]:
+    """Return the sides of a product ("n = 1023") whose rows do not start at 16 bytes each.
+
+    `size` is m, n, k or empty: rows are k long (factors) and n long (output), m counts them.
+    """
+    step = ELEMENTS.get(dtype, 8)
+    sides = zip(("n", "k"), size[1:], strict=False)
+    return tuple(f"{side} = {length}" for side, length in sides if length % step)
+
+
+def _name(row: Row) -> str:
+    return f"{text(row['name'])} {text(row['short_name'])}"
+
+
+def _needed(row: Row, need: Need) -> dict[str, float]:
+    moved = number(row["dram_bytes"])
+    times = moved / need.bytes if need.bytes > 0 else math.nan
+    return {"reread": times, "reread_left": 100 / times if times > 0 else math.nan}

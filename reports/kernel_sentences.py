@@ -1,0 +1,153 @@
+"""Says what limits a kernel, what it could gain and what to do, in the words of the rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from reports.bound import LABELS
+from reports.cells import names, number, text
+from reports.evidence import Finding, say
+from reports.formats import counted, duration, share
+from reports.kernel_judge import Judged, is_near
+from reports.profiled import is_mixed
+from reports.rules import saturated, wait_words
+
+BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
+    "tensor": "limited by the Tensor Cores",
+    "latency": "spent waiting with nothing saturated",
+}
+FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
+"""Categories that do little with each byte: compilers fuse them with their neighbours."""
+FUSION_HELPS = ("latency", "dram", "issue")
+"""Rule or bounds of such kernels that go with the kernel."""
+
+
+def title(lead: Judged) -> str:
+    """Return the title: the kernel, and what it lacks or the roof it is at."""
+    name = lead.row["short_name"]
+    if lead.why is not None:
+        return f"{name}: {lead.why.rule.wait}"
+    if lead.bound == "latency":
+        return f"{name}: waits, saturates nothing"
+    reached = share(lead.row["roof_share"])
+    if lead.bound == "issue":
+        return f"{name}: instruction issue, {reached} of its slots"
+    return f"{name}: {LABELS[lead.bound]}, {reached} of the roof"
+
+
+def headline(finding: Finding, lead: Judged) -> str:
+    """Return one short sentence for the terminal."""
+    name = lead.row["short_name"]
+    if math.isnan(finding.share) and (lead.why is not None or finding.bound == "latency"):
+        return f"{name}: {_waiting(lead)}"
+    if math.isnan(finding.share):
+        return f"{name}: {BY[finding.bound]}, at {share(lead.row['roof_share'])} of the roof"
+    takes = f"{name} takes {share(finding.share)} of the GPU time"
+    if lead.why is not None or finding.bound == "latency":
+        most = "about" if lead.why is not None and lead.why.rule.relieves else "at most"
+        return f"{takes}; {_waiting(lead)}: {most} {share(finding.gain_program)} to gain"
+    of = "the slots" if finding.bound == "issue" else "the roof"
+    reached = f"{BY[finding.bound]} at {share(lead.row['roof_share'])} of {of}"
+    gain = "only less work helps" if _near(lead) else f"{share(finding.gain_program)} to gain"
+    return f"{takes}, {reached}: {gain}"
+
+
+def sentence(finding: Finding, group: Sequence[Judged]) -> str:
+    """Return what the kernels take, what limits them and what they could gain."""
+    lead = group[0]
+    what = f"{lead.row['short_name']}{_variants(group)}"
+    reached = share(lead.row["roof_share"])
+    limit = say("limits", finding.bound, reached=reached, cause=_cause_text(lead))
+    if lead.why is not None and finding.bound != "latency":
+        limit += f", since {lead.why.text}"
+    if math.isnan(finding.share):
+        where = f"took {duration(lead.row['duration_ns'])} in the launch that was profiled"
+        return f"{what} {where}; {limit}."
+    calls = sum(number(j.row["calls"]) for j in group)
+    total = sum(number(j.row["total_ns"]) for j in group)
+    spent = f"{duration(total)} in {counted(calls, 'call')}{_stages(group)}"
+    where = f"takes {share(finding.share)} of the GPU time ({spent})"
+    return f"{what} {where}; {limit}. {_mixed_text(finding, group) or _gain_text(finding, lead)}"
+
+
+def action(lead: Judged) -> tuple[str, str]:
+    """Return what to try: for who tunes kernels, and without jargon."""
+    if _near(lead):
+        key = "near_dram" if lead.bound == "dram" else "near"
+        return say("actions", key), say("advice", key)
+    rule = lead.why.rule if lead.why is not None else None
+    of = rule.key if rule is not None else "unknown" if lead.bound == "latency" else lead.bound
+    if of in FUSION_HELPS and _fusible(lead):
+        return say("actions", f"{of}_fusible"), say("advice", f"{of}_fusible")
+    if of == "latency" and (words := wait_words(text(lead.row["top_stall"]))):
+        return words
+    if lead.why is not None and rule is not None:
+        return rule.action.format(limiter=lead.why.limiter), rule.advice
+    return say("actions", of), say("advice", of)
+
+
+def disproof(lead: Judged) -> str:
+    """Return what one would see if the finding were wrong."""
+    return lead.why.rule.disprove if lead.why is not None else saturated()[lead.bound]["disprove"]
+
+
+def cause_key(lead: Judged) -> str:
+    """Return the key of the rule behind a finding: that of the roof where no defect was found."""
+    return lead.why.key if lead.why is not None else saturated()[lead.bound]["key"]
+
+
+def _fusible(lead: Judged) -> bool:
+    return lead.row["category"] in FUSIBLE and lead.row["library"] not in ("", "other")
+
+
+def _near(lead: Judged) -> bool:
+    return lead.why is None and is_near(lead.row)
+
+
+def _gain_text(finding: Finding, lead: Judged) -> str:
+    saved = f"{share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
+    if lead.why is not None:
+        # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
+        most = "about" if lead.why.rule.relieves else "at most"
+        return f"{lead.why.rule.repair} it could save {most} {saved}."
+    if _near(lead):
+        return f"That is near the roof: the rest is worth at most {saved}."
+    if finding.bound == "issue":
+        return f"With the same instructions it could save at most {saved}; fewer save more."
+    if finding.bound == "latency":
+        return f"Without that wait it could save at most {saved}."
+    return f"At the full roof it would save at most {saved}."
+
+
+def _mixed_text(finding: Finding, group: Sequence[Judged]) -> str:
+    """Say where launches of one kernel do different work, of which one only was profiled."""
+    rows = [judged.row for judged in group if is_mixed(judged.row)]
+    if not rows:
+        return ""
+    span = f"{duration(rows[0]['min_ns'])} to {duration(rows[0]['max_ns'])}"
+    return (
+        f"Its launches take {span}, so one launch does not stand for all: only if they were all "
+        f"like the profiled one ({duration(rows[0]['duration_ns'])}), the most to gain would be "
+        f"{share(finding.gain_program)} of the GPU time."
+    )
+
+
+def _variants(group: Sequence[Judged]) -> str:
+    return f" ({len(group)} launch shapes)" if len(group) > 1 else ""
+
+
+def _stages(group: Sequence[Judged]) -> str:
+    stages: list[str] = []
+    for judged in group:
+        stages += [name for name in names(judged.row["stage"]) if name not in stages]
+    return f", in {' and '.join(stages)}" if stages else ""
+
+
+def _cause_text(lead: Judged) -> str:
+    return lead.why.text if lead.why is not None else say("causes", "unknown")
+
+
+def _waiting(lead: Judged) -> str:
+    nothing = f"it reaches {share(lead.row['roof_share'])} of any roof at most"
+    return lead.why.text if lead.why is not None else nothing

@@ -1,0 +1,218 @@
+"""Compares what a rule of ncu says of a kernel with what prof says, and tells why they differ.
+
+A verdict is one of: agrees; differs (prof does not say it, and there is a reason: a threshold, a
+bound, a missing counter); contradicts (prof says the opposite of what ncu measured).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from parsers.metrics import catalogue
+from reports.bound import LABELS, LATENCY_BELOW
+from reports.causes import Context
+from reports.cells import Row, number, text
+from reports.formats import listed, percent, quantity, share
+from reports.kernel_facts import facts
+from reports.kernel_judge import Judged
+from reports.ncu_topics import Topic, limiters_of, reason, stall_of
+from reports.rules import Condition, Facts, Rule, kernel_rules, known_facts
+
+STALL_RULE = "latency"
+"""The rule of prof that names what warps wait for."""
+AGREES, DIFFERS, CONTRADICTS = "agrees", "differs", "contradicts"
+COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+L1_ACTIVE = "l1tex__throughput.avg.pct_of_peak_sustained_active"
+ELAPSED = ".pct_of_peak_sustained_elapsed"
+SAME = 0.1
+"""Points up to which two shares are one: CSV rounds them to hundredths."""
+NEAR = 10.0
+"""Points between compute and memory up to which ncu itself calls them balanced (SOLBottleneck)."""
+MEASURES_APART = 20.0
+"""Points that two measures of one resource may differ: peak of the chip, roof that was reached."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How prof's answer stands to that of a rule: `ours` is what prof says, `why` the reason.
+
+    A contradiction without a reason is an error of one of the two. `gain` is the part of the
+    kernel's time (0 to 1) that prof estimates for the same cause; NaN where it has none.
+    """
+
+    state: str
+    ours: str
+    why: str = ""
+    gain: float = math.nan
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One kernel that both judged: prof's row and judgement, and the counters as ncu gave them."""
+
+    row: Row
+    judged: Judged | None
+    context: Context
+    metrics: Mapping[str, float]
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        """Keys of prof's rules that fired, the most telling first."""
+        return tuple(cause.key for cause in self.judged.causes) if self.judged else ()
+
+    @property
+    def bound(self) -> str:
+        """What bounds the kernel, "" where prof cannot tell."""
+        return text(self.row["bound_by"])
+
+
+def compare(topic: Topic, messages: Iterable[str], subject: Subject) -> Verdict:
+    """Return how prof stands to what ncu's rules said of `topic` in `messages`."""
+    if topic.compare == "limiter":
+        return _limiter(frozenset().union(*(limiters_of(m) for m in messages)), subject)
+    if subject.judged is None:
+        return Verdict(DIFFERS, "", reason("no_judgement"))
+    if topic.compare == "bounds":
+        return _bound(topic, subject)
+    if topic.compare == "stall":
+        return _stall({stall_of(message) for message in messages}, subject)
+    return _causes(topic, subject)
+
+
+def _causes(topic: Topic, subject: Subject) -> Verdict:
+    assert subject.judged is not None
+    same = [cause for cause in subject.judged.causes if cause.key in topic.causes]
+    if same:
+        return Verdict(AGREES, same[0].text, gain=same[0].gain)
+    known = facts(subject.row, subject.context)
+    abstained = {one.key for one in subject.judged.abstained}
+    # A rule that could be held to the kernel tells more than one that abstains.
+    keys = sorted(topic.causes, key=lambda key: key in abstained)
+    return Verdict(DIFFERS, "", _silent(kernel_rules()[keys[0]], subject, known))
+
+
+def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
+    """Return why a rule of prof did not fire."""
+    assert subject.judged is not None
+    abstained = {one.key: one for one in subject.judged.abstained}
+    if rule.key in abstained:
+        one = abstained[rule.key]
+        return one.why or reason("abstains", columns=_labels(one.columns))
+    others = [cause.text for cause in subject.judged.causes if cause.key in rule.unless]
+    if others:
+        return reason("other_first", others=others[0])
+    failed = [c for c in _asked(rule, known) if c.holds(known) is False]
+    shown = [c for c in failed if known_facts().get(c.fact) and known_facts()[c.fact].label]
+    if shown:
+        return _under(shown[0], known)
+    if failed:
+        return reason("not_matrix") if failed[0].fact == "is_matrix" else reason("no_rule")
+    if rule.bounds and subject.bound not in rule.bounds:
+        return _other_bound(rule.bounds, subject)
+    return reason("no_rule")
+
+
+def _labels(columns: Iterable[str]) -> str:
+    known = catalogue().columns
+    return listed([known[c].label if c in known else c.replace("_", " ") for c in columns])
+
+
+def _asked(rule: Rule, known: Facts) -> list[Condition]:
+    """Return the conditions of a rule, with those of the group that comes nearest to holding."""
+    groups = sorted(rule.any, key=lambda group: sum(c.holds(known) is not True for c in group))
+    return [*rule.when, *(groups[0] if groups else ())]
+
+
+def _under(condition: Condition, known: Facts) -> str:
+    fact = known_facts()[condition.fact]
+    return reason(
+        "threshold",
+        label=fact.label.replace(" {stall}", ""),
+        value=quantity(known[condition.fact], fact.unit),
+        words=condition.words(fact.unit),
+    )
+
+
+def _other_bound(bounds: tuple[str, ...], subject: Subject) -> str:
+    named = listed([LABELS[bound] for bound in bounds])
+    return reason("other_bound", bounds=named, bound=LABELS[subject.bound])
+
+
+def _limiter(theirs: frozenset[str], subject: Subject) -> Verdict:
+    ours = text(subject.row["occupancy_limiter"])
+    if not ours:
+        return Verdict(DIFFERS, "", reason("no_limiter"))
+    allowed = percent(subject.row["theoretical_occupancy_pct"])
+    says = f"{listed(ours.split(', '))}: {allowed} of the warps"
+    # ncu 2022 names the first limiter alone where several are equal.
+    agrees = bool(theirs) and theirs <= frozenset(ours.split(", "))
+    return Verdict(AGREES if agrees else CONTRADICTS, says)
+
+
+def _stall(theirs: set[str], subject: Subject) -> Verdict:
+    top = text(subject.row["top_stall"])
+    if not top:
+        return Verdict(DIFFERS, "", reason("abstains", columns=_labels(("top_stall",))))
+    part = number(subject.row["stall_share"])
+    says = f"{top.replace('_', ' ')}, {share(part)} of the stalls"
+    if top in theirs:
+        causes = subject.judged.causes if subject.judged else ()
+        gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
+        return Verdict(AGREES, says, gain=next(iter(gains), math.nan))
+    shares: Mapping[str, float] = subject.row["stalls"]
+    named = {reason_: shares[reason_] for reason_ in theirs if reason_ in shares}
+    if not named:
+        return Verdict(DIFFERS, says, reason("unknown_stall"))
+    # Both rest on the same ratios: another order would be an error.
+    highest = max(named.values())
+    state = CONTRADICTS if highest < part - NEAR / 100 else DIFFERS
+    return Verdict(state, says, reason("other_stall", share=share(highest), top=top))
+
+
+def _bound(topic: Topic, subject: Subject) -> Verdict:
+    row, bound = subject.row, subject.bound
+    reached = 100 * number(row["roof_share"])
+    says = f"{LABELS[bound]}, {percent(reached)} of its roof"
+    if bound == "latency":
+        says = f"latency, {percent(reached)} of any roof at most"
+    if bound in topic.bounds:
+        return Verdict(AGREES, says)
+    if topic.key in ("issue_slots", "idle_pipes", "full_pipe"):
+        return Verdict(DIFFERS, says, _other_bound(topic.bounds, subject))
+    why = _why_bound(bound, reached, subject, "latency" in topic.bounds)
+    return Verdict(CONTRADICTS, says, why)
+
+
+def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
+    """Return why ncu and prof call a kernel bound by different things; "" for no known reason."""
+    compute = subject.metrics.get(COMPUTE, math.nan)
+    memory = subject.metrics.get(MEMORY, math.nan)
+    limit = 100 * LATENCY_BELOW
+    if idle or bound == "latency":
+        theirs = max(compute, memory)
+        if idle and bound == "l1" and L1_ACTIVE in subject.metrics:
+            return reason("active_only")
+        if idle and bound == "issue":
+            return reason("issuing")
+        values = {"theirs": percent(theirs), "ours": percent(reached)}
+        if abs(theirs - reached) <= MEASURES_APART:
+            return reason("between", **values, limit=percent(limit))
+        unit = "" if idle else _unit(theirs, subject.metrics)
+        return reason("unit", unit=unit, **values) if unit else ""
+    if abs(compute - memory) <= MEASURES_APART:
+        values = {"compute": percent(compute), "memory": percent(memory)}
+        return reason("close", **values, margin=f"{MEASURES_APART:g} points")
+    theirs = max(compute, memory)
+    unit = _unit(theirs, subject.metrics)
+    values = {"theirs": percent(theirs), "ours": percent(reached)}
+    return reason("unit", unit=unit, **values) if unit else ""
+
+
+def _unit(value: float, metrics: Mapping[str, float]) -> str:
+    """Return the counter that a throughput of ncu is: the one of its parts with the same value."""
+    parts = {name: part for name, part in metrics.items() if "throughput" not in name}
+    same = [name for name, part in parts.items() if abs(part - value) <= SAME]
+    return min(same, key=lambda name: (abs(parts[name] - value), name), default="")

@@ -1,0 +1,77 @@
+"""Tells what each result of ncu's rules is about, from ncu_rules.yaml."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What a rule of ncu is about; see ncu_rules.yaml for what the fields mean."""
+
+    key: str
+    rule: str
+    says: str
+    about: str
+    section: str
+    compare: str
+    bounds: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    silent: str = ""
+
+    def fits(self, rule: str, message: str) -> bool:
+        """Tell whether a result of `rule` with this message is about this topic."""
+        return bool(re.fullmatch(self.rule, rule) and re.search(self.says, message))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("reports").joinpath("ncu_rules.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+@cache
+def topics() -> tuple[Topic, ...]:
+    """Return all topics, in the order in which they are asked."""
+    return tuple(_topic(fields) for fields in _data()["topics"])
+
+
+def _topic(fields: dict[str, Any]) -> Topic:
+    lists = {name: tuple(fields.get(name, ())) for name in ("bounds", "causes")}
+    return Topic(**(fields | lists))
+
+
+def topics_of(rule: str, message: str) -> tuple[Topic, ...]:
+    """Return what a result is about: the first topic that fits, and others beside it.
+
+    One rule may say several things in one message: Occupancy, before ncu 2023, names the limiter
+    and the warps that are missing.
+    """
+    found: dict[str, Topic] = {}
+    for topic in topics():
+        if topic.fits(rule, message):
+            found.setdefault(topic.compare, topic)
+    return tuple(found.values())
+
+
+def limiters_of(message: str) -> frozenset[str]:
+    """Return the limiters of occupancy that a message names, as in `occupancy_limiter`."""
+    return frozenset(name for words, name in _data()["limiters"].items() if words in message)
+
+
+def stall_of(message: str) -> str:
+    """Return the stall reason that a message is about, as in table `stalls`; "" if unknown."""
+    known: dict[str, str] = _data()["stalls"]
+    return next((name for name, words in known.items() if re.search(words, message)), "")
+
+
+def reason(key: str, **values: str) -> str:
+    """Return why prof says something else, with its values filled in."""
+    return str(_data()["reasons"][key]).format(**values)

@@ -1,0 +1,184 @@
+"""Figures as SVG within an HTML page: text as text, colours of the page, spots that tell numbers.
+
+Colours become CSS variables, so that a dark page has dark figures. Text stays text, which can be
+found and read aloud; each text is held to the width that it was laid out with, since the reader's
+font is not ours. Names of parts get a prefix: all figures of a page share one space of names.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from html import escape
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from reports.plots.sheet import PT
+from reports.plots.spots import Spot, spots
+from reports.plots.style import (
+    BLUE,
+    DPI,
+    GREEN,
+    GREY,
+    GRID,
+    INK,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    SKY,
+    VERMILLION,
+    WIDTH,
+    YELLOW,
+    style,
+    text_width,
+)
+
+COLOURS = {
+    "#ffffff": "paper", INK: "ink", QUIET: "quiet", GRID: "grid", "#000000": "ink",
+    "#f2f2f2": "faint", "#dddddd": "grid", "#cccccc": "rest", "#bbbbbb": "rest",
+    ORANGE: "orange", SKY: "sky", GREEN: "green", YELLOW: "yellow", BLUE: "blue",
+    VERMILLION: "vermillion", PURPLE: "purple", GREY: "grey",
+}  # fmt: skip
+"""Colours of the figures and the CSS variable of the page (without --) that stands for each."""
+_VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in COLOURS.items()}
+_HASH = re.compile(r"#[0-9a-f]{6}\b", re.IGNORECASE)
+_NUMBER = re.compile(r"-?\d+\.\d+")
+_USED = re.compile(r'(url\(#|href="#)([\w-]+)')
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)px")
+_DROPPED = {"metadata", "style"}
+# What every shape has unless it says otherwise; templates/report.html.j2's style sheet sets it.
+_USUAL = {"stroke-linecap": ("square", "butt"), "stroke-linejoin": ("miter", "round")}
+
+
+def render_inline(figure: Figure, prefix: str, alt: str) -> str:
+    """Return the figure as an <svg> element with its spots.
+
+    `prefix` sets the names of its parts apart from those of other figures, and `alt` is its name
+    for who cannot see it.
+    """
+    root = ElementTree.fromstring(_saved(figure))
+    parts = [text for child in root for text in _written(child)]
+    body = "".join(parts)
+    names = dict.fromkeys(found[2] for found in _USED.finditer(body))
+    used = {name: f"{prefix}-{n}" for n, name in enumerate(names)}
+    body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
+    body = _USED.sub(lambda found: found[1] + used[found[2]], body)
+    height = figure.get_figheight() * DPI
+    told = "".join(_spot(spot, height) for spot in spots(figure))
+    return (
+        f'<svg role="img" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
+        f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{told}</g></svg>'
+    )
+
+
+def _saved(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    with style():
+        matplotlib.rcParams["svg.fonttype"] = "none"
+        figure.savefig(stream, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
+
+
+def _renamed(name: str, used: dict[str, str]) -> str:
+    return f' id="{used[name]}"' if name in used else ""
+
+
+def _written(element: Element) -> Iterator[str]:
+    """Yield an element and what is in it, without groups that say nothing."""
+    tag = element.tag.rpartition("}")[2]
+    if tag in _DROPPED:
+        return
+    if tag == "text":
+        yield _text(element)
+        return
+    if tag == "pattern" and any(" C " in " ".join(e.get("d", "").split()) for e in element):
+        yield _dots(element)
+        return
+    attributes = dict(_attributes(element, tag))
+    inner = [part for child in element for part in _written(child)]
+    if tag in ("g", "defs") and not inner:
+        return
+    if tag == "g" and not set(attributes) - {"id"}:
+        yield from inner
+        return
+    shown = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    yield f"<{tag}{shown}>" + "".join(inner) + f"</{tag}>" if inner else f"<{tag}{shown}/>"
+
+
+def _dots(pattern: Element) -> str:
+    """Return a hatch of dots as its smallest tile: matplotlib's holds hundreds of curves."""
+    ground = _style(f"fill:{pattern[0].get('fill', 'none')}")
+    return (
+        f'<pattern id="{escape(pattern.get("id", ""))}" patternUnits="userSpaceOnUse" width="4" '
+        f'height="8"><rect width="4" height="8" style="{ground}"/><path d="M 0 0 h 0 M 4 0 h 0 '
+        'M 2 4 h 0 M 0 8 h 0 M 4 8 h 0" style="stroke:var(--paper);stroke-linecap:round"/>'
+        "</pattern>"
+    )
+
+
+def _attributes(element: Element, tag: str) -> Iterable[tuple[str, str]]:
+    for key, value in element.attrib.items():
+        name = key.rpartition("}")[2]
+        if name == "d":
+            value = _NUMBER.sub(_rounded, " ".join(value.split()))
+        elif name in ("style", "fill"):
+            # Only a style can name a variable of the page everywhere.
+            name, value = "style", _style(value if name == "style" else f"fill:{value}")
+        elif name in ("x", "y", "width", "height", "transform"):
+            value = _NUMBER.sub(_rounded, value)
+        if value:
+            yield name, value
+
+
+def _style(text: str) -> str:
+    """Return a style without what all shapes of the page have, and without spaces."""
+    pairs = [part.split(":", 1) for part in text.split(";") if ":" in part]
+    kept = [(key.strip(), value.strip()) for key, value in pairs]
+    shown = ";".join(f"{k}:{v}" for k, v in kept if v not in _USUAL.get(k, ()))
+    return _HASH.sub(lambda found: _VARIABLES.get(found[0].lower(), found[0]), shown)
+
+
+def _text(element: Element) -> str:
+    """Return a text held to its width; matplotlib's list of fonts gives way to the page's."""
+    given = element.get("style", "")
+    pairs = dict(part.split(":", 1) for part in given.replace(" ", "").split(";") if ":" in part)
+    bold = "bold" in given or re.search(r"\b700\b", given) is not None
+    found = _SIZE.search(given)
+    size = float(found[1]) if found else 9.0
+    words = element.text or ""
+    look = f"font-size:{_short(size)}px" + (";font-weight:bold" if bold else "")
+    look += "".join(
+        f";{_style(f'{key}:{pairs[key]}')}" for key in ("text-anchor", "fill") if key in pairs
+    )
+    place = "".join(f' {key}="{_short(float(element.get(key, 0)))}"' for key in ("x", "y"))
+    turn = _NUMBER.sub(_rounded, element.get("transform", ""))
+    turned = f' transform="{turn}"' if turn and not turn.startswith("rotate(-0 ") else ""
+    width = text_width(words, size, bold) / PT
+    held = f' textLength="{_short(width)}"' if len(words) > 1 else ""
+    return f'<text style="{look}"{place}{turned}{held}>{escape(words)}</text>'
+
+
+def _spot(spot: Spot, height: float) -> str:
+    """Return a place that can be pointed at; `height` is that of the figure in pixels."""
+    x, y = spot.x / PT, (height - spot.y) / PT
+    wide, high = spot.width / PT, spot.height / PT
+    title = f"<title>{escape(spot.text)}</title>"
+    if spot.round:
+        shape = f'<circle cx="{_short(x)}" cy="{_short(y)}" r="{_short(wide / 2)}">{title}</circle>'
+    else:
+        corner = f'x="{_short(x - wide / 2)}" y="{_short(y - high / 2)}"'
+        shape = f'<rect {corner} width="{_short(wide)}" height="{_short(high)}">{title}</rect>'
+    return f'<a href="#kernel-{spot.kernel}">{shape}</a>' if spot.kernel else shape
+
+
+def _rounded(found: re.Match[str]) -> str:
+    return _short(float(found[0]))
+
+
+def _short(value: float) -> str:
+    """Return a place in points of the figure: a hundredth of a pixel is seen by nobody."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"

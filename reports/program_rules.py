@@ -1,0 +1,57 @@
+"""Reads the rules of the whole program (program_rules.yaml) and makes findings with their words."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from reports.evidence import Finding
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("reports").joinpath("program_rules.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def program_rules() -> dict[str, dict[str, Any]]:
+    """Return the rules by key: asks, needs, thresholds, action, advice, disprove."""
+    rules: dict[str, dict[str, Any]] = _data()["rules"]
+    return rules
+
+
+def backends() -> dict[str, dict[str, Any]]:
+    """Return the kernels of which a better one is usual, by key."""
+    found: dict[str, dict[str, Any]] = _data()["backends"]
+    return found
+
+
+def listing(name: str) -> frozenset[str]:
+    """Return a list of names: `fusible`, `fused_libraries` or `moves_only`."""
+    return frozenset(_data()[name])
+
+
+def limit(rule: str, name: str) -> float:
+    """Return a threshold of a rule."""
+    return float(program_rules()[rule]["thresholds"][name]["value"])
+
+
+def source_of(rule: str, name: str) -> str:
+    """Return where a threshold of a rule comes from."""
+    return str(program_rules()[rule]["thresholds"][name]["source"])
+
+
+def finding(rule: str, **fields: Any) -> Finding:
+    """Return a finding of a rule of the program, with its action, advice and disproof.
+
+    `fields` are those of Finding; the key, the cause and the headline (the title) are given where
+    they differ only.
+    """
+    words = program_rules()[rule]
+    given = {"key": rule, "cause": rule, "headline": fields["title"]}
+    told = {name: str(words.get(name, "")) for name in ("action", "advice", "disprove")}
+    return Finding(**{**given, **told, **fields})

@@ -1,0 +1,177 @@
+"""Holds the findings to programs whose defect is known: is it named, gone when repaired, priced?
+
+Each program has a repaired twin that does the same work (targets/defects). A stage of the run is
+one of the two; findings are made of each stage alone, as though it were a program of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from parsers.errors import ArtifactUnreadable
+from parsers.run_dir import plain_file
+from reports.cells import number
+from reports.evidence import Finding
+from reports.findings import OVERVIEW, findings
+from reports.load import Run
+from reports.profiled import kernel_time
+from reports.stage_run import StageRun, stage_runs
+from reports.stage_times import wall_time
+
+FACTOR = 1.5
+"""An estimate is right where it is within this factor of what was measured, up or down."""
+SIDES = ("defect", "twin")
+STEPS = ("untraced", "trace")
+"""Steps whose program timed itself, the better clock first: a profiler lengthens launches."""
+CLOCKS = {"kernel": "gpu_s", "wall": "wall_s"}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A defect that is known, as the program that has it says.
+
+    `defect` and `twin` are sentences of what the two do, `expects` keys of findings, any of which
+    names it, `measure` "kernel" (the time of the kernels counts) or "wall" (that of the program),
+    `seconds` the time of one run of each side by its own clock.
+    """
+
+    name: str
+    title: str
+    defect: str
+    twin: str
+    expects: tuple[str, ...]
+    measure: str
+    seconds: dict[str, float]
+
+    @property
+    def gain(self) -> float:
+        """Part of the time that the repair saved, as measured."""
+        return 1 - self.seconds["twin"] / self.seconds["defect"]
+
+    def named_by(self, finding: Finding) -> bool:
+        """Tell whether a finding names this defect."""
+        return bool({finding.cause, finding.key} & set(self.expects))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the findings made of a defect: `found` in its own stage, `left` in the twin's.
+
+    Both lists are ranked, without those about the whole program. `estimate` is the part of the
+    stage's time that the findings of the planted cause would save; NaN where there is none.
+    """
+
+    planted: Planted
+    found: tuple[Finding, ...]
+    left: tuple[Finding, ...]
+    estimate: float
+
+    @property
+    def top(self) -> Finding | None:
+        """The first finding of the defect's stage."""
+        return self.found[0] if self.found else None
+
+    @property
+    def named(self) -> bool:
+        """Whether the planted cause is the first finding."""
+        return self.top is not None and self.planted.named_by(self.top)
+
+    @property
+    def gone(self) -> bool:
+        """Whether no finding of the twin names the planted cause."""
+        return not any(self.planted.named_by(finding) for finding in self.left)
+
+    @property
+    def ratio(self) -> float:
+        """Estimated over measured gain; NaN where either is unknown or nothing was gained."""
+        return self.estimate / self.planted.gain if self.planted.gain > 0 else math.nan
+
+    @property
+    def priced(self) -> bool:
+        """Whether the estimate is within FACTOR of what was measured."""
+        return 1 / FACTOR <= self.ratio <= FACTOR
+
+
+def planted(run: Run) -> tuple[list[Planted], str]:
+    """Return the defects that a run of targets/defects planted, and the step that timed them.
+
+    Raises:
+        ArtifactUnreadable: the run is not one of these, or its output was lost.
+    """
+    for step in STEPS:
+        path = run.directory.artifact(step, "stdout.log")
+        if path is None:
+            continue
+        with plain_file(path) as plain:
+            lines = plain.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines:
+            if (record := _record(line)) is not None:
+                return [_planted(row) for row in record["pairs"]], step
+    raise ArtifactUnreadable(
+        f"{run.path} holds no output of targets/defects/run.py",
+        "record it: prof run recipes/planted-defects.yaml",
+    )
+
+
+def verdicts(run: Run) -> list[Verdict]:
+    """Return a verdict on each planted defect, in the order in which they ran.
+
+    Raises:
+        ArtifactUnreadable: the run has no planted defects, or its trace cannot be read.
+    """
+    known, _ = planted(run)
+    names = [f"{side}/{one.name}" for one in known for side in SIDES]
+    stages = dict(_judged(stage_runs(run, names)))
+    return [
+        Verdict(
+            one,
+            found=stages[f"defect/{one.name}"].findings,
+            left=stages[f"twin/{one.name}"].findings,
+            estimate=_estimate(one, stages[f"defect/{one.name}"]),
+        )
+        for one in known
+    ]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Findings of a stage, ranked, and its time in ns by each measure."""
+
+    findings: tuple[Finding, ...]
+    time_ns: dict[str, float]
+
+
+def _judged(stages: Iterable[tuple[str, StageRun]]) -> Iterator[tuple[str, _Stage]]:
+    for name, stage in stages:
+        ranked = tuple(one for one in findings(stage) if one.key not in OVERVIEW)
+        yield name, _Stage(ranked, {"kernel": kernel_time(stage), "wall": wall_time(stage)[0]})
+
+
+def _estimate(one: Planted, stage: _Stage) -> float:
+    """Return the part of the time that all findings of the planted cause would save."""
+    gains = [number(finding.gain_ns) for finding in stage.findings if one.named_by(finding)]
+    known = [gain for gain in gains if not math.isnan(gain)]
+    return min(1.0, sum(known) / stage.time_ns[one.measure]) if known else math.nan
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("target") == "defects" else None
+
+
+def _planted(row: dict[str, Any]) -> Planted:
+    clock = CLOCKS[row["measure"]]
+    return Planted(
+        **{key: str(row[key]) for key in ("name", "title", "defect", "twin", "measure")},
+        expects=tuple(row["expects"]),
+        seconds={side: float(row["times"][side][clock]) for side in SIDES},
+    )

@@ -1,0 +1,212 @@
+"""Reads the rules of kernels (kernel_rules.yaml) and tells which fire for given facts.
+
+A condition on a fact that is not known is unknown, and so may be the rule (Kleene's three-valued
+logic): a rule that hangs on the unknown abstains, one that fails anyway is silent.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+Facts = Mapping[str, float]
+"""Numbers of one kernel by the name of the fact; NaN where unknown."""
+
+TESTS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "above": ("over", operator.gt),
+    "at_least": ("", operator.ge),
+    "at_most": ("", operator.le),
+    "below": ("under", operator.lt),
+}
+SUFFIXES = {"at_least": " or more", "at_most": " or less"}
+DEFECT, FEW_WARPS, WAIT, OTHER = 1, 2, 3, 4
+"""Ranks: what is wrong comes before its symptoms."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that rules look at: label and unit for readers, `of` the columns it is made of.
+
+    `why` says why it may be unknown although these columns are there.
+    """
+
+    name: str
+    label: str
+    unit: str
+    of: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One test of a fact; `unknown` holds where the fact is not known, `if_known` there too."""
+
+    fact: str
+    test: str
+    limit: float
+    if_known: bool = False
+
+    def holds(self, facts: Facts) -> bool | None:
+        """Return whether it holds; None where the fact is not known."""
+        value = facts[self.fact]
+        if self.test == "unknown":
+            return math.isnan(value)
+        if math.isnan(value):
+            return True if self.if_known else None
+        return TESTS[self.test][1](value, self.limit)
+
+    def words(self, unit: str) -> str:
+        """Return the threshold for readers, such as "under 80 %"."""
+        if self.test == "unknown":
+            return "not known"
+        text = f"{TESTS[self.test][0]} {self.limit:g}".strip() + SUFFIXES.get(self.test, "")
+        number, _, rest = text.partition(f"{self.limit:g}")
+        return f"{number}{self.limit:g}{f' {unit}' if unit else ''}{rest}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule; see kernel_rules.yaml for what the fields mean."""
+
+    key: str
+    asks: str
+    rank: int
+    when: tuple[Condition, ...]
+    any: tuple[tuple[Condition, ...], ...]
+    promote: tuple[Condition, ...]
+    unless: tuple[str, ...]
+    bounds: tuple[str, ...]
+    shows: tuple[str, ...]
+    spent: str
+    left: str
+    relieves: Mapping[str, str]
+    limiter: str
+    source: str
+    confidence: str
+    text: str
+    wait: str
+    repair: str
+    action: str
+    advice: str
+    estimate: str
+    disprove: str
+
+    def fires(self, facts: Facts) -> bool | None:
+        """Return whether the rule fires; None where it hangs on facts that are not known."""
+        groups = [_all(group, facts) for group in self.any] or [True]
+        return _and([_all(self.when, facts), _or(groups)])
+
+    def missing(self, facts: Facts) -> tuple[str, ...]:
+        """Return the facts that are not known and that decide."""
+        asked = list(self.when)
+        if _or(_all(group, facts) for group in self.any) is None:
+            asked += [condition for group in self.any for condition in group]
+        names = dict.fromkeys(c.fact for c in asked if c.holds(facts) is None)
+        return tuple(names)
+
+    def rank_for(self, facts: Facts) -> int:
+        """Return the rank, raised where the conditions of `promote` hold."""
+        return FEW_WARPS if self.promote and _all(self.promote, facts) else self.rank
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return all conditions that must hold, and those of the groups of which one must."""
+        return (*self.when, *(condition for group in self.any for condition in group))
+
+
+def _and(values: Iterable[bool | None]) -> bool | None:
+    found = list(values)
+    return False if False in found else (None if None in found else True)
+
+
+def _or(values: Iterable[bool | None]) -> bool | None:
+    found = list(values)
+    return True if True in found else (None if None in found else False)
+
+
+def _all(conditions: Iterable[Condition], facts: Facts) -> bool | None:
+    return _and(condition.holds(facts) for condition in conditions)
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("reports").joinpath("kernel_rules.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+@cache
+def kernel_rules() -> dict[str, Rule]:
+    """Return the rules by key, in the order in which equal ones are told."""
+    return {key: _rule(key, fields) for key, fields in _data()["rules"].items()}
+
+
+@cache
+def known_facts() -> dict[str, Fact]:
+    """Return the facts that rules may show, by name."""
+    return {
+        name: Fact(
+            name,
+            fields["label"],
+            fields.get("unit", ""),
+            tuple(fields["of"]),
+            fields.get("why", ""),
+        )
+        for name, fields in _data()["facts"].items()
+    }
+
+
+@cache
+def saturated() -> dict[str, dict[str, str]]:
+    """Return for each bound the key and the disproof of a kernel that no rule explains."""
+    found: dict[str, dict[str, str]] = _data()["saturated"]
+    return found
+
+
+def wait_words(reason: str) -> tuple[str, str] | None:
+    """Return action and advice for a stall reason; None where those of the rule hold."""
+    found = _data()["waits"].get(reason)
+    return (str(found["action"]), str(found["advice"])) if found else None
+
+
+def tensor_reason(key: str, **values: str) -> str:
+    """Return why a matrix product misses the Tensor Cores, as the end of a clause."""
+    return str(_data()["tensor_reasons"][key]).format(**values)
+
+
+def _rule(key: str, fields: dict[str, Any]) -> Rule:
+    plain = {
+        name: str(fields.get(name, ""))
+        for name in (
+            *("asks", "spent", "left", "limiter", "source", "confidence"),
+            *("text", "wait", "repair", "action", "advice", "estimate", "disprove"),
+        )
+    }
+    return Rule(
+        key=key,
+        rank=int(fields["rank"]),
+        when=_conditions(fields.get("when", ())),
+        any=tuple(_conditions(group) for group in fields.get("any", ())),
+        promote=_conditions(fields.get("promote", ())),
+        unless=tuple(fields.get("unless", ())),
+        bounds=tuple(fields.get("bounds", ())),
+        shows=tuple(fields.get("shows", ())),
+        relieves=dict(fields.get("relieves", {})),
+        **plain,
+    )
+
+
+def _conditions(items: Iterable[dict[str, Any]]) -> tuple[Condition, ...]:
+    return tuple(_condition(item) for item in items)
+
+
+def _condition(item: dict[str, Any]) -> Condition:
+    test = next(name for name in (*TESTS, "unknown") if name in item)
+    limit = math.nan if test == "unknown" else float(item[test])
+    return Condition(str(item["fact"]), test, limit, bool(item.get("if_known", False)))

@@ -1,0 +1,121 @@
+"""Makes docs/rules.md: every rule behind a finding, from the YAML that the reports use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reports.program_rules import backends, program_rules
+from reports.rules import Condition, Rule, kernel_rules, known_facts, saturated
+
+INTRO = """# Rules of the findings
+
+A finding of a report comes from one of these rules; `cause` in `metrics.json` is its key. A rule
+fires where all of its conditions hold, and abstains where a number that decides is not known: the
+report says so. Thresholds of NVIDIA are those of the section files of Nsight Compute 2025.
+
+The gain of a kernel's rule is an estimate of its time saved. It never goes beyond the roof: a
+resource that the repair does not relieve (DRAM, L2, L1, a pipe, the issue slots) takes as long as
+it is busy now. The gain for the program is that of the kernel times its share (Amdahl).
+
+A kernel at a roof (60 % or more of one) is explained by a defect only where the repair takes work
+off that roof. One that waits is explained by the first cause that is found: defects, then too few
+warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
+
+Counters do not tell bytes that are needed from those that come twice. A program that knows prints a
+line of JSON, and `l2_thrashing` holds its kernels to it: bytes that a launch must move through DRAM.
+
+```json
+{"work": [{"kernel": "part of its name", "stage": "decode", "bytes": 268435456}]}
+```
+"""
+
+
+def rules_page() -> str:
+    """Return the page as markdown."""
+    kernels, program = kernel_rules(), program_rules()
+    parts = [INTRO, "## Kernels\n", _kernel_table(kernels.values()), _saturated()]
+    parts += [_kernel_section(rule) for rule in kernels.values()]
+    parts += ["## The program\n", _program_table(program)]
+    parts += [_program_section(key, rule) for key, rule in program.items()]
+    parts += ["### Kernels of which a better one is usual", "", _backends()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _kernel_table(rules: Iterable[Rule]) -> str:
+    lines = ["| Rule | Question | Fires where |", "| --- | --- | --- |"]
+    lines += [f"| [{r.key}](#{r.key}) | {r.asks} | {_conditions(r)} |" for r in rules]
+    return "\n".join(lines) + "\n"
+
+
+def _conditions(rule: Rule) -> str:
+    held = " and ".join(_held(rule.when))
+    if not rule.any:
+        return held
+    groups = [" and ".join(_held(group)) for group in rule.any]
+    return f"{held}, and one of: {'; '.join(groups)}"
+
+
+def _held(conditions: Iterable[Condition]) -> list[str]:
+    """Return conditions in words; tests of what a kernel is are told by the question."""
+    facts = known_facts()
+    return [
+        f"{facts[c.fact].label.format(stall='of the top reason')} {c.words(facts[c.fact].unit)}"
+        for c in conditions
+        if facts[c.fact].label
+    ]
+
+
+def _kernel_section(rule: Rule) -> str:
+    lines = [f"### {rule.key}", "", rule.asks, ""]
+    lines += [f"- Fires where {_conditions(rule)}."]
+    if rule.bounds:
+        lines += [f"- For kernels bound by {', '.join(rule.bounds)}."]
+    if rule.unless:
+        lines += [f"- Not where {' or '.join(rule.unless)} fires."]
+    lines += [
+        f"- Source: {rule.source}.",
+        f"- Gain: {rule.estimate}",
+        f"- Confidence: {rule.confidence} at best.",
+        f"- To try: {rule.action.format(limiter=rule.limiter)}",
+        f"- It is wrong if: {rule.disprove}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _saturated() -> str:
+    lines = [
+        "A kernel that no rule explains is told by its roof:",
+        "",
+        "| Key | Bound by | It is wrong if |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {f['key']} | {bound} | {f['disprove']} |" for bound, f in saturated().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _program_table(rules: dict[str, dict[str, object]]) -> str:
+    lines = ["| Rule | Question | Needs |", "| --- | --- | --- |"]
+    lines += [f"| [{key}](#{key}) | {r['asks']} | {r['needs']} |" for key, r in rules.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _backends() -> str:
+    lines = ["| Kernels | To try | It is wrong if | Source |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {b['what']} | {b['action']} | {b['disprove']} | {b['source']} |"
+        for b in backends().values()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _program_section(key: str, rule: dict[str, object]) -> str:
+    lines = [f"### {key}", "", str(rule["asks"]), "", f"- Needs {rule['needs']}."]
+    limits = rule.get("thresholds")
+    if isinstance(limits, dict):
+        lines += [
+            f"- `{n}`: {facts['value']:g} ({facts['source']})." for n, facts in limits.items()
+        ]
+    told = (("action", "To try"), ("disprove", "It is wrong if"))
+    lines += [f"- {label}: {rule[name]}" for name, label in told if rule.get(name)]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,67 @@
+"""A run as though one stage of the program had been all of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from parsers.errors import ArtifactUnreadable
+from parsers.nsys import open_trace
+from parsers.nsys.cut import Cutter, open_cutter
+from reports.analyse import trace_frames
+from reports.load import Run
+
+OF_KERNELS = ("metrics", "counters", "stalls", "joins")
+"""Tables of the counters: rows of kernels that the stage does not have are left out."""
+
+
+@dataclass(frozen=True)
+class StageRun(Run):
+    """A run whose tables of the trace hold one stage only; `frames` are these tables.
+
+    Shares are of the stage's own time. What does not depend on the stage (GPUs, roofs, what each
+    counter says of a kernel) is that of the whole run.
+    """
+
+    frames: dict[str, pd.DataFrame]
+
+    def _read(self, table: str) -> pd.DataFrame:
+        found = self.frames.get(table)
+        return super()._read(table) if found is None else found
+
+
+def stage_runs(run: Run, stages: Sequence[str]) -> Iterator[tuple[str, StageRun]]:
+    """Yield each stage with the run cut down to it.
+
+    Args:
+        run: of a recipe whose stages are NVTX ranges of these names.
+        stages: names, such as "prefill".
+
+    Raises:
+        ArtifactUnreadable: the run has no trace.
+        ArtifactUnreadable: the trace is damaged, or has no such range.
+        NoKernels: the range launched none.
+    """
+    trace = run.directory.artifact("trace", "trace.sqlite")
+    if trace is None:
+        raise ArtifactUnreadable(
+            f"{run.path} has no trace", "only a run with its trace.sqlite can be cut into stages"
+        )
+    with open_cutter(trace) as cutter, tempfile.TemporaryDirectory() as folder:
+        for stage in stages:
+            yield stage, _cut(run, stage, cutter, Path(folder) / "stage.sqlite")
+
+
+def _cut(run: Run, stage: str, cutter: Cutter, target: Path) -> StageRun:
+    cutter.cut(stage, target)
+    with open_trace(target, {stage: ".*"}) as trace:
+        frames = {**trace_frames(trace), "launches": trace.launches()}
+    ours = set(frames["kernels"]["kernel_id"])
+    for name in OF_KERNELS:
+        table: pd.DataFrame = getattr(run, name)
+        frames[name] = table[table["kernel_id"].isin(ours)].reset_index(drop=True)
+    return StageRun(run.path, run.manifest, frames)

@@ -1,0 +1,35 @@
+"""Wall and idle time of a run and of its stages, as findings and views need them."""
+
+from __future__ import annotations
+
+import math
+
+from reports.cells import Row, number, records
+from reports.load import Run
+
+ALL = "(all)"
+"""Name of the row of table `stages` that stands for the whole capture."""
+MOST_STAGES = 12
+"""More names than this are no stages but NVTX ranges that a framework numbers."""
+
+
+def stage_rows(run: Run) -> list[Row]:
+    """Return the stages, or the whole capture where the program has none."""
+    named = run.stages[run.stages["stage"] != ALL]
+    if 0 < len(named) <= MOST_STAGES:
+        return records(named)
+    return records(run.stages[run.stages["stage"] == ALL])
+
+
+def wall_time(run: Run) -> tuple[float, float]:
+    """Return wall and idle time in ns of the whole capture, else the sums over its stages."""
+    whole = records(run.stages[run.stages["stage"] == ALL]) or stage_rows(run)
+    if not whole:
+        return math.nan, math.nan
+    return sum(number(r["wall_ns"]) for r in whole), sum(number(r["idle_ns"]) for r in whole)
+
+
+def idle_share(row: Row) -> float:
+    """Return idle over wall time of a stage, 0 to 1; NaN where unknown."""
+    wall = number(row["wall_ns"])
+    return number(row["idle_ns"]) / wall if wall > 0 else math.nan

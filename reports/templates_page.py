@@ -1,0 +1,204 @@
+"""Makes docs/templates.md: what a user's templates may name, from the view models themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from reports.bench.summary import BenchSummary
+from reports.bench.view import BenchView
+from reports.footnotes import Footnotes
+from reports.language import LANGUAGES, words_of
+from reports.plots.gallery import Picture
+from reports.provenance import Provenance
+from reports.sweep_models import SweepView
+from reports.templating import FILTERS
+from reports.view_models import KernelRow, ReportView, SummaryView
+
+
+@dataclass(frozen=True)
+class Page:
+    """A template that is rendered by itself: the file it makes, and the names that it is given.
+
+    A type stands for one object, a text for what is no view model.
+    """
+
+    template: str
+    makes: str
+    names: Mapping[str, type | str]
+
+
+PICTURES = "list of Picture"
+PAGES = (
+    Page(
+        "report.md.j2",
+        "report.md of a profile run",
+        {
+            "view": ReportView,
+            "pictures": PICTURES,
+            "sources": "Provenance by kernel id",
+            "notes": Footnotes,
+        },
+    ),
+    Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
+         {"view": SummaryView}),
+    Page("bench.md.j2", "report.md of a benchmark or a serving run",
+         {"view": BenchView, "pictures": PICTURES}),
+    Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
+         {"view": BenchSummary}),
+    Page("counters.md.j2", "counters/kernel-N.md", {"kernel": KernelRow, "source": Provenance}),
+    Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
+)  # fmt: skip
+ALSO: tuple[type, ...] = (Picture, Provenance)
+
+INTRO = """# Templates and languages
+
+## A template of your own
+
+Reports are [Jinja](https://jinja.palletsprojects.com/templates/) templates. Put a changed copy of
+one into a folder; it takes the place of the bundled one of its name, and all others stay:
+
+```text
+prof report RUN --templates my-templates
+prof run top-kernels --templates my-templates
+```
+
+or `templates: my-templates` in a recipe, beside the recipe or in the current folder. A template may
+take the bundled one into itself, and parts of your own whose names begin with `_`:
+
+```jinja
+{% include "_head.md.j2" %}
+{% include "prof/stakeholder_summary.md.j2" %}
+```
+
+A name that does not exist fails with the template, the line and the nearest name that exists; the
+old report stays. So does a number without a filter: numbers are in base units (ns, B, B/s, FLOP/s,
+Hz), shares are 0 to 1, and `none` is unknown: filters show it as n/a, never as 0. All text is
+escaped for markdown; `| markdown` leaves it as it is.
+
+```jinja
+{% for kernel in view.kernels %}
+| {{ kernel.number }} | {{ kernel.short_name }} | {{ kernel.share | share }} |
+{% endfor %}
+```
+"""
+
+
+def templates_page() -> str:
+    """Return the page as markdown."""
+    parts = [INTRO, _languages(), "## What a template is given\n", _given()]
+    parts += ["## Filters\n", _table(["filter", "meaning"], _filters())]
+    parts.append("## View models\n")
+    parts += [_model(model) for model in models()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def models() -> list[type]:
+    """Return all view models that templates reach, each before those inside of it."""
+    found: dict[type, None] = {}
+    for page in PAGES:
+        for given in page.names.values():
+            if isinstance(given, type) and is_dataclass(given):
+                found |= dict.fromkeys(_reached(given, found))
+    for model in ALSO:
+        found |= dict.fromkeys(_reached(model, found))
+    return list(found)
+
+
+def _reached(model: type, known: Mapping[type, None]) -> Iterator[type]:
+    if model in known:
+        return
+    seen = {**known, model: None}
+    yield model
+    for hint in get_type_hints(model).values():
+        for inner in _types(hint):
+            for reached in _reached(inner, seen):
+                seen[reached] = None
+                yield reached
+
+
+def _types(hint: Any) -> Iterator[type]:
+    """Return the view models that a type hint names."""
+    if isinstance(hint, type) and _is_model(hint):
+        yield hint
+    for part in get_args(hint):
+        yield from _types(part)
+
+
+def _is_model(hint: type) -> bool:
+    named = is_dataclass(hint) or issubclass(hint, tuple) and hasattr(hint, "_fields")
+    return named and hint.__module__.startswith("reports.")
+
+
+def _languages() -> str:
+    names = ", ".join(f"`{name}` ({words_of(name).page['language']})" for name in LANGUAGES)
+    return f"""\
+## Languages of the summary
+
+`stakeholder_summary.md` is English. `--language` (`prof report`, `prof run`; `languages:` in a
+recipe) adds it in other languages, each as `stakeholder_summary.LANGUAGE.md`: {names}, or `all`.
+Numbers and units are the same in all of them. What is there in English only, such as the message of
+a tool, stays English and says so.
+
+The words are in `reports/language/*.yaml`, one catalogue a language with the same keys and
+placeholders. A new language is one more file there, held to the others by `tests/reports`.
+"""
+
+
+def _given() -> str:
+    rows = [
+        [f"`{page.template}`", page.makes, f"`{name}`", _link(given)]
+        for page in PAGES
+        for name, given in page.names.items()
+    ]
+    return _table(["template", "makes", "name", "is"], rows)
+
+
+def _link(given: type | str) -> str:
+    if isinstance(given, str):
+        return re.sub("Picture|Provenance", lambda m: _anchor(m[0]), given)
+    return (
+        _anchor(given.__name__) if is_dataclass(given) and given is not Footnotes else "footnotes"
+    )
+
+
+def _anchor(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
+
+
+def _filters() -> list[list[str]]:
+    return [
+        [f"`{name}`", _plain(inspect.getdoc(use) or "").partition("\n\n")[0].replace("\n", " ")]
+        for name, use in sorted(FILTERS.items())
+    ]
+
+
+def _model(model: type) -> str:
+    doc = _plain(inspect.getdoc(model) or "").strip()
+    hints = get_type_hints(model)
+    names = [f.name for f in fields(model)] if is_dataclass(model) else list(hints)
+    rows = [[f"`{name}`", _said(hints[name])] for name in names]
+    return f"### {model.__name__}\n\n{doc}\n\n{_table(['field', 'type'], rows)}"
+
+
+def _plain(doc: str) -> str:
+    """Return a docstring in which markdown sees no HTML."""
+    return doc.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _said(hint: Any) -> str:
+    """Return a type as readers of templates know it."""
+    text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    text = re.sub(r"[a-z_]+(?:\.[a-z_]+)*\.(?=[A-Za-z])", "", text)
+    text = re.sub(r"tuple\[(.+), \.\.\.\]", r"list of \1", text)
+    known = {model.__name__ for model in _types(hint)}
+    return re.sub(r"\w+", lambda m: _anchor(m[0]) if m[0] in known else m[0], text)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"

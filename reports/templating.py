@@ -1,0 +1,187 @@
+"""Renders the templates of reports: the bundled ones, and a user's own in place of single ones.
+
+A template of the user's may build on the bundled one of the same name:
+`{% extends "prof/report.md.j2" %}`. What templates may name is in docs/templates.md.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from parsers.errors import ArtifactUnreadable, UsageError
+from reports import formats
+from reports.bound import LABELS
+from reports.caveats import labelled
+from reports.language import LANGUAGES
+
+SUFFIX = ".j2"
+BUNDLED = "prof"
+"""Prefix of the bundled templates for a template of the user's that builds on one of them."""
+FAULTS = (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a report is written: folder of the user's templates, languages of the summary.
+
+    The summary is always there in English; each of `languages` gets a file of its own.
+    """
+
+    templates: Path | None = None
+    languages: tuple[str, ...] = ()
+
+
+def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
+    """Return the style that a recipe asks for; what is `given` goes first.
+
+    Raises:
+        UsageError: there is no such folder or language, or a template of it replaces none.
+    """
+    chosen = given or Style()
+    folder = chosen.templates or (Path(recipe["templates"]) if recipe.get("templates") else None)
+    languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
+    style = Style(folder, tuple(dict.fromkeys(languages)))
+    check_style(style)
+    return style
+
+
+def check_style(style: Style) -> None:
+    """Refuse a style that could not be followed; raises as `style_of`."""
+    for language in style.languages:
+        if language not in LANGUAGES:
+            raise UsageError(
+                f"no summary is written in the language {language!r}",
+                f"choose from: {', '.join(LANGUAGES)}",
+            )
+    if style.templates is not None:
+        _check_folder(style.templates)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} is no folder of templates", "give an existing folder with --templates DIR"
+        )
+    bundled = sorted(path.name for path in templates_folder().glob(f"*{SUFFIX}"))
+    own = sorted(path.name for path in folder.glob(f"*{SUFFIX}"))
+    for name in own:
+        if name not in bundled and not name.startswith("_"):
+            raise UsageError(
+                f"{folder / name} takes the place of no template{_meant(name, bundled)}",
+                f"templates are: {', '.join(bundled)}; the name of a part that only your own "
+                "templates include begins with _",
+            )
+    if not own:
+        raise UsageError(
+            f"{folder} holds no template",
+            f"put a changed copy of one there: {', '.join(bundled)}",
+        )
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def templates_folder() -> Path:
+    """Folder of the templates: inside the package when installed, beside it in a checkout."""
+    inside = Path(__file__).resolve().parent / "templates"
+    return inside if inside.is_dir() else inside.parent.parent / "templates"
+
+
+def render(
+    name: str,
+    content: Mapping[str, Any],
+    own: Path | None = None,
+    finalize: Callable[[Any], Any] | None = None,
+) -> str:
+    """Return the text of one template; one in the folder `own` goes before the bundled one.
+
+    Raises:
+        ArtifactUnreadable: the template names something that does not exist, prints a number
+            without a format, or is not Jinja; the message says what, and in which line.
+    """
+    try:
+        return _environment(own, finalize or _finalize).get_template(name).render(content)
+    except FAULTS as error:
+        known = "; what templates may name is in docs/templates.md" if own is not None else ""
+        raise ArtifactUnreadable(
+            f"template {_place(name, error)}: {error}",
+            f"correct the template, or take back your change to it{known}",
+        ) from error
+
+
+def _environment(own: Path | None, finalize: Callable[[Any], Any]) -> jinja2.Environment:
+    bundled = jinja2.FileSystemLoader(templates_folder())
+    loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
+    if own is not None:
+        loaders.insert(0, jinja2.FileSystemLoader(own))
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(loaders),
+        undefined=Absent,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+def bound_label(bound: str) -> str:
+    """Return the plain name of what bounds a kernel: "DRAM bandwidth" for "dram"."""
+    return LABELS.get(bound, bound)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    **formats.FILTERS,
+    "labelled": labelled,
+    "bound_label": bound_label,
+}
+"""What templates may send a value through."""
+
+
+class Absent(jinja2.StrictUndefined):
+    """A name that does not exist; whoever uses it is told what the nearest existing one is."""
+
+    @property
+    def _undefined_message(self) -> str:
+        owner, name = self._undefined_obj, self._undefined_name
+        # A name that a loop or a macro left undefined has no owner: Jinja says that well itself.
+        if self._undefined_hint or owner is jinja2.utils.missing or not isinstance(name, str):
+            return str(super()._undefined_message)
+        return f"{type(owner).__name__} has no {name!r}{_meant(name, _names(owner))}"
+
+    __slots__ = ()
+
+
+def _names(owner: Any) -> list[str]:
+    """Return what a template may name of an object."""
+    if is_dataclass(owner):
+        return [field.name for field in fields(owner)]
+    return [str(key) for key in owner] if isinstance(owner, Mapping) else []
+
+
+def _finalize(value: Any) -> Any:
+    """Escape all that a template writes, unless a filter made it markdown on purpose."""
+    return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
+
+
+def _place(name: str, error: Exception) -> str:
+    """Return the template and line of a fault; the whole path of a template of the user's."""
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f"{_file(error.filename or error.name or name)}, line {error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(SUFFIX)]
+    return f"{_file(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name
+
+
+def _file(path: str) -> str:
+    inside = Path(path).parent == templates_folder() or not Path(path).is_absolute()
+    return Path(path).name if inside else path

@@ -1,0 +1,197 @@
+"""Looks at single launches in their order: chains of kernels, short kernels, overlap.
+
+All functions take the frame of `timeline`: a row a launch by stream and start, with what its kernel
+is. Times are in ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from reports.load import Run
+
+MOST_LAUNCHES = 5_000_000
+"""Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
+QUEUE = ["device", "pid", "context", "stream"]
+OF_KERNEL = ["short_name", "name", "library", "category"]
+Mask = NDArray[np.bool_]
+
+
+def timeline(run: Run) -> pd.DataFrame | None:
+    """Return the launches by stream and start; None where they are not known, or too many.
+
+    Columns: kernel_id, start_ns, end_ns, duration_ns, device, queue (a number a stream), stage,
+    and short_name, name, library, category of the kernel.
+    """
+    if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
+        return None
+    launches = run.launches
+    if launches.empty:
+        return None
+    frame = launches[["kernel_id", "start_ns", "duration_ns", "device", "stage"]].copy()
+    frame["kernel_id"] = frame["kernel_id"].astype(str)
+    frame["stage"] = frame["stage"].astype(object).fillna("")
+    frame["queue"] = launches.groupby(QUEUE, dropna=False, sort=False).ngroup()
+    for column in ("start_ns", "duration_ns"):
+        frame[column] = frame[column].astype(np.int64)
+    frame["end_ns"] = frame["start_ns"] + frame["duration_ns"]
+    kernels = run.kernels[["kernel_id", *OF_KERNEL]].astype(object).fillna("")
+    frame = frame.merge(kernels, on="kernel_id", how="left")
+    return frame.sort_values(["queue", "start_ns"], kind="stable").reset_index(drop=True)
+
+
+def runs(frame: pd.DataFrame, mask: Mask) -> pd.DataFrame:
+    """Return runs of launches of one stream and stage in which `mask` holds throughout.
+
+    Columns first and last (exclusive) are positions in `frame`.
+    """
+    new = _breaks(frame)
+    return _runs(mask, new)
+
+
+def _breaks(frame: pd.DataFrame) -> Mask:
+    """Return where another stream or stage begins."""
+    stage = pd.factorize(frame["stage"])[0]
+    queue = frame["queue"].to_numpy()
+    changed = (np.diff(queue, prepend=-1) != 0) | (np.diff(stage, prepend=-2) != 0)
+    return np.asarray(changed, dtype=np.bool_)
+
+
+def _runs(mask: Mask, new: Mask) -> pd.DataFrame:
+    before = np.concatenate([[False], mask[:-1]])
+    after = np.concatenate([mask[1:], [False]])
+    begins_next = np.concatenate([new[1:], [True]])
+    first = np.flatnonzero(mask & (~before | new))
+    last = np.flatnonzero(mask & (~after | begins_next)) + 1
+    return pd.DataFrame({"first": first, "last": last})
+
+
+def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]) -> pd.DataFrame:
+    """Return chains of two and more fusible kernels of which each may read what the last wrote.
+
+    `flows(a, b)` tells whether kernel `b` reads all that kernel `a` writes. Columns: kernels (tuple
+    of kernel ids), stage, times (how often the chain comes), total_ns, saved_ns (all but the
+    longest kernel of each).
+    """
+    ids = frame["kernel_id"].to_numpy(object)
+    known: dict[tuple[str, str], bool] = {}
+
+    def follows(at: int) -> bool:
+        pair = str(ids[at - 1]), str(ids[at])
+        if pair not in known:
+            known[pair] = flows(*pair)
+        return known[pair]
+
+    new = _breaks(frame)
+    for at in np.flatnonzero(fusible[1:] & fusible[:-1]) + 1:
+        new[at] = new[at] or not follows(int(at))
+    found = _runs(fusible, new)
+    found = found[found["last"] - found["first"] > 1]
+    duration = frame["duration_ns"].to_numpy()
+    stage = frame["stage"].to_numpy(object)
+    pieces = [
+        (at, at + step)
+        for a, b in zip(found["first"].tolist(), found["last"].tolist(), strict=True)
+        for step in [_period(ids[a:b])]
+        for at in range(a, b, step)
+    ]
+    rows = [
+        (tuple(ids[a:b]), stage[a], int(duration[a:b].sum()), int(duration[a:b].max()))
+        for a, b in pieces
+    ]
+    chain = pd.DataFrame(rows, columns=["kernels", "stage", "total_ns", "longest_ns"])
+    chain["times"] = 1
+    chain["saved_ns"] = chain["total_ns"] - chain["longest_ns"]
+    sums = chain.groupby("kernels", sort=False, as_index=False).agg(
+        {"stage": "first", "times": "sum", "total_ns": "sum", "saved_ns": "sum"}
+    )
+    return pd.DataFrame(sums).sort_values("saved_ns", ascending=False).reset_index(drop=True)
+
+
+def _period(ids: NDArray[np.object_]) -> int:
+    """Return how many kernels repeat to make up `ids`; all where they repeat nothing."""
+    size = len(ids)
+    for step in range(2, size // 2 + 1):
+        if size % step == 0 and (ids[step:] == ids[:-step]).all():
+            return step
+    return size
+
+
+@dataclass(frozen=True)
+class Short:
+    """Short kernels in rows of one stage: `runs` rows of `launches` kernels; times in ns.
+
+    `queued_ns` is the time between kernels of a row, each gap no longer than a queued one is.
+    """
+
+    stage: str
+    launches: int
+    runs: int
+    total_ns: float
+    queued_ns: float
+    kernel_ids: tuple[str, ...]
+
+
+def short_kernels(
+    frame: pd.DataFrame, short_ns: float, least: int, queue_gap: float
+) -> list[Short]:
+    """Return the rows of at least `least` kernels under `short_ns` of each stage."""
+    found = runs(frame, (frame["duration_ns"] < short_ns).to_numpy(dtype=np.bool_))
+    found = found[found["last"] - found["first"] >= least]
+    if found.empty:
+        return []
+    index = np.concatenate([np.arange(a, b) for a, b in found.itertuples(index=False)])
+    run_of = np.repeat(np.arange(len(found)), (found["last"] - found["first"]).to_numpy())
+    part = frame.iloc[index].assign(run=run_of)
+    gap = part["start_ns"] - part["end_ns"].shift()
+    inside = part["run"] == part["run"].shift()
+    part["gap"] = gap.where(inside, 0).clip(0, queue_gap)
+    return [
+        Short(
+            str(stage),
+            len(rows),
+            int(rows["run"].nunique()),
+            float(rows["duration_ns"].sum()),
+            float(rows["gap"].sum()),
+            tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
+        )
+        for stage, rows in part.groupby("stage", sort=False)
+    ]
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Collectives of one device: their time, and how much of it no other kernel ran; ns."""
+
+    device: int
+    launches: int
+    total_ns: float
+    exposed_ns: float
+
+
+def exposed(frame: pd.DataFrame, collective: Mask) -> list[Exposed]:
+    """Return for each device how long collectives ran alone."""
+    found = []
+    for device, rows in frame.groupby("device"):
+        mine = collective[rows.index.to_numpy()]
+        if mine.any():
+            start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+            both, others = union(start, end), union(start[~mine], end[~mine])
+            total = float((end - start)[mine].sum())
+            found.append(Exposed(int(str(device)), int(mine.sum()), total, both - others))
+    return found
+
+
+def union(start: NDArray[np.int64], end: NDArray[np.int64]) -> float:
+    """Return the length of the union of intervals."""
+    if not len(start):
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    begin, until = start[order], end[order]
+    reached = np.concatenate([begin[:1], np.maximum.accumulate(until)[:-1]])
+    return float(np.maximum(until - np.maximum(begin, reached), 0).sum())

@@ -1,0 +1,1 @@
+"""Small programs with one planted defect each, and the same programs repaired."""

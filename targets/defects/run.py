@@ -1,0 +1,150 @@
+"""Programs with one planted defect each, and their repaired twins: what should a report say?
+
+    python targets/defects/run.py
+    python targets/defects/run.py --only 'bank|tail' --repeats 3
+    python targets/defects/run.py --list
+
+NVTX ranges `defect/NAME` and `twin/NAME` hold one program each, run several times; the CUDA
+profiler API brackets all of them, so that setting up and warming up are left out. stdout gets one
+JSON line with what is planted and the time of each, without any profiler's help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from targets.defects.pair import SIDES, Pair, plans
+from targets.harness import Unsupported, positive
+
+
+def make_pairs(wanted: Sequence[str]) -> list[Pair]:
+    """Return the pairs named in `wanted`, in the order of defects.yaml; allocates all tensors.
+
+    Raises:
+        Unsupported: a package or the device is missing.
+    """
+    from targets.defects import host_programs, own_kernels, torch_programs
+
+    memory = own_kernels.make_memory()
+    made = [pair for family in own_kernels.FAMILIES for pair in family(memory)]
+    made += [*torch_programs.library_pairs(), *host_programs.host_pairs()]
+    by_name = {pair.name: pair for pair in made}
+    return [by_name[name] for name in wanted]
+
+
+def run_stage(pair: Pair, side: str, repeats: int) -> dict[str, float]:
+    """Run one program `repeats` times in its NVTX range; return seconds of one call.
+
+    `gpu_s` is from the first to the last operation on the GPU, `wall_s` the host's time until the
+    GPU has finished.
+    """
+    import torch
+
+    step = pair.side(side)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    torch.cuda.nvtx.range_push(f"{side}/{pair.name}")
+    begin.record()
+    for _ in range(repeats):
+        step()
+    end.record()
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.synchronize()
+    wall = time.perf_counter() - started
+    return {"gpu_s": begin.elapsed_time(end) / 1e3 / repeats, "wall_s": wall / repeats}
+
+
+def run(wanted: Sequence[str], repeats: int | None) -> dict[str, Any]:
+    """Warm all programs up, run them, and return what was planted with their times."""
+    import torch
+
+    from targets.defects import own_kernels, torch_programs
+
+    torch.manual_seed(0)
+    pairs = make_pairs(wanted)
+    for pair in pairs:
+        for side in SIDES:
+            for _ in range(2):
+                pair.side(side)()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    records = []
+    for pair in pairs:
+        times = {side: run_stage(pair, side, repeats or pair.repeats) for side in SIDES}
+        records.append(
+            {
+                **plans()[pair.name].record(),
+                "repeats": repeats or pair.repeats,
+                "times": times,
+            }
+        )
+    torch.cuda.profiler.stop()
+    return {
+        "target": "defects",
+        "pairs": records,
+        "work": own_kernels.work(),
+        "gemms": torch_programs.gemms(),
+        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_name(),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(),
+    }
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line; `wanted` are the names of the pairs to run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="names it is found in (all)")
+    parser.add_argument("--repeats", type=positive, help="runs of each program (its own number)")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    args = parser.parse_args(argv)
+    try:
+        args.wanted = [name for name in plans() if re.search(args.only, name)]
+    except re.error as error:
+        parser.error(f"--only is no regular expression: {error}")
+    if not args.wanted:
+        parser.error(f"--only {args.only}: no name has that; --list prints them")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run once; exit code 1 with a reason where the device or a package is missing."""
+    args = parse_arguments(argv)
+    if args.list:
+        print("\n".join(args.wanted))
+        return 0
+    try:
+        import torch
+    except ImportError as error:
+        return complain(f"torch cannot be imported: {error}", "run it with the Python that has it")
+    if not torch.cuda.is_available():
+        return complain("torch sees no CUDA device", "--list needs none")
+    try:
+        result = run(args.wanted, args.repeats)
+    except (Unsupported, torch.OutOfMemoryError) as error:
+        return complain(str(error), "it needs cuda-bindings, triton and about 12 GB of GPU memory")
+    print(json.dumps(result))
+    for pair in result["pairs"]:
+        shown = [f"{side} {pair['times'][side]['wall_s'] * 1e3:.3f} ms" for side in SIDES]
+        print(f"{pair['name']}: {', '.join(shown)}", file=sys.stderr)
+    return 0
+
+
+def complain(message: str, hint: str) -> int:
+    """Say on stderr what failed and what to do; return 1."""
+    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

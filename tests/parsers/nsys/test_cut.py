@@ -1,0 +1,90 @@
+"""A part of a trace: what one NVTX range issued, held to the tables of the whole trace."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from parsers.errors import ArtifactUnreadable
+from parsers.nsys import open_trace
+from parsers.nsys.cut import Cutter, open_cutter
+
+STAGES = ("prefill", "decode")
+
+
+@pytest.fixture(scope="module")
+def trace(root: Path) -> Path:
+    return root / "captures" / "h200-top-kernels" / "steps" / "1-trace" / "trace.sqlite.xz"
+
+
+@pytest.fixture(scope="module")
+def cutter(trace: Path) -> Iterator[Cutter]:
+    with open_cutter(trace) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_part_has_the_kernels_that_the_whole_trace_has_in_that_stage(
+    trace: Path, cutter: Cutter, stage: str, tmp_path: Path
+) -> None:
+    cutter.cut(stage, tmp_path / "part.sqlite")
+    with open_trace(trace, STAGES) as whole, open_trace(tmp_path / "part.sqlite") as part:
+        expected = whole.stage_kernels().query("stage == @stage")
+        found = part.kernels()
+    columns = ["kernel_id", "calls", "total_ns"]
+    pd.testing.assert_frame_equal(
+        found[columns].sort_values("kernel_id", ignore_index=True),
+        expected[columns].sort_values("kernel_id", ignore_index=True),
+    )
+
+
+def test_the_parts_share_out_launches_copies_and_calls(
+    trace: Path, cutter: Cutter, tmp_path: Path
+) -> None:
+    sums = {"launches": 0, "memory": 0, "calls": 0}
+    for stage in STAGES:
+        cutter.cut(stage, tmp_path / "part.sqlite")
+        with open_trace(tmp_path / "part.sqlite") as part:
+            sums["launches"] += len(part.launches())
+            sums["memory"] += int(part.memory_operations()["calls"].sum())
+            sums["calls"] += int(part.api_calls()["calls"].sum())
+    with open_trace(trace, STAGES) as whole:
+        assert sums["launches"] == len(whole.launches())
+        assert sums["memory"] == whole.memory_operations()["calls"].sum()
+        # Calls outside of both ranges (the profiler is started and stopped there) are in neither.
+        assert 0 < sums["calls"] <= whole.api_calls()["calls"].sum()
+
+
+def test_a_part_of_a_part_is_that_part(cutter: Cutter, tmp_path: Path) -> None:
+    cutter.cut("decode", tmp_path / "once.sqlite")
+    with open_cutter(tmp_path / "once.sqlite") as again:
+        again.cut("decode", tmp_path / "twice.sqlite")
+    with (
+        open_trace(tmp_path / "once.sqlite") as once,
+        open_trace(tmp_path / "twice.sqlite") as twice,
+    ):
+        pd.testing.assert_frame_equal(once.launches(), twice.launches())
+        pd.testing.assert_frame_equal(once.api_calls(), twice.api_calls())
+
+
+def test_ranges_of_one_name_are_cut_together(cutter: Cutter, tmp_path: Path, trace: Path) -> None:
+    cutter.cut("step", tmp_path / "part.sqlite")  # one for each of the 16 tokens
+    with open_trace(tmp_path / "part.sqlite", ("step",)) as part:
+        (row,) = part.stages().query("stage == 'step'").to_dict("records")
+    assert row["instances"] == 16
+    with open_trace(trace, ("step",)) as whole:
+        (same,) = whole.stages().query("stage == 'step'").to_dict("records")
+    assert (row["launches"], row["kernel_ns"]) == (same["launches"], same["kernel_ns"])
+
+
+def test_an_absent_range_is_named(cutter: Cutter, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactUnreadable, match="no closed NVTX range 'warm-up'"):
+        cutter.cut("warm-up", tmp_path / "part.sqlite")
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.sqlite"
+    path.write_text("nothing")
+    with pytest.raises(ArtifactUnreadable, match="not an SQLite file"), open_cutter(path):
+        pass

@@ -1,0 +1,318 @@
+"""The rules of kernels on counters as defects of known cost would leave them."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsers import tables
+from parsers.metrics import catalogue
+from reports.causes import Cause, Context, causes, explain, gain
+from reports.cells import Row
+from reports.evidence import wording
+from reports.kernel_facts import facts, resource_use, unaligned
+from reports.kernel_needs import Need
+from reports.kernel_sentences import FUSION_HELPS
+from reports.profiled import TRACE_ONLY
+from reports.roofline import Ceiling, Ceilings
+from reports.rules import kernel_rules, known_facts, saturated
+
+SMS = 132.0
+CLOCK = 1.98e9
+FP32_ROOF = SMS * 256 * CLOCK
+
+
+def ceiling(key: str, dtype: str, value: float) -> Ceiling:
+    return Ceiling(key, dtype, value, "FLOP/s", "counters", CLOCK, "")
+
+
+ROOFS = Ceilings(
+    {},
+    {
+        ("tensor", "bf16"): ceiling("tensor", "bf16", SMS * 4096 * CLOCK),
+        ("tensor", "tf32"): ceiling("tensor", "tf32", SMS * 2048 * CLOCK),
+        ("fp32", "fp32"): ceiling("fp32", "fp32", FP32_ROOF),
+    },
+)
+H200 = Context(SMS, ROOFS)
+DURATION = 1e6
+
+
+def row(**known: Any) -> Row:
+    """A kernel of a million blocks that does nothing in particular, for 1 ms."""
+    columns = [c.name for c in tables.tables()["counters"]] + [*TRACE_ONLY, "stall_share"]
+    plain = {
+        "kernel_id": "k1", "grid": "13200x1x1", "block": "256x1x1", "category": "other",
+        "duration_ns": DURATION, "sm_clock_hz": CLOCK, "waves": 12.5, "sm_balance_pct": 99.0,
+        "sm_active_pct": 98.0, "tensor_pct": 0.0, "flops_tensor": 0.0, "flops_fp16": 0.0,
+        "flops_fp64": 0.0, "flops_fp32": 0.0, "dram_pct": 5.0, "l2_pct": 5.0, "l1_pct": 5.0,
+        "local_bytes": 0.0, "l1_bytes": 1e9, "dram_bytes": 1e8, "l2_bytes": 1e8,
+        "theoretical_occupancy_pct": 100.0, "achieved_occupancy_pct": 95.0,
+        "global_load_efficiency_pct": 100.0, "global_store_efficiency_pct": 100.0,
+        "global_load_bytes": 5e7, "global_store_bytes": 5e7, "atomic_instructions": 0.0,
+        "atomic_pct": 0.0, "threads_per_instruction": 31.0, "issue_active_pct": 20.0,
+        "bound_by": "latency",
+    }  # fmt: skip
+    return dict.fromkeys(columns) | plain | known
+
+
+def first(context: Context = H200, **known: Any) -> Cause:
+    return causes(row(**known), context)[0]
+
+
+def waits(reason: str, part: float) -> dict[str, Any]:
+    rest = {"selected": (1 - part) / 2, "wait": (1 - part) / 2}
+    return {"top_stall": reason, "stall_share": part, "stalls": {reason: part, **rest}}
+
+
+def test_a_healthy_kernel_has_no_cause() -> None:
+    assert causes(row(), H200) == []
+
+
+# A transpose by columns: loads of 4 B touch a sector each, L2 serves them from one DRAM read.
+TRANSPOSE: dict[str, Any] = {
+    "global_load_efficiency_pct": 12.5, "global_load_bytes": 1e9, "global_store_bytes": 1e9,
+    "dram_bytes": 2e9, "l2_bytes": 9e9, "l2_pct": 80.0, "dram_pct": 25.0,
+}  # fmt: skip
+
+
+def test_scattered_loads_leave_the_sectors_that_are_useful() -> None:
+    cause = first(**TRANSPOSE)
+    assert cause.key == "uncoalesced_loads"
+    # Of 9 sectors a 32 bytes 8 are loads, of which one remains: 2 of 9; DRAM needs a quarter.
+    assert cause.gain == pytest.approx(1 - 0.25)
+    assert first(**TRANSPOSE | {"dram_pct": 20.0}).gain == pytest.approx(1 - 2 / 9)
+    assert "use 4.0 of the 32 bytes" in cause.text
+
+
+def test_sectors_that_dram_delivers_in_vain_are_no_floor() -> None:
+    # Records of 32 B of which 4 are stored: DRAM moves 36 B for 8 that are asked for.
+    cause = first(
+        global_store_efficiency_pct=12.5, global_load_bytes=1e9, global_store_bytes=1e9,
+        dram_bytes=9e9, l2_bytes=9e9, dram_pct=90.0, l2_pct=50.0, bound_by="dram",
+    )  # fmt: skip
+    assert cause.key == "uncoalesced_stores"
+    assert cause.gain == pytest.approx(1 - 2 / 9)
+
+
+def test_loads_and_stores_apart_make_the_sum_of_both_no_cause() -> None:
+    found = causes(row(**TRANSPOSE, global_sector_efficiency_pct=22.2), H200)
+    assert [c.key for c in found] == ["uncoalesced_loads"]
+
+
+def test_conflicts_cost_the_part_of_the_pipe_that_they_take() -> None:
+    conflicts: dict[str, Any] = {
+        "shared_wavefront_efficiency_pct": 6.25,
+        "shared_conflict_pct": 93.75,
+        "issue_active_pct": 5.0,
+    }
+    assert first(**conflicts, lsu_pct=96.0).gain == pytest.approx(0.96 * 0.9375)
+    waiting = first(**conflicts, lsu_pct=40.0, **waits("short_scoreboard", 0.8))
+    assert waiting.gain == pytest.approx(0.8 * 0.9375)
+    # Narrow accesses of few threads are no conflict.
+    assert causes(row(**conflicts | {"shared_conflict_pct": 0.0}, lsu_pct=96.0), H200) == []
+
+
+def test_spills_cost_their_part_of_the_memory_time() -> None:
+    cause = first(local_bytes=6e8, l1_bytes=1e9, l1_pct=70.0, bound_by="l1")
+    assert cause.key == "local_spills"
+    assert cause.gain == pytest.approx(0.7 * 0.6)
+    assert "60.0 % of its traffic in L1" in cause.text
+
+
+def test_contended_atomics_leave_what_dram_needs() -> None:
+    busy: dict[str, Any] = {"atomic_instructions": 13200 * 8, "dram_pct": 30.0}
+    # One address keeps the unit of its slice busy in a third of the cycles.
+    assert first(**busy, atomic_pct=33.3).gain == pytest.approx(0.7)
+    assert first(**busy, atomic_pct=1.0, **waits("lg_throttle", 0.6)).gain == pytest.approx(0.6)
+    one_a_block: dict[str, Any] = busy | {"atomic_instructions": 13200}
+    assert causes(row(**one_a_block, atomic_pct=33.3), H200) == []
+
+
+def test_divergent_warps_could_do_with_fewer_instructions() -> None:
+    cause = first(threads_per_instruction=4.0, issue_active_pct=95.0, bound_by="issue")
+    assert cause.key == "divergence"
+    # The issue slots are relieved as well: they are no floor.
+    assert cause.gain == pytest.approx(1 - 4 / 32)
+    # Few threads beside a wait for memory cost nothing.
+    quiet = row(threads_per_instruction=4.0, issue_active_pct=5.0, **waits("long_scoreboard", 0.9))
+    assert [c.key for c in causes(quiet, H200)] == ["latency"]
+
+
+def test_pairs_of_adds_and_muls_could_be_one_instruction() -> None:
+    # All instructions unfused: half of the roof's FLOPs keep the pipe full.
+    flops = 0.48 * FP32_ROOF * DURATION / 1e9
+    cause = first(fusable_pct=50.0, flops_fp32=flops, issue_active_pct=97.0, bound_by="issue")
+    assert cause.key == "unfused_fma"
+    assert cause.gain == pytest.approx(0.96 * 0.5)
+    idle_pipe = row(fusable_pct=50.0, flops_fp32=flops / 10)
+    assert causes(idle_pipe, H200) == []
+
+
+def test_data_that_comes_again_and_again_needs_to_come_once() -> None:
+    known = Context(SMS, ROOFS, {"k1": Need(bytes=1e9)})
+    cause = first(known, dram_bytes=1.6e10, dram_pct=92.0, l2_pct=40.0, bound_by="dram")
+    assert cause.key == "l2_thrashing"
+    assert cause.gain == pytest.approx(0.6)  # L2 needs what it needed
+    assert "16 times the bytes" in cause.text
+    streamed = row(dram_bytes=1.05e9, dram_pct=92.0, l2_pct=40.0, bound_by="dram")
+    assert causes(streamed, known) == []
+
+
+def test_blocks_that_share_an_sm_lose_less_in_the_last_wave() -> None:
+    # Two blocks fill an SM; 272 blocks are 1.03 waves of places, and 2.06 rounds of the SMs.
+    tail: dict[str, Any] = {
+        "grid": "272x1x1",
+        "waves": 272 / 264,
+        "sm_balance_pct": 70.0,
+        "sm_active_pct": 68.0,
+    }
+    waiting = first(**tail, issue_active_pct=20.0)
+    assert waiting.key == "tail"
+    assert waiting.gain == pytest.approx(1 - 272 / 264 / 2)
+    # Busy SMs give a block that is alone all of their slots.
+    flops = 0.6 * FP32_ROOF * DURATION / 1e9
+    busy = first(**tail, issue_active_pct=95.0, flops_fp32=flops, bound_by="issue")
+    assert busy.gain == pytest.approx(1 - 272 / 132 / 3)
+
+
+def test_one_wave_and_a_bit_counts_where_the_sms_show_it() -> None:
+    tail: dict[str, Any] = {"grid": "140x1x1", "waves": 140 / 132, "sm_active_pct": 55.0}
+    assert first(**tail, sm_balance_pct=55.0).key == "tail"
+    assert causes(row(**tail | {"sm_active_pct": 98.0}, sm_balance_pct=99.0), H200) == []
+
+
+def test_uneven_blocks_cost_what_the_mean_sm_waits() -> None:
+    cause = first(grid="264x1x1", waves=1.0, sm_balance_pct=40.0, sm_active_pct=38.0)
+    assert cause.key == "imbalance"
+    assert cause.gain == pytest.approx(0.95 - 0.38)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "key"),
+    [("registers", "register_limited"), ("shared memory", "shared_limited"),
+     ("blocks", "block_limited"), ("warps", "warps_limited"), ("barriers", "barrier_limited")],
+)  # fmt: skip
+def test_each_limiter_of_occupancy_has_its_rule(limiter: str, key: str) -> None:
+    few: dict[str, Any] = {"theoretical_occupancy_pct": 25.0, "achieved_occupancy_pct": 24.0,
+           "occupancy_limiter": limiter, "dram_pct": 40.0}  # fmt: skip
+    cause = first(**few, **waits("long_scoreboard", 0.9))
+    assert cause.key == key  # before the wait that more warps would hide
+    assert cause.gain == pytest.approx(0.6)  # DRAM needs its 40 %
+    assert "25.0 %" in cause.text
+    more: dict[str, Any] = few | {"theoretical_occupancy_pct": 75.0, "achieved_occupancy_pct": 74.0}
+    assert first(**more, **waits("long_scoreboard", 0.9)).key == "latency"
+
+
+def test_limits_that_come_with_small_blocks_are_not_blamed() -> None:
+    # Blocks of 32 threads that use neither shared memory nor barriers (H200, ncu 2025.3.1).
+    tied: dict[str, Any] = {"theoretical_occupancy_pct": 50.0, "achieved_occupancy_pct": 48.9,
+            "occupancy_limiter": "shared memory, blocks, barriers"}  # fmt: skip
+    assert first(**tied, shared_bytes=0.0).key == "block_limited"
+    assert first(**tied, shared_bytes=7000.0).key == "shared_limited"
+
+
+def gemm(**known: Any) -> dict[str, Any]:
+    return {"category": "gemm", "dtype": "fp32", "short_name": "GEMM", "name": "gemm",
+            "flop_throughput": 0.8 * FP32_ROOF, "bound_by": "fp32",
+            "flops_fp32": 0.8 * FP32_ROOF * DURATION / 1e9} | known  # fmt: skip
+
+
+def test_an_idle_tensor_core_says_which_type_it_lacks() -> None:
+    cause = first(**gemm())
+    assert cause.key == "tensor_idle"
+    assert "its inputs are FP32, and TF32 is not allowed" in cause.text
+    # TF32 does eight times as many FLOPs a clock.
+    assert cause.gain == pytest.approx(1 - 0.8 / 8)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flash::FlashAttnFwdCombine<cute::tuple>", "cublasLt::splitKreduce_kernel<32>",
+     "flash::prepare_varlen_num_blocks_kernel"],
+)  # fmt: skip
+def test_kernels_beside_a_product_need_no_tensor_core(name: str) -> None:
+    beside = row(**gemm(category="attention", name=name, bound_by="latency"))
+    assert "tensor_idle" not in [c.key for c in causes(beside, H200)]
+
+
+def test_sizes_that_are_not_aligned_are_named() -> None:
+    known = Context(SMS, ROOFS, {"k1": Need(1e9, (6143, 6143, 6143))})
+    slow = gemm(dtype="bf16", tensor_pct=30.0, flops_fp32=0.0, tensor_dtype="bf16",
+                flop_throughput=0.3 * SMS * 4096 * CLOCK, bound_by="latency")  # fmt: skip
+    cause = first(known, **slow)
+    assert cause.key == "misaligned"
+    assert "n = 6143 and k = 6143" in cause.text
+    assert cause.gain == pytest.approx(0.7)
+    assert unaligned((7, 6144, 6144), "bf16") == ()
+    assert unaligned((8, 6142, 6144), "fp32") == ("n = 6142",)
+
+
+def test_a_rule_abstains_only_where_the_unknown_decides() -> None:
+    quiet = row(global_load_efficiency_pct=math.nan, **waits("wait", 0.2))
+    _, open_ones = explain(quiet, H200)
+    # Nothing waits for memory and no level is busy: the answer is no, whatever the efficiency.
+    assert "uncoalesced_loads" not in [a.key for a in open_ones]
+    busy = row(global_load_efficiency_pct=math.nan, l2_pct=70.0)
+    _, open_ones = explain(busy, H200)
+    assert ("uncoalesced_loads", ("global_load_efficiency_pct",)) in [
+        (a.key, a.columns) for a in open_ones
+    ]
+
+
+def test_bytes_that_nobody_declares_are_abstained_from_with_the_reason() -> None:
+    _, open_ones = explain(row(dram_pct=90.0), H200)
+    (thrashing,) = [a for a in open_ones if a.key == "l2_thrashing"]
+    assert thrashing.columns == ()
+    assert "neither the program nor the torch profiler" in thrashing.why
+
+
+COLUMNS = [c.name for c in tables.tables()["counters"] if c.dtype == "float"]
+
+
+@given(
+    values=st.dictionaries(st.sampled_from(COLUMNS), st.floats(0, 130) | st.just(math.nan)),
+    stall=st.sampled_from(["long_scoreboard", "wait", "drain", "barrier"]),
+    bound=st.sampled_from([*saturated()]),
+    category=st.sampled_from(["gemm", "other"]),
+)
+def test_no_gain_goes_beyond_the_roofs_that_the_repair_leaves(
+    values: dict[str, float], stall: str, bound: str, category: str
+) -> None:
+    one = row(bound_by=bound, category=category, occupancy_limiter="registers",
+              **values, **waits(stall, 0.5))  # fmt: skip
+    known, use = facts(one, H200), resource_use(one, H200)
+    for cause in causes(one, H200):
+        assert math.isnan(cause.gain) or 0 <= cause.gain <= 1
+        kept = [part for key, part in use.items() if key not in cause.rule.relieves]
+        floor = max((part for part in kept if not math.isnan(part)), default=0.0)
+        if not math.isnan(cause.gain):
+            assert cause.gain <= max(0.0, 1 - floor) + 1e-9
+        assert gain(cause.rule, known, use) == pytest.approx(cause.gain, nan_ok=True)
+        assert "nan" not in cause.text.lower().split()
+
+
+def test_every_rule_is_whole() -> None:
+    made = facts(row(), H200)
+    known = catalogue().columns
+    for rule in kernel_rules().values():
+        for name in (*(c.fact for c in rule.conditions()), rule.spent, rule.left, *rule.shows,
+                     *rule.relieves.values(), *(c.fact for c in rule.promote)):  # fmt: skip
+            assert not name or name in made, (rule.key, name)
+        assert all(c.fact in known_facts() for c in rule.conditions())
+        for words in (rule.asks, rule.text, rule.wait, rule.repair, rule.action, rule.advice,
+                      rule.estimate, rule.disprove, rule.source):  # fmt: skip
+            assert 0 < len(words.split()) <= 45, (rule.key, words)
+        assert rule.source.startswith(("Nsight Compute rule", "prof", "CUDA"))
+        assert set(rule.unless) <= set(kernel_rules())
+        assert set(rule.bounds) <= set(saturated())
+    for fact in known_facts().values():
+        assert fact.name in made
+        assert all(c in known or c == "top_stall" for c in fact.of)
+
+
+def test_each_bound_has_a_key_and_words() -> None:
+    assert set(saturated()) == set(wording()["limits"])
+    assert all(f"{key}_fusible" in wording()["actions"] for key in FUSION_HELPS)

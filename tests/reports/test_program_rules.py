@@ -1,0 +1,398 @@
+"""Findings about the whole program, on made-up tables whose answer is known and on recordings."""
+
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsers import tables
+from parsers.run_dir import RunDir, read_manifest, write_manifest
+from reports.analyse import build_tables
+from reports.backend_findings import attention_spans
+from reports.bound_shares import bound_shares
+from reports.evidence import Finding
+from reports.findings import abstained, findings
+from reports.load import Run, load_run
+from reports.program_findings import program_findings
+from reports.program_rules import backends, limit, program_rules
+from reports.stage_times import wall_time
+from reports.timeline import chains, exposed, timeline, union
+
+US = 1000
+
+
+def write(run: Run, table: str, rows: list[dict[str, Any]]) -> Run:
+    """Write `rows` as a table of the run; columns that they do not name stay empty."""
+    frame = pd.DataFrame(rows).reindex(columns=list(tables.empty(table).columns))
+    tables.write(tables.check(frame, table), table, run.directory.tables)
+    return load_run(run.path)
+
+
+def of_cause(run: Run, cause: str) -> Finding:
+    (found,) = [f for f in program_findings(run) if f.cause == cause]
+    return found
+
+
+def causes(run: Run) -> set[str]:
+    return {f.cause for f in program_findings(run)}
+
+
+def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
+    texts = {"stage": "decode", "waited": "", "call": "", "nvtx_range": ""}
+    longest = round(idle_ms * 1e6 / gaps)
+    return {**texts, "cause": cause, "gaps": gaps, "idle_ns": round(idle_ms * 1e6),
+            "longest_ns": longest, **more}  # fmt: skip
+
+
+# --- idle time ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cause", "rule", "words"),
+    [
+        ("launches", "launch_bound", "the host launches too slowly: 500 gaps of 12.0 us"),
+        ("host", "host_bound", "the host does something else: 500 gaps"),
+        ("synchronisation", "sync_stalls", "(cudaStreamSynchronize) before it launches more"),
+    ],
+)
+def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: str) -> None:
+    rows = [gap(cause, 6.0, 500, waited="cudaStreamSynchronize"), gap("queued", 0.1, 100)]
+    found = of_cause(write(run, "idle_gaps", rows), rule)
+    assert words in found.sentence
+    assert (found.key, found.stage) == ("idle", "decode")
+    assert all((found.disprove, found.action, found.advice))
+    wall = wall_time(run)[0]
+    # A CUDA graph leaves a microsecond of each gap; a host that is not there leaves nothing.
+    kept = 0 if rule == "host_bound" else 500 * US
+    assert found.gain_ns == pytest.approx(6e6 - kept)
+    assert found.gain_program == pytest.approx(found.gain_ns / wall)
+
+
+def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
+    rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
+    run = write(run, "idle_gaps", rows)
+    ranked = [f.cause for f in findings(run) if f.key == "idle"]
+    assert ranked == ["host_bound", "launch_bound"]
+    assert "cudaMalloc (100.0 %)" in of_cause(run, "host_bound").sentence
+
+
+def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
+    found = of_cause(write(run, "idle_gaps", [gap("queued", 7.0, 9000)]), "idle")
+    assert "100.0 % between operations that were queued already" in found.sentence
+    assert "host" not in found.sentence.split("Of this")[1].split(".")[0]
+
+
+def test_without_causes_the_report_says_what_is_open(run: Run) -> None:
+    hole = {"table": "idle_gaps", "kernel_id": "", "column": "", "reason": "no CUDA calls."}
+    run = write(run, "gaps", [hole])
+    assert "Why the GPU is idle is not known: no CUDA calls." in abstained(run)
+
+
+# --- the order of launches ------------------------------------------------------------------------
+
+
+def launch_table(run: Run, rows: list[tuple[str, int, int]], **more: Any) -> Run:
+    """Write launches (short name of a kernel, start and length in us) on one stream."""
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    return write(run, "launches", [
+        {"kernel_id": ids[name], "index": at, "start_ns": start * US, "duration_ns": length * US,
+         "device": 0, "pid": 1, "context": 1, "stream": 7, "stage": "decode", **more}
+        for at, (name, start, length) in enumerate(rows)
+    ])  # fmt: skip
+
+
+def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
+    """Change columns of kernels by their readable name."""
+    frame = run.kernels.copy()
+    for name, values in rows.items():
+        for column, value in values.items():
+            frame.loc[frame["short_name"] == name, column] = value
+    tables.write(frame, "kernels", run.directory.tables)
+    return load_run(run.path)
+
+
+def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None:
+    rows = [("PyTorch copy", 3 * at, 2) for at in range(3000)]
+    run = launch_table(run, rows)
+    found = of_cause(run, "small_kernels")
+    floor = float(run.kernels["min_ns"].min())
+    assert found.gain_ns == pytest.approx(2999 * (floor + 1 * US))
+    assert "3,000 kernels of 2.00 us on average" in found.sentence
+    # Where launches hold them up, that is the finding.
+    held = write(run, "idle_gaps", [gap("launches", 7.0, 900)])
+    assert "small_kernels" not in causes(held)
+
+
+def test_few_tiny_kernels_in_a_row_are_none(run: Run) -> None:
+    least = int(limit("small_kernels", "run"))
+    rows = [("PyTorch copy", 100 * a + 3 * b, 2) for a in range(900) for b in range(least - 1)]
+    big = [("cuBLAS GEMM 64x8", 100 * a + 40, 50) for a in range(900)]
+    run = launch_table(run, sorted(rows + big, key=lambda row: row[1]))
+    assert "small_kernels" not in causes(run)
+
+
+CHAIN = {
+    "PyTorch SiLU x mul": {"grid": "64x1x1", "mean_ns": 50e3},
+    "PyTorch softmax": {"grid": "64x1x1", "mean_ns": 50e3},
+    "PyTorch copy": {"grid": "64x1x1", "mean_ns": 50e3},
+}
+STEP = [("PyTorch SiLU x mul", 0, 50), ("PyTorch softmax", 51, 30), ("PyTorch copy", 82, 20),
+        ("cuBLAS GEMM 64x8", 103, 90)]  # fmt: skip
+
+
+def chained(run: Run) -> Run:
+    steps = [(name, start + 200 * at, length) for at in range(100) for name, start, length in STEP]
+    return launch_table(kernels(run, CHAIN), steps)
+
+
+def test_chains_gain_all_but_their_longest_kernel(run: Run) -> None:
+    found = of_cause(chained(run), "elementwise_chain")
+    assert found.gain_ns == 100 * 50 * US
+    assert "3 elementwise kernels follow on each other 100 times" in found.sentence
+    assert found.confidence == "low"
+
+
+def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
+    run = chained(run)
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    moved = {"PyTorch SiLU x mul": (2e6, 1e6), "PyTorch softmax": (1e6, 1e6)}
+    frame = run.counters.copy()
+    copy = frame.iloc[[0]].assign(kernel_id=ids["PyTorch copy"])
+    frame = pd.concat([frame, copy], ignore_index=True)
+    for name, (loaded, stored) in {**moved, "PyTorch copy": (1e6, 1e6)}.items():
+        mine = frame["kernel_id"] == ids[name]
+        frame.loc[mine, ["global_load_bytes", "global_store_bytes"]] = loaded, stored
+    tables.write(frame, "counters", run.directory.tables)
+    found = of_cause(load_run(run.path), "elementwise_chain")
+    # 4 of 7 MB pass between them: as much of the 100 us, but no more than all but the longest.
+    assert found.gain_ns == pytest.approx(100 * 50 * US)
+    assert found.confidence == "medium"
+    frame.loc[frame["kernel_id"] == ids["PyTorch softmax"], "global_load_bytes"] = 1e5
+    tables.write(frame, "counters", run.directory.tables)
+    (shorter,) = [f for f in program_findings(load_run(run.path)) if f.cause == "elementwise_chain"]
+    assert "2 elementwise kernels" in shorter.title
+
+
+def test_a_kernel_that_repeats_is_no_chain(run: Run) -> None:
+    run = kernels(run, CHAIN)
+    assert "elementwise_chain" not in causes(
+        launch_table(run, [("PyTorch softmax", 40 * at, 30) for at in range(100)])
+    )
+
+
+def test_a_chain_that_repeats_is_told_once() -> None:
+    frame = pd.DataFrame(
+        {"kernel_id": list("abcabcabc"), "queue": 0, "stage": "", "duration_ns": 5}
+    )
+    table = chains(frame, np.full(9, True), lambda a, b: True)
+    assert table["kernels"].tolist() == [("a", "b", "c")]
+    assert (table["times"].iloc[0], table["saved_ns"].iloc[0]) == (3, 30)
+
+
+def test_copies_inside_the_gpu_gain_their_time(run: Run) -> None:
+    found = of_cause(run, "casts_and_copies")
+    row = run.kernels[run.kernels["category"] == "copy"].iloc[0]
+    assert found.gain_ns == row["total_ns"]
+    assert found.gain_program == pytest.approx(row["share"])
+
+
+# --- communication --------------------------------------------------------------------------------
+
+
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(1, 9), st.booleans(), st.integers(0, 1)), min_size=1
+)
+
+
+@given(INTERVALS)
+def test_exposed_communication_is_that_of_each_nanosecond(
+    rows: list[tuple[int, int, bool, int]],
+) -> None:
+    frame = pd.DataFrame(
+        [{"start_ns": s, "end_ns": s + n, "device": device} for s, n, _, device in rows]
+    )
+    mask = np.array([collective for _, _, collective, _ in rows])
+    found = {one.device: one.exposed_ns for one in exposed(frame, mask)}
+    for device in {device for *_, device in rows}:
+        ticks = {
+            kind: {t for s, n, c, d in rows if d == device and c == kind for t in range(s, s + n)}
+            for kind in (True, False)
+        }
+        if any(c and d == device for _, _, c, d in rows):
+            assert found[device] == len(ticks[True] - ticks[False])
+    ends = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    assert union(*ends) == len({t for s, n, *_ in rows for t in range(s, s + n)})
+
+
+def test_communication_that_runs_alone_is_told_with_its_share_of_the_wall_time(run: Run) -> None:
+    run = kernels(run, {"PyTorch softmax": {"category": "collective", "short_name": "NCCL sum"}})
+    ours = [("NCCL sum", 0, 900), ("cuBLAS GEMM 64x8", 100, 300)]
+    found = of_cause(launch_table(run, ours), "collectives_exposed")
+    assert found.gain_ns == 600 * US
+    assert found.gain_program == pytest.approx(600 * US / wall_time(run)[0])
+
+
+# --- slow kernels ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("older_gemm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"),
+        ("older_gemm", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_"
+                       "16x16_128x2_nn_align1>(T1::Params)"),
+        ("older_gemm", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4"),
+        ("simt_gemm", "ampere_sgemm_128x64_tn"),
+        ("simt_gemm", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x256x8_stage3_ffma_aligna4"),
+        ("simt_gemm", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"),
+        ("older_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>"),
+    ],
+)  # fmt: skip
+def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
+    assert re.search(backends()[key]["name"], name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvjet_sm90_tst_256x128_64x4_2x1_v_bz_coopA_TNT",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
+        "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90>>",
+        "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float>",
+    ],
+)
+def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
+    assert not [key for key, b in backends().items() if "name" in b and re.search(b["name"], name)]
+
+
+def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
+    old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
+    run = kernels(run, {"cuBLAS GEMM 256x128": old})
+    found = [f for f in program_findings(run) if "older GPU" in f.title]
+    row = run.kernels[run.kernels["short_name"] == "cuBLAS GEMM 256x128"].iloc[0]
+    (one,) = found
+    assert one.gain_program == pytest.approx(row["share"] * (1 - 0.7605), abs=1e-3)
+    ampere = run.gpus.assign(compute_capability="8.0")
+    tables.write(ampere, "gpus", run.directory.tables)
+    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in f.title]
+
+
+def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
+    run = kernels(run, {"cuBLAS GEMM 256x128": {"name": "ampere_sgemm_128x64_tn"}})
+    assert [f for f in program_findings(run) if "without the Tensor Cores" in f.title]
+    frame = run.counters.assign(tensor_pct=0.0)
+    tables.write(frame, "counters", run.directory.tables)
+    assert not [
+        f for f in program_findings(load_run(run.path)) if "without the Tensor Cores" in f.title
+    ]
+
+
+def frame_of(*categories: str) -> pd.DataFrame:
+    return pd.DataFrame({"category": categories, "queue": 0})
+
+
+def test_a_softmax_between_two_products_is_attention() -> None:
+    body = ("gemm", "elementwise", "softmax", "copy", "gemm")
+    assert attention_spans(frame_of("norm", *body, "norm"), 4) == [(1, 6)]
+    assert attention_spans(frame_of(*body, *body), 4) == [(0, 5), (5, 10)]
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [
+        ("gemm", "softmax", "sort", "gemm"),  # a router
+        ("gemm", "softmax", "reduction", "embedding", "gemm"),  # the sampling of a token
+        ("gemm", "softmax"),
+        ("attention", "softmax", "gemm"),
+        ("gemm", *["elementwise"] * 9, "softmax", "gemm"),
+    ],
+)
+def test_another_softmax_is_no_attention(categories: tuple[str, ...]) -> None:
+    assert attention_spans(frame_of(*categories), 6) == []
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+
+def test_a_low_clock_gains_something_only_with_a_reason(run: Run) -> None:
+    found = of_cause(run, "throttling")
+    assert math.isnan(found.gain_ns)
+    hot = write(run, "telemetry", [{"source": "trace", "process": 1, "t_s": 0.0, "device": 0,
+                                    "throttle": "hw thermal slowdown"}])  # fmt: skip
+    found = of_cause(hot, "throttling")
+    assert "hw thermal slowdown" in found.sentence
+    # 1.755 of 1.98 GHz, for what DRAM does not limit.
+    rows = run.counters.merge(run.kernels[["kernel_id", "share"]])
+    rest = rows[rows["bound_by"] != "dram"]["share"].sum()
+    assert found.gain_program == pytest.approx(rest * (1 - 1.755 / 1.98))
+
+
+def test_a_clock_that_ncu_set_says_nothing(run: Run) -> None:
+    manifest = read_manifest(RunDir(run.path))
+    manifest.recipe["counters"]["clock_control"] = "base"
+    write_manifest(RunDir(run.path), manifest)
+    assert "throttling" not in causes(load_run(run.path))
+
+
+# --- shares of limits -----------------------------------------------------------------------------
+
+
+def test_shares_of_limits_add_up_and_never_gain_beyond_the_roof(run: Run) -> None:
+    rows = bound_shares(run)
+    for stage in ("(all)", "prefill", "decode"):
+        mine = [row for row in rows if row.stage == stage]
+        assert sum(row.share or 0.0 for row in mine) == pytest.approx(1.0)
+        walls = run.stages.set_index("stage").loc[stage]
+        assert sum(row.of_wall or 0.0 for row in mine) == pytest.approx(1.0, abs=1e-6)
+        assert mine[-1].bound == "launch"
+        assert mine[-1].of_wall == pytest.approx(walls["idle_ns"] / walls["wall_ns"])
+        assert all(0 <= (row.gain or 0.0) <= (row.share or 0.0) for row in mine)
+    whole = {(r.bound, r.dtype): r for r in rows if r.stage == "(all)"}
+    assert {("tensor", "bf16"), ("dram", "")} <= set(whole)
+    assert whole["unmeasured", ""].reached is None
+
+
+# --- all rules ------------------------------------------------------------------------------------
+
+
+def test_every_rule_says_all_that_a_reader_needs() -> None:
+    for key, rule in program_rules().items():
+        assert rule["asks"].endswith("?"), key
+        for facts in rule.get("thresholds", {}).values():
+            assert facts["source"], key
+            assert math.isfinite(facts["value"]), key
+        parts = [rule] if "action" in rule else [b for b in backends().values()]
+        for words in parts:
+            for name in ("action", "advice", "disprove"):
+                assert words[name], (key, name)
+                for sentence in re.split(r"(?<=[.:]) ", words[name]):
+                    assert len(sentence.split()) <= 45, sentence
+
+
+def test_sentences_of_a_recorded_run_are_short_and_name_their_evidence(recorded: Run) -> None:
+    found = program_findings(recorded)
+    assert {"launch_bound", "casts_and_copies"} <= {f.cause for f in found}
+    for one in (f for f in found if f.cause):
+        assert all((one.evidence, one.disprove))
+        assert one.confidence in ("high", "medium", "low")
+        assert math.isnan(one.gain_program) or 0 <= one.gain_program <= 1
+        assert all(len(s.split()) <= 45 for s in re.split(r"(?<=[.;:]) ", one.sentence))
+    assert timeline(recorded) is not None
+
+
+@pytest.fixture
+def recorded(root: Path, tmp_path: Path) -> Run:
+    source = root / "captures" / "h200-top-kernels"
+    if not source.is_dir():
+        pytest.skip("captures/h200-top-kernels is not recorded yet")
+    shutil.copytree(source, tmp_path / "run")
+    build_tables(RunDir(tmp_path / "run"))
+    return load_run(tmp_path / "run")

@@ -1,0 +1,190 @@
+"""Planted defects: verdicts on a trace with known ranges, and on the recorded run."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parsers.errors import ArtifactUnreadable
+from parsers.run_dir import RunDir, decompress
+from reports.analyse import build_tables
+from reports.evidence import Finding
+from reports.load import Run, load_run
+from reports.proof import FACTOR, Planted, Verdict, planted, verdicts
+from reports.proof_page import anchor, proof_page
+from reports.stage_run import stage_runs
+
+RECORDED = "h200-planted-defects"
+
+
+def a_plan(**changed: Any) -> Planted:
+    values: dict[str, Any] = {
+        "name": "idle", "title": "Idle GPU", "defect": "It waits.", "twin": "It does not.",
+        "expects": ("idle",), "measure": "wall", "seconds": {"defect": 4.0, "twin": 1.0},
+    }  # fmt: skip
+    return Planted(**(values | changed))
+
+
+def a_finding(key: str, cause: str = "") -> Finding:
+    return Finding(key=key, title=key, headline=key, sentence=f"{key}.", cause=cause)
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded run whose ranges are called as those of planted defects.
+
+    Its prefill keeps the GPU busy and its decode does not: that is the defect.
+    """
+    path = tmp_path_factory.mktemp("proof") / "run"
+    shutil.copytree(root / "captures" / "h200-top-kernels", path)
+    step = path / "steps" / "1-trace"
+    decompress(step / "trace.sqlite.xz", step / "trace.sqlite")
+    (step / "trace.sqlite.xz").unlink()
+    with sqlite3.connect(step / "trace.sqlite") as connection:
+        for old, new in (("decode", "defect/idle"), ("prefill", "twin/idle")):
+            for table, column in (("NVTX_EVENTS", "text"), ("StringIds", "value")):
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (new, old)
+                )
+    times = {"defect": {"wall_s": 4.0, "gpu_s": 3.0}, "twin": {"wall_s": 1.0, "gpu_s": 1.0}}
+    plan = {"name": "idle", "title": "Idle GPU", "defect": "It waits.", "twin": "It does not.",
+            "expects": ["idle", "launch_bound", "host_bound"], "measure": "wall",
+            "repeats": 1, "times": times}  # fmt: skip
+    line = json.dumps({"target": "defects", "pairs": [plan]})
+    (step / "stdout.log").write_text(f"a line of the program\n{{no json\n{line}\n")
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    manifest["recipe"]["stages"] = ["^defect/.*", "^twin/.*"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    build_tables(RunDir(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return load_run(folder)
+
+
+def test_the_plan_comes_from_the_output_of_the_program(run: Run) -> None:
+    (plan,), step = planted(run)
+    assert step == "trace"
+    assert plan.seconds == {"defect": 4.0, "twin": 1.0}  # wall times, as the plan says
+    assert plan.gain == pytest.approx(0.75)
+
+
+def test_a_defect_is_named_gone_and_priced(run: Run) -> None:
+    (verdict,) = verdicts(run)
+    assert verdict.named
+    assert verdict.gone
+    # The oracle: idle over wall time of the decode stage in the table of the whole run.
+    decode = run.stages.set_index("stage").loc["defect/idle"]
+    assert verdict.estimate == pytest.approx(decode["idle_ns"] / decode["wall_ns"], rel=0.1)
+    assert verdict.ratio == pytest.approx(verdict.estimate / 0.75)
+
+
+def test_a_stage_is_a_program_of_its_own(run: Run) -> None:
+    stages = dict(stage_runs(run, ["defect/idle", "twin/idle"]))
+    for stage in stages.values():
+        assert stage.kernels["share"].sum() == pytest.approx(1)
+        assert set(stage.counters["kernel_id"]) <= set(stage.kernels["kernel_id"])
+        assert stage.roofs.equals(run.roofs)
+    launches = sum(len(stage.launches) for stage in stages.values())
+    assert launches == len(run.launches)
+    # Most GPU time of any kernel is in one of the two, and no kernel is lost.
+    ids = set.union(*(set(stage.kernels["kernel_id"]) for stage in stages.values()))
+    assert ids == set(run.kernels["kernel_id"])
+
+
+def test_the_page_tells_the_verdict(run: Run) -> None:
+    page = proof_page(run)
+    assert "| Is the planted cause the first finding? | 1 of 1 (100.0 %) | 90.0 % |" in page
+    assert "[Idle GPU](#idle-gpu)" in page
+    assert "### Idle GPU" in page
+    assert "under nsys, which lengthens each launch" in page  # the trace is the only clock here
+
+
+@pytest.mark.parametrize(
+    ("estimate", "priced"),
+    [(0.75, True), (0.75 * FACTOR, True), (0.75 / FACTOR, True), (0.49, False), (math.nan, False)],
+)
+def test_an_estimate_is_right_within_the_factor(estimate: float, priced: bool) -> None:
+    assert Verdict(a_plan(), (), (), estimate).priced is priced
+
+
+def test_no_gain_is_no_right_price() -> None:
+    slower = a_plan(seconds={"defect": 1.0, "twin": 1.1})
+    verdict = Verdict(slower, (), (), 0.1)
+    assert math.isnan(verdict.ratio)
+    assert not verdict.priced
+
+
+def test_only_the_first_finding_names_a_defect() -> None:
+    other, ours = a_finding("kernel", "tail"), a_finding("idle")
+    assert not Verdict(a_plan(), (other, ours), (), 0.1).named
+    assert Verdict(a_plan(), (ours, other), (), 0.1).named
+    assert Verdict(a_plan(expects=("tail",)), (other,), (), 0.1).named  # by its cause
+    assert not Verdict(a_plan(), (), (), math.nan).named
+
+
+def test_a_defect_is_gone_where_no_finding_names_it() -> None:
+    assert Verdict(a_plan(), (), (a_finding("kernel", "tail"),), 0.1).gone
+    assert not Verdict(a_plan(), (), (a_finding("time"), a_finding("idle")), 0.1).gone
+
+
+def test_a_run_without_planted_defects_is_refused(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "captures" / "h200-top-kernels", tmp_path / "run")
+    with pytest.raises(ArtifactUnreadable, match="no output of targets/defects"):
+        planted(load_run(tmp_path / "run"))
+
+
+def test_anchors_are_those_of_github() -> None:
+    assert anchor("Matrix product without Tensor Cores") == "matrix-product-without-tensor-cores"
+    assert anchor("L2 (thrashing), twice") == "l2-thrashing-twice"
+
+
+@pytest.fixture(scope="module")
+def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    source = root / "captures" / RECORDED
+    if not source.is_dir():
+        pytest.skip(f"captures/{RECORDED} is not recorded yet")
+    path = tmp_path_factory.mktemp("planted") / "run"
+    shutil.copytree(source, path)
+    build_tables(RunDir(path))
+    return load_run(path)
+
+
+@pytest.fixture(scope="module")
+def recorded(recorded_run: Run) -> list[Verdict]:
+    return verdicts(recorded_run)
+
+
+def test_nine_tenths_of_the_planted_causes_are_the_first_finding(recorded: list[Verdict]) -> None:
+    wrong = [v.planted.name for v in recorded if not v.named]
+    assert len(wrong) <= 0.1 * len(recorded), wrong
+
+
+def test_nine_tenths_of_the_causes_are_gone_in_the_twin(recorded: list[Verdict]) -> None:
+    wrong = [v.planted.name for v in recorded if not v.gone]
+    assert len(wrong) <= 0.1 * len(recorded), wrong
+
+
+def test_three_quarters_of_the_estimates_are_right(recorded: list[Verdict]) -> None:
+    wrong = {v.planted.name: round(v.ratio, 2) for v in recorded if not v.priced}
+    assert len(wrong) <= 0.25 * len(recorded), wrong
+
+
+def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
+    from targets.defects.pair import plans
+
+    assert [v.planted.name for v in recorded] == list(plans())
+    assert all(v.planted.gain > 0 for v in recorded), "each repair gains something"
+
+
+def test_the_page_in_the_docs_is_what_the_code_renders(root: Path, recorded_run: Run) -> None:
+    page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
+    assert page == proof_page(recorded_run), "scripts/proof writes it anew"

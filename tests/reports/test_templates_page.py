@@ -1,0 +1,76 @@
+"""docs/templates.md: all that a template is given is documented, and nothing else."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import render, templating
+from reports.load import Run
+from reports.templates_page import PAGES, models, templates_page
+from reports.templating import templates_folder
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """What each template was rendered with; pictures are left out."""
+    seen: dict[str, dict[str, Any]] = {}
+
+    def spy(name: str, content: Mapping[str, Any], own: Path | None = None) -> str:
+        seen[name] = dict(content)
+        return templating.render(name, content, own)
+
+    monkeypatch.setattr(render, "render", spy)
+    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    return seen
+
+
+def check(given: Mapping[str, Mapping[str, Any]]) -> None:
+    documented = {page.template: page.names for page in PAGES}
+    for template, content in given.items():
+        assert set(content) == set(documented[template]), template
+        for name, value in content.items():
+            kind = documented[template][name]
+            assert isinstance(kind, str) or type(value) is kind, (template, name)
+
+
+def test_the_names_of_a_report_are_those_of_the_page(
+    run: Run, given: dict[str, dict[str, Any]]
+) -> None:
+    render.render_report(run)
+    assert {"report.md.j2", "stakeholder_summary.md.j2"} <= set(given)
+    check(given)
+
+
+def test_the_names_of_a_benchmark_are_those_of_the_page(
+    make_bench_run: Callable[..., Run], given: dict[str, dict[str, Any]]
+) -> None:
+    render.render_report(make_bench_run([]))
+    assert set(given) == {"bench.md.j2", "bench_summary.md.j2"}
+    check(given)
+
+
+def test_every_view_model_says_what_it_is_and_has_a_place_that_links_find() -> None:
+    text = templates_page()
+    anchors = {title.lower() for title in re.findall(r"^### (\w+)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#(\w+)\)", text)) <= anchors
+    assert {model.__name__.lower() for model in models()} == anchors
+    for model in models():
+        assert model.__doc__
+        assert not model.__doc__.startswith(f"{model.__name__}("), "no docstring of its own"
+        if dataclasses.is_dataclass(model):
+            assert all(f"| `{field.name}` |" in text for field in dataclasses.fields(model))
+
+
+def test_every_template_that_makes_a_file_is_on_the_page() -> None:
+    # Those that only others include or import have no names of their own; compare has a schema.
+    text = "\n".join(path.read_text("utf-8") for path in templates_folder().glob("*.j2"))
+    parts = set(re.findall(r'(?:include|from|import) "([\w.]+)"', text))
+    whole = {path.name for path in templates_folder().glob("*.md.j2")} - parts
+    assert {name for name in whole if not name.startswith("compare")} == {
+        page.template for page in PAGES
+    }

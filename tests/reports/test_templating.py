@@ -1,0 +1,127 @@
+"""Templates of a user: single ones take the place of bundled ones, faults name their place."""
+
+from pathlib import Path
+
+import pytest
+
+from parsers.errors import ArtifactUnreadable, UsageError
+from reports import render as rendering
+from reports.load import Run, load_run
+from reports.render import render_report
+from reports.templating import Style, render, style_of, templates_folder
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(rendering, "render_png", lambda figure: b"png")
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_one_template_is_replaced_and_the_others_stay(run: Run, tmp_path: Path) -> None:
+    own = write(tmp_path / "own", "report.md.j2", "# Ours: {{ view.title }}\n")
+    plain = render_report(run).report.read_text("utf-8")
+    made = render_report(run, Style(own))
+    assert made.report.read_text("utf-8") == "# Ours: top-kernels\n"
+    assert plain != made.report.read_text("utf-8")
+    assert made.summary is not None
+    assert made.summary.read_text("utf-8").startswith("# top-kernels: summary\n")
+
+
+def test_a_template_may_build_on_the_bundled_one_and_on_parts_of_its_own(
+    run: Run, tmp_path: Path
+) -> None:
+    text = '{% include "_head.j2" %}\n{% include "prof/stakeholder_summary.md.j2" %}\n'
+    own = write(tmp_path / "own", "stakeholder_summary.md.j2", text)
+    write(own, "_head.j2", "<sub>Confidential</sub>\n")
+    made = render_report(run, Style(own)).summary
+    assert made is not None
+    head, _, rest = made.read_text("utf-8").partition("\n")
+    assert head == "<sub>Confidential</sub>"
+    assert "# top-kernels: summary" in rest
+
+
+def test_the_recipe_of_a_run_chooses_templates_and_what_is_given_goes_first(
+    run: Run, tmp_path: Path
+) -> None:
+    recipes = write(tmp_path / "a", "report.md.j2", "of the recipe")
+    given = write(tmp_path / "b", "report.md.j2", "given")
+    run.manifest.recipe["templates"] = str(recipes)
+    assert render_report(run).report.read_text("utf-8") == "of the recipe\n"
+    assert render_report(run, Style(given)).report.read_text("utf-8") == "given\n"
+    assert style_of({"templates": str(recipes), "languages": ["ko"]}, Style(given)) == Style(
+        given, ("ko",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("one\n{{ view.titel }}", r"report.md.j2, line 2: ReportView has no 'titel'.*mean title\?"),
+        ("{% if view.sumary %}x{% endif %}", r"line 1: ReportView has no 'sumary'"),
+        ("{% for k in view.kernels %}\n{{ k.nmae }}\n{% endfor %}", r"line 2: KernelRow has no"),
+        ("{{ veiw.title }}", "line 1: 'veiw' is undefined"),
+        ("{% import 'parts.md.j2' as p %}\n\n{{ p.kernl_link(1) }}", "line 3: .*kernl_link"),
+        ("a\n{% endif %}", "report.md.j2, line 2"),
+        ("{{ view.gpu_time_ns }}", "report.md.j2.*has no format"),
+    ],
+)
+def test_a_fault_names_template_line_and_what_is_absent(
+    source: str, words: str, run: Run, tmp_path: Path
+) -> None:
+    own = write(tmp_path / "own", "report.md.j2", source)
+    with pytest.raises(ArtifactUnreadable, match=words) as caught:
+        render_report(run, Style(own))
+    assert str(own) in caught.value.message
+    assert "docs/templates.md" in caught.value.hint
+
+
+def test_a_fault_in_a_part_names_the_part(run: Run, tmp_path: Path) -> None:
+    own = write(tmp_path / "own", "report.md.j2", "{% include '_part.j2' %}")
+    write(own, "_part.j2", "\n\n{{ view.nothing_of_that_name }}")
+    with pytest.raises(ArtifactUnreadable, match=r"_part.j2, line 3: .*nothing_of_that_name"):
+        render_report(run, Style(own))
+
+
+def test_an_old_report_stays_where_a_template_is_wrong(run: Run, tmp_path: Path) -> None:
+    old = render_report(run).report.read_text("utf-8")
+    own = write(tmp_path / "own", "report.md.j2", "{{ view.nothing }}")
+    with pytest.raises(ArtifactUnreadable):
+        render_report(run, Style(own))
+    assert (run.path / "report" / "report.md").read_text("utf-8") == old
+
+
+def test_a_folder_that_replaces_nothing_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder of templates"):
+        render_report(run, Style(tmp_path / "gone"))
+    own = write(tmp_path / "own", "read.me", "x")
+    with pytest.raises(UsageError, match="holds no template"):
+        render_report(run, Style(own))
+    write(own, "reprot.md.j2", "x")
+    with pytest.raises(UsageError, match=r"no template: did you mean report\.md\.j2\?"):
+        render_report(run, Style(own))
+
+
+def test_a_fault_of_a_bundled_template_does_not_show_where_prof_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "x.md.j2", "{{ nothing }}")
+    monkeypatch.setattr("reports.templating.templates_folder", lambda: tmp_path)
+    with pytest.raises(ArtifactUnreadable) as caught:
+        render("x.md.j2", {})
+    assert caught.value.message == "template x.md.j2, line 1: 'nothing' is undefined"
+
+
+def test_every_bundled_template_can_be_replaced_by_its_copy(run: Run, tmp_path: Path) -> None:
+    plain = render_report(run)
+    texts = {p.name: p.read_text("utf-8") for p in plain.folder.glob("*.md")}
+    own = tmp_path / "own"
+    for path in templates_folder().glob("*.j2"):
+        write(own, path.name, path.read_text("utf-8"))
+    made = render_report(load_run(run.path), Style(own))
+    assert {p.name: p.read_text("utf-8") for p in made.folder.glob("*.md")} == texts
