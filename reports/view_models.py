@@ -365,9 +365,10 @@ class SummaryRow:
 class SummaryView:
     """Half a page for a reader who decides and does not tune kernels.
 
-    `facts` are what was measured in plain words, `learned` the plain sentences about it. `words` are
-    the fixed words of the page in its `language`, by key (section `page` of reports/language/en.yaml);
-    `others` are the names and files of the same summary in other languages.
+    `facts` are what was measured in plain words, `learned` the plain sentences about it. `words`
+    are the fixed words of the page in its `language`, by key (section `page` of
+    reports/language/en.yaml); `others` are the names and files of the same summary in other
+    languages.
     """
 
     title: str

@@ -149,5 +149,6 @@ def _expression(text: str) -> re.Pattern[str]:
     for fixed, name, _, _ in string.Formatter().parse(text):
         made += re.escape(fixed).replace(re.escape(_PLURAL), "s?")
         if name:
-            made += f"(?P={name})" if f"(?P<{name}>" in made else f"(?P<{name}>{_VALUES.get(name, '.+?')})"
+            again = f"(?P<{name}>" in made
+            made += f"(?P={name})" if again else f"(?P<{name}>{_VALUES.get(name, '.+?')})"
     return re.compile(made, re.DOTALL)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from parsers import tables
-from reports.causes import Context, blocks, causes, explain, stall_meaning
+from reports.causes import Context, blocks, causes, stall_meaning
 from reports.cells import Row
 from reports.profiled import TRACE_ONLY
 

@@ -116,8 +116,8 @@ def test_gaps_are_those_of_the_reference(
         with open_trace(path) as trace:
             table = trace.idle_gaps()
     found: Counter[tuple[str, str, str]] = Counter()
-    for row in table.to_dict("records"):
-        found[row["stage"], row["cause"], row["waited"]] += row["idle_ns"]
+    for told in table.to_dict("records"):
+        found[told["stage"], told["cause"], told["waited"]] += told["idle_ns"]
     assert found == reference(rows)
 
 
