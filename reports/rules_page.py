@@ -22,7 +22,8 @@ off that roof. One that waits is explained by the first cause that is found: def
 warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
 
 Counters do not tell bytes that are needed from those that come twice. A program that knows prints a
-line of JSON, and `l2_thrashing` holds its kernels to it: bytes that a launch must move through DRAM.
+line of JSON, and `l2_thrashing` holds its kernels to it: bytes that a launch must move through
+DRAM.
 
 ```json
 {"work": [{"kernel": "part of its name", "stage": "decode", "bytes": 268435456}]}
