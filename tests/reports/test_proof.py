@@ -81,9 +81,11 @@ def test_a_defect_is_named_gone_and_priced(run: Run) -> None:
     (verdict,) = verdicts(run)
     assert verdict.named
     assert verdict.gone
-    # The oracle: idle over wall time of the decode stage in the table of the whole run.
+    # The bound: idle over wall time of the decode stage in the table of the whole run.
     decode = run.stages.set_index("stage").loc["defect/idle"]
-    assert verdict.estimate == pytest.approx(decode["idle_ns"] / decode["wall_ns"], rel=0.1)
+    # The estimate leaves out what nsys adds to each launch.
+    idle = decode["idle_ns"] / decode["wall_ns"]
+    assert 0.7 * idle < verdict.estimate <= idle
     assert verdict.ratio == pytest.approx(verdict.estimate / 0.75)
 
 
