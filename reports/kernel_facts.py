@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reports.bound import shares
+from reports.bound import LATENCY_BELOW, shares
 from reports.cells import Row, number, text
 from reports.kernel_needs import Need
 from reports.roofline import Ceilings
@@ -21,6 +21,8 @@ NO_PRODUCT = re.compile(r"combine|reduce|merge|prepare|metadata", re.IGNORECASE)
 """Kernels beside a product that only add its parts up or plan it: split-K, split KV."""
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
 """Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
+LOCAL_STALLS = ("long_scoreboard", "lg_throttle")
+"""Stall reasons of warps that wait for loads of global and local memory, or for their queue."""
 SHARED_STALLS = ("short_scoreboard", "mio_throttle")
 EXECUTION_STALLS = (
     *("wait", "branch_resolving", "math_pipe_throttle", "no_instruction", "dispatch_stall"),
@@ -35,6 +37,8 @@ TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
 CHAIN = 3.0
 """Cycles between two atomic operations on one address: the unit of its L2 slice is busy in 33.3 %
 of them when all threads add to one float (H200, ncu 2025.3.1)."""
+WARP_BYTES = 128
+"""Bytes of an access by the 32 threads of a warp, 4 bytes each."""
 ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
 """Elements in 16 bytes, which TMA and the vector loads of libraries need; 8 of 2-byte types."""
 SLOW_NAME = re.compile(r"align[124](?!\d)")
@@ -197,6 +201,11 @@ def _most(values: Iterable[float]) -> float:
     return max(known, default=math.nan)
 
 
+def _if_saturated(busy: float) -> float:
+    """Return a use in per cent from which on a unit costs time by itself; NaN below."""
+    return busy if busy >= 100 * LATENCY_BELOW else math.nan
+
+
 def _levels(row: Row) -> dict[str, float]:
     use = {level: number(row[f"{level}_pct"]) for level in LEVELS}
     busiest = _most(use.values())
@@ -204,7 +213,6 @@ def _levels(row: Row) -> dict[str, float]:
     # A level that is used less than the Tensor Cores is not what the kernel is about.
     rules = 0.0 if tensor > busiest else busiest
     local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
-    waits = _stalled(row, MEMORY_STALLS)
     asked = _asked(row)
     l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
     return {
@@ -214,22 +222,23 @@ def _levels(row: Row) -> dict[str, float]:
         "local_share": _percent(local, l1),
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,
-        "memory_time": _most([busiest, waits, number(row["lsu_pct"])]),
+        "local_time": _most([_if_saturated(busiest), _stalled(row, LOCAL_STALLS)]),
     }
 
 
 def _atomics(row: Row) -> dict[str, float]:
     threads = blocks(text(row["block"]))
     warps = blocks(text(row["grid"])) * math.ceil(threads / 32) if threads > 0 else math.nan
-    unit = number(row["atomic_pct"])
+    unit, waits = number(row["atomic_pct"]), _stalled(row, MEMORY_STALLS)
+    chain = min(100.0, CHAIN * unit) if unit >= 0 else math.nan
+    queued = WARP_BYTES * number(row["atomic_instructions"])
     return {
         "atomics_a_warp": number(row["atomic_instructions"]) / warps,
         "atomic_unit": unit,
-        "atomic_chain": min(100.0, CHAIN * unit) if unit >= 0 else math.nan,
-        "atomic_time": _most([min(100.0, CHAIN * unit), _stalled(row, MEMORY_STALLS)])
-        if unit >= 0
-        else math.nan,
-        "all_memory_waits": _stalled(row, MEMORY_STALLS),
+        "atomic_chain": chain,
+        "atomic_time": waits if math.isnan(_if_saturated(chain)) else chain,
+        "atomic_part": _percent(queued, queued + _asked(row)),
+        "all_memory_waits": waits,
     }
 
 

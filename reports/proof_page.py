@@ -18,6 +18,14 @@ CLOCKS = {
     "trace": "Times are those of the programs under nsys, which lengthens each launch.",
 }
 
+LEARNT = (
+    "The first recording, on an H200, corrected some rules: how atomics on one address queue, what "
+    "local memory counts, which limit of occupancy is real, when the shortest launch is a bound, "
+    "which copies are needless, and which rule prices a misaligned product. For these, that "
+    "recording is no independent test; a new one, or another GPU, is."
+)
+"""What the rules owe to the recorded run, so that nobody takes a fit for a prediction."""
+
 
 def proof_page(run: Run) -> str:
     """Return the page of a run of recipes/planted-defects.yaml as markdown.
@@ -33,6 +41,7 @@ def proof_page(run: Run) -> str:
         _summary(judged),
         _table(judged),
         _legend(planted(run)[1]),
+        LEARNT,
         "## What is planted, and what the report said",
         *(_details(one) for one in judged),
     ]

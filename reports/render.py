@@ -1,5 +1,6 @@
 """Renders a run to its report folder: report.md, stakeholder_summary.md, metrics.json, pictures.
 
+Beside each of these texts lies the same as one HTML file.
 A run that served something has results.json, too.
 
 The folder is written beside the old one and takes its place when it is whole, so that a reader
@@ -22,10 +23,12 @@ from reports.bench.summary import BenchSummary, bench_summary
 from reports.bench.view import bench_view, leading
 from reports.findings import headline
 from reports.footnotes import Footnotes
+from reports.html.page import html_pages
 from reports.language import ENGLISH, words_of
 from reports.load import Run
 from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
 from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
+from reports.plots.inline import render_inline
 from reports.plots.style import render_png, render_svg
 from reports.provenance import Provenance, provenance
 from reports.results_json import render_results
@@ -38,20 +41,21 @@ from reports.views import report_view, section_sentences
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
 REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
-RESULTS = "results.json"
+RESULTS, PAGE = "results.json", "report.html"
 HEADLINE = 3
 PLAIN = Style()
 
 
 @dataclass(frozen=True)
 class ReportPaths:
-    """Files of a rendered report; `pictures` are the SVG and PNG files.
+    """Files of a rendered report; `pictures` are the SVG and PNG files, `page` is report.html.
 
     `headline`: at most three sentences that a reader should know first.
     """
 
     folder: Path
     report: Path
+    page: Path
     summary: Path | None
     metrics: Path | None
     pictures: tuple[Path, ...]
@@ -82,7 +86,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
     first = [*told, *headline(run)][:HEADLINE]
-    return _write(run.directory.report, files, shown, first)
+    return _write(run.directory.report, files, shown, first, style)
 
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:
@@ -96,7 +100,7 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
         **_results(run, view.sections),
     }
     first = [finding.sentence for finding in leading(view.sections, HEADLINE)]
-    return _write(run.directory.report, files, shown, first[:HEADLINE])
+    return _write(run.directory.report, files, shown, first[:HEADLINE], style)
 
 
 def summary_file(language: str) -> str:
@@ -142,7 +146,7 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
     shown = sweep_pictures(view)
     text = render_template("sweep.md.j2", {"view": view, "pictures": shown}, style)
     files = {REPORT: text, METRICS: render_sweep_metrics(view)}
-    return _write(folder, files, shown, view.answer)
+    return _write(folder, files, shown, view.answer, style)
 
 
 def render_template(name: str, content: Mapping[str, Any], style: Style = PLAIN) -> str:
@@ -164,20 +168,25 @@ def _tidy(text: str) -> str:
 
 
 def _write(
-    folder: Path, files: Mapping[str, str], shown: Iterable[Picture], first: Iterable[str]
+    folder: Path,
+    files: Mapping[str, str],
+    shown: Iterable[Picture],
+    first: Iterable[str],
+    style: Style,
 ) -> ReportPaths:
     new, old = (
         folder.with_name(f"{folder.name}.partial"),
         folder.with_name(f"{folder.name}.old"),
     )
     drawn: list[str] = []
+    figures: dict[str, str] = {}
     try:
         for stale in (new, old):
             shutil.rmtree(stale, ignore_errors=True)
         new.mkdir(parents=True)
         for picture in shown:
-            drawn += _draw(picture, new)
-        for name, text in files.items():
+            drawn += _draw(picture, new, figures)
+        for name, text in {**files, **html_pages(files, figures, style.templates)}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_text(text, encoding="utf-8")
         if folder.exists():
@@ -193,6 +202,7 @@ def _write(
     return ReportPaths(
         folder,
         folder / REPORT,
+        folder / PAGE,
         folder / SUMMARY if SUMMARY in files else None,
         folder / METRICS if METRICS in files else None,
         tuple(folder / name for name in drawn),
@@ -200,8 +210,10 @@ def _write(
     )
 
 
-def _draw(picture: Picture, folder: Path) -> list[str]:
+def _draw(picture: Picture, folder: Path, figures: dict[str, str]) -> list[str]:
+    """Write a picture to its files; add it to the `figures` of the pages; return the names."""
     figure = picture.draw()
+    figures[picture.name] = render_inline(figure, picture.name, picture.alt)
     names = [f"{picture.name}.svg", f"{picture.name}.png"]
     for name, data in zip(names, (render_svg(figure), render_png(figure)), strict=True):
         (folder / name).write_bytes(data)

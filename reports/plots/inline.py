@@ -172,7 +172,7 @@ def _spot(spot: Spot, height: float) -> str:
     else:
         corner = f'x="{_short(x - wide / 2)}" y="{_short(y - high / 2)}"'
         shape = f'<rect {corner} width="{_short(wide)}" height="{_short(high)}">{title}</rect>'
-    return f'<a href="#kernel-{spot.kernel}">{shape}</a>' if spot.kernel else shape
+    return f'<a href="#kernel-{spot.kernel}" tabindex="-1">{shape}</a>' if spot.kernel else shape
 
 
 def _rounded(found: re.Match[str]) -> str:

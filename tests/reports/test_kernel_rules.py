@@ -122,6 +122,16 @@ def test_spills_cost_their_part_of_the_memory_time() -> None:
     assert "60.0 % of its traffic in L1" in cause.text
 
 
+def test_spills_that_no_warp_waits_for_cost_nothing() -> None:
+    # FlashAttention-2 keeps three tenths of its L1 traffic in local memory and waits for the pipes.
+    spills: dict[str, Any] = {"local_bytes": 3e8, "l1_bytes": 1e9, "lsu_pct": 50.0, "l2_pct": 30.0}
+    assert "local_spills" not in [c.key for c in causes(row(**spills, **waits("wait", 0.9)), H200)]
+    cause = first(**spills, **waits("lg_throttle", 0.8))
+    assert cause.key == "local_spills"
+    assert cause.gain == pytest.approx(0.8 * 0.3)
+    assert causes(row(**spills), H200) == []  # without stalls it abstains
+
+
 def test_contended_atomics_leave_what_dram_needs() -> None:
     busy: dict[str, Any] = {"atomic_instructions": 13200 * 8, "dram_pct": 30.0}
     # One address keeps the unit of its slice busy in a third of the cycles.
@@ -129,6 +139,18 @@ def test_contended_atomics_leave_what_dram_needs() -> None:
     assert first(**busy, atomic_pct=1.0, **waits("lg_throttle", 0.6)).gain == pytest.approx(0.6)
     one_a_block: dict[str, Any] = busy | {"atomic_instructions": 13200}
     assert causes(row(**one_a_block, atomic_pct=33.3), H200) == []
+
+
+def test_atomics_that_do_not_set_the_pace_are_no_cause() -> None:
+    def keys(**known: Any) -> list[str]:
+        return [c.key for c in causes(row(atomic_instructions=13200 * 8, **known), H200)]
+
+    # One sum a warp behind a long loop: it is the loads that warps wait for.
+    loop: dict[str, Any] = {"atomic_pct": 1.0, **waits("long_scoreboard", 0.9)}
+    assert "atomics" in keys(**loop)
+    assert "atomics" not in keys(**loop, global_load_bytes=1e10)
+    # Many addresses: each slice of L2 is as busy as one would be with a single address.
+    assert "atomics" not in keys(atomic_pct=33.3, dram_pct=75.0, bound_by="dram")
 
 
 def test_divergent_warps_could_do_with_fewer_instructions() -> None:

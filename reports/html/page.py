@@ -1,0 +1,104 @@
+"""One HTML file for a markdown text: style, script and figures inside, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from reports.formats import Markdown, markdown
+from reports.html.body import Body, Carried, Heading, body
+from reports.html.folds import pack
+from reports.templating import render
+
+TEMPLATE = "report.html.j2"
+SUMMARY_PLACE = "stakeholder-summary"
+DEEPEST = 3
+"""Headings below this level are not in the contents."""
+
+
+def html_pages(
+    files: Mapping[str, str], figures: Mapping[str, str], templates: Path | None = None
+) -> dict[str, str]:
+    """Return the HTML files of a report: one for each markdown file that is not carried within.
+
+    `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
+    report.md carries the pages of counters and stakeholder_summary.md. Raises as `html_page`.
+    """
+    texts = {name: text for name, text in files.items() if name.endswith(".md")}
+    pages = {}
+    for name, text in texts.items():
+        if "/" in name:
+            continue
+        is_report = name == "report.md"
+        folds = {n: t for n, t in texts.items() if "/" in n} if is_report else {}
+        summary = texts.get("stakeholder_summary.md", "") if is_report else ""
+        stem = name.removesuffix(".md")
+        language = stem.partition(".")[2] or "en"
+        pages[f"{stem}.html"] = html_page(
+            text, figures=figures, folds=folds, summary=summary, language=language,
+            templates=templates,
+        )  # fmt: skip
+    return pages
+
+
+def html_page(
+    text: str,
+    *,
+    figures: Mapping[str, str] | None = None,
+    folds: Mapping[str, str] | None = None,
+    summary: str = "",
+    language: str = "en",
+    templates: Path | None = None,
+) -> str:
+    """Return a markdown text as one HTML file; its first heading is the title.
+
+    `figures` are SVG elements by the name of the picture, `folds` markdown pages whose table
+    unfolds where a paragraph is a link to it alone. `summary` is the text of
+    stakeholder_summary.md, which stands at the end. `templates` is a folder of the user's.
+
+    Raises:
+        ArtifactUnreadable: the template of the page cannot be used.
+    """
+    places = {"stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
+    main = body(text, Carried(figures or {}, frozenset(folds or ()), places))
+    # The summary leads to the report, which is this page.
+    half = body(summary, Carried(places={"report.md": "top"}), "summary-", 1) if summary else None
+    headings = [*main.headings, *(half.headings[:1] if half else ())]
+    script = _file("page.js")
+    content: dict[str, Any] = {
+        "title": next((h.text for h in main.headings if h.level == 1), "Report"),
+        "language": language,
+        "style": markdown(_file("page.css")),
+        "script": markdown(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "contents": markdown(_contents(headings)),
+        "body": markdown(main.html),
+        "folds": pack(folds or {}),
+        "summary": markdown(_summary(half)) if half else "",
+    }
+    return render(TEMPLATE, content, templates, _finalize)
+
+
+def _finalize(value: Any) -> Any:
+    """Escape all that the template of the page writes, unless it is HTML on purpose."""
+    return value if isinstance(value, Markdown) else escape(str(value))
+
+
+def _summary(half: Body) -> str:
+    return f'<section id="{SUMMARY_PLACE}">{half.html}</section>'
+
+
+def _contents(headings: Sequence[Heading]) -> str:
+    """Return the list of headings, those below a chapter within it."""
+    items = [h for h in headings if 2 <= h.level <= DEEPEST]
+    return "".join(
+        f'<li class="l{h.level}"><a href="#{escape(h.id)}">{escape(h.text)}</a></li>' for h in items
+    )
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8").strip()

@@ -1,0 +1,73 @@
+"""Tables of a page: what they are sorted by, which row stays last, and where numbers stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from markdown_it.token import Token
+
+from reports.html.order import sort_key
+
+LEAST_ROWS = 3
+"""Shorter tables are seen at a glance: nothing is to be sorted."""
+
+
+@dataclass
+class _Cell:
+    token: Token
+    text: str
+
+
+@dataclass
+class _Table:
+    opening: Token
+    head: list[_Cell] = field(default_factory=list)
+    rows: list[tuple[Token, list[_Cell]]] = field(default_factory=list)
+
+
+def dress_tables(tokens: Sequence[Token]) -> None:
+    """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit."""
+    table: _Table | None = None
+    for place, token in enumerate(tokens):
+        if token.type == "table_open":
+            table = _Table(token)
+        elif table is None:
+            continue
+        elif token.type == "table_close":
+            _dress(table)
+            table = None
+        elif token.type == "tr_open":
+            table.rows.append((token, []))
+        elif token.type in ("th_open", "td_open"):
+            cell = _Cell(token, plain_text(tokens[place + 1]))
+            (table.head if token.type == "th_open" else table.rows[-1][1]).append(cell)
+
+
+def plain_text(inline: Token) -> str:
+    """Return the text of an inline token without its markup."""
+    kept = ("text", "code_inline", "softbreak")
+    return "".join(t.content or " " for t in inline.children or [] if t.type in kept).strip()
+
+
+def _dress(table: _Table) -> None:
+    rows = [(row, cells) for row, cells in table.rows if cells]
+    right = ["right" in str(cell.token.attrGet("style")) for cell in table.head]
+    for cell in (*table.head, *(cell for _, cells in rows for cell in cells)):
+        number = "right" in str(cell.token.attrGet("style"))
+        cell.token.attrs = {"class": "n"} if number else {}
+    if not any(cell.text for cell in table.head):
+        table.opening.attrSet("class", "facts")
+        return
+    firsts = [cells[0].text for _, cells in rows]
+    # A row without a name is the sum of what is not shown, or goes on what the row above began.
+    if len(rows) < LEAST_ROWS or not all(firsts[:-1]):
+        return
+    table.opening.attrSet("class", "sortable")
+    if not firsts[-1]:
+        rows[-1][0].attrSet("class", "rest")
+    for _, cells in rows:
+        for cell, number in zip(cells, right, strict=False):
+            key = sort_key(cell.text) if number else None
+            if key is not None and cell.text != f"{key:g}":
+                cell.token.attrSet("data-v", f"{key:.9g}")
