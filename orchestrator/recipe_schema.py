@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
+from orchestrator.languages import Language
 from orchestrator.recipe_sections import (
     Bench,
     Counters,
@@ -26,9 +27,6 @@ RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
 PROFILED = ("untraced", "trace", "counters", "operators")
 # Cells of tables list the stages of a kernel with commas, and `(all)` is the whole capture.
 STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
-
-Language = Literal["en", "ko", "zh"]
-LANGUAGES: tuple[str, ...] = get_args(Language)
 
 
 def _stage_name(value: str) -> str:

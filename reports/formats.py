@@ -150,6 +150,12 @@ def difference(value: Any) -> str:
     return NA if number is None else f"{100 * number:+.1f} %"
 
 
+def change(ratio: Any, work: Any = 1) -> str:
+    """Return a ratio as its change, per unit where `work` grew too: 1.031 as "+3.1 %"."""
+    number, units = known(ratio), known(work)
+    return NA if number is None or not units else difference(number / units - 1)
+
+
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ns": duration,
     "B": data_size,
@@ -293,7 +299,8 @@ FILTERS: dict[str, Callable[..., str]] = {
             clock,
             intensity,
         ),
-        *(percent, share, count, speedup, difference, quantity, exact, or_na, shorten, brief),
+        *(percent, share, count, speedup, difference, change),
+        *(quantity, exact, or_na, shorten, brief),
         *(escape, escape_html, fenced, code, markdown),
     )
 }

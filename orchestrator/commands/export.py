@@ -43,7 +43,7 @@ FORMATS = (*TRACES, "parquet", "csv")
     help="Only this table; of one table -o may be a file. All that have rows by default.",
 )
 def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
-    """Write the timeline or the tables of a run for other tools.
+    """Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.
 
     The timeline opens in ui.perfetto.dev and chrome://tracing. Kernels, copies and memsets stand on
     the streams of their GPU, NVTX ranges and CUDA API calls on the threads of the host, and arrows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.recipe_schema import LANGUAGES
+from orchestrator.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from reports.templating import Style

@@ -95,14 +95,21 @@ def schema() -> dict[str, Any]:
 
 
 def _content(view: CompareView, shown: int) -> dict[str, Any]:
+    rows = changed(view)
+    cases = [case for case in view.cases if case.verdict not in QUIET]
     return {
         "view": view,
         "shown": shown,
+        "differences": (*view.settings, *view.checks),
+        "unlisted": {
+            "kernels": len(view.kernels) - len(rows[:shown]),
+            "cases": len(view.cases) - len(cases[:shown]),
+        },
         "verdicts": section("verdicts"),
         "stages": len({row.stage for row in view.kernels}) > 1,
-        "changed": changed(view),
+        "changed": rows,
         "points": _changed_points(view),
-        "cases": [case for case in view.cases if case.verdict not in QUIET],
+        "cases": cases,
     }
 
 

@@ -41,6 +41,7 @@ UNKNOWN = [None, math.nan, math.inf, -math.inf, pd.NA, "", "n/a"]
         ("count", 12_345, "12,345"),
         ("speedup", 1.268, "1.27x"),
         ("difference", 0.031, "+3.1 %"),
+        ("change", 1.031, "+3.1 %"),
         ("difference", -0.2, "-20.0 %"),
         ("significant", 4_067_203.88, "4,070,000"),
         ("significant", 3.2e12, "3.20e+12"),

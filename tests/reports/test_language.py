@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.languages import LANGUAGES as IN_RECIPES
 from orchestrator.recipe_files import bundled
-from orchestrator.recipe_schema import LANGUAGES as IN_RECIPES
 from parsers import tables
 from parsers.errors import UsageError
 from reports.language import ENGLISH, LANGUAGES, catalogue, english_sections, words_of

@@ -145,7 +145,8 @@ def test_ctrl_c_says_how_to_go_on(
 
 def test_options_of_the_command_are_those_of_the_runner() -> None:
     asked = {option.name for option in command.command.params} - {"recipe", "overrides", "dry_run"}
-    assert asked == {"out", "replay", "resume", "force", "repeat", "roofs"}
+    styles = {"templates", "languages"}
+    assert asked == {"out", "replay", "resume", "force", "repeat", "roofs"} | styles
 
 
 def test_repeat_is_for_benchmarks(
