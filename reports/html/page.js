@@ -109,6 +109,7 @@
     table.initial = [...table.tBodies[0].rows];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, at) => {
+      if (head.classList.contains("mixed")) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...head.childNodes);
@@ -141,7 +142,10 @@
     const spot = event.target.closest && event.target.closest("[data-tip]");
     tip.hidden = !spot;
     if (!spot) return;
-    tip.textContent = spot.dataset.tip;
+    const [first, ...rest] = spot.dataset.tip.split("\n");
+    const name = document.createElement("b");
+    name.textContent = first;
+    tip.replaceChildren(name, ["", ...rest].join("\n"));
     const gap = 14, { width, height } = tip.getBoundingClientRect();
     const left = event.clientX + gap + width > innerWidth ? event.clientX - gap - width : event.clientX + gap;
     const top = event.clientY + gap + height > innerHeight ? event.clientY - gap - height : event.clientY + gap;

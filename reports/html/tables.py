@@ -9,6 +9,8 @@ from markdown_it.token import Token
 
 from reports.html.order import sort_key
 
+BROAD = 8
+"""Tables with more columns are set tighter on paper."""
 LEAST_ROWS = 3
 """Shorter tables are seen at a glance: nothing is to be sorted."""
 
@@ -59,15 +61,22 @@ def _dress(table: _Table) -> None:
     if not any(cell.text for cell in table.head):
         table.opening.attrSet("class", "facts")
         return
+    if len(table.head) > BROAD:
+        table.opening.attrJoin("class", "broad")
     firsts = [cells[0].text for _, cells in rows]
     # A row without a name is the sum of what is not shown, or goes on what the row above began.
     if len(rows) < LEAST_ROWS or not all(firsts[:-1]):
         return
-    table.opening.attrSet("class", "sortable")
+    table.opening.attrJoin("class", "sortable")
     if not firsts[-1]:
         rows[-1][0].attrSet("class", "rest")
-    for _, cells in rows:
-        for cell, number in zip(cells, right, strict=False):
-            key = sort_key(cell.text) if number else None
-            if key is not None and cell.text != f"{key:g}":
-                cell.token.attrSet("data-v", f"{key:.9g}")
+    for at, (head, number) in enumerate(zip(table.head, right, strict=True)):
+        column = [cells[at] for _, cells in rows if at < len(cells)]
+        keys = [sort_key(cell.text) for cell in column] if number else []
+        # Times among bytes: a table of one thing, with a row a quantity.
+        if len({key.unit for key in keys if key is not None}) > 1:
+            head.token.attrSet("class", "n mixed")
+            continue
+        for cell, key in zip(column, keys, strict=False):
+            if key is not None and cell.text != f"{key.value:g}":
+                cell.token.attrSet("data-v", f"{key.value:.9g}")

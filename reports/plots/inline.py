@@ -49,6 +49,15 @@ _HASH = re.compile(r"#[0-9a-f]{6}\b", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _USED = re.compile(r'(url\(#|href="#)([\w-]+)')
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)px")
+_LINE = re.compile(r"M (\S+) (\S+) L (\S+) (\S+)")
+LINES = {
+    "-": "M 0 2 h 4",
+    "|": "M 2 0 v 4",
+    "/": "M -1 1 l 2 -2 M 0 4 l 4 -4 M 3 5 l 2 -2",
+    "\\": "M -1 3 l 2 2 M 0 0 l 4 4 M 3 -1 l 2 2",
+}
+"""What one tile of 4 x 4 points has of a hatch with lines in one direction."""
+DOTS = "M 0 0 h 0 M 4 0 h 0 M 2 4 h 0 M 0 8 h 0 M 4 8 h 0"
 _DROPPED = {"metadata", "style"}
 # What every shape has unless it says otherwise; templates/report.html.j2's style sheet sets it.
 _USUAL = {"stroke-linecap": ("square", "butt"), "stroke-linejoin": ("miter", "round")}
@@ -95,8 +104,8 @@ def _written(element: Element) -> Iterator[str]:
     if tag == "text":
         yield _text(element)
         return
-    if tag == "pattern" and any(" C " in " ".join(e.get("d", "").split()) for e in element):
-        yield _dots(element)
+    if tag == "pattern":
+        yield _tile(element)
         return
     attributes = dict(_attributes(element, tag))
     inner = [part for child in element for part in _written(child)]
@@ -109,15 +118,34 @@ def _written(element: Element) -> Iterator[str]:
     yield f"<{tag}{shown}>" + "".join(inner) + f"</{tag}>" if inner else f"<{tag}{shown}/>"
 
 
-def _dots(pattern: Element) -> str:
-    """Return a hatch of dots as its smallest tile: matplotlib's holds hundreds of curves."""
+def _tile(pattern: Element) -> str:
+    """Return a hatch as its smallest tile: matplotlib's repeats it hundreds of times.
+
+    All hatches of the figures have a period of 4 points (dots: 8 from top to bottom).
+    """
+    paths = [" ".join(child.get("d", "").split()) for child in pattern]
+    dotted = any(" C " in path for path in paths)
+    drawn = DOTS if dotted else " ".join(_directions(paths))
     ground = _style(f"fill:{pattern[0].get('fill', 'none')}")
+    width = "1" if dotted else "0.5"
     return (
         f'<pattern id="{escape(pattern.get("id", ""))}" patternUnits="userSpaceOnUse" width="4" '
-        f'height="8"><rect width="4" height="8" style="{ground}"/><path d="M 0 0 h 0 M 4 0 h 0 '
-        'M 2 4 h 0 M 0 8 h 0 M 4 8 h 0" style="stroke:var(--paper);stroke-linecap:round"/>'
+        f'height="{8 if dotted else 4}"><rect width="4" height="8" style="{ground}"/><path '
+        f'd="{drawn}" style="stroke:var(--paper);stroke-width:{width};stroke-linecap:round"/>'
         "</pattern>"
     )
+
+
+def _directions(paths: Iterable[str]) -> list[str]:
+    """Return the lines of a tile in each direction that a hatch has."""
+    found = {}
+    for path in paths:
+        for line in _LINE.finditer(path):
+            x0, y0, x1, y1 = map(float, line.groups())
+            across, up = x1 - x0, y0 - y1
+            key = "-" if not up else "|" if not across else "/" if across * up > 0 else "\\"
+            found[key] = LINES[key]
+    return list(found.values())
 
 
 def _attributes(element: Element, tag: str) -> Iterable[tuple[str, str]]:
