@@ -51,6 +51,11 @@ PAGES = (
          {"view": BenchSummary}),
     Page("counters.md.j2", "counters/kernel-N.md", {"kernel": KernelRow, "source": Provenance}),
     Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
+    Page("report.html.j2", "the HTML file of each of these",
+         {"title": "text", "language": "text", "style": "CSS", "script": "JavaScript",
+          "script_hash": "base64 of its SHA-256", "contents": "HTML: list of headings",
+          "body": "HTML of the markdown", "summary": "HTML of the summary, empty without",
+          "folds": "packed counters, empty without"}),
 )  # fmt: skip
 ALSO: tuple[type, ...] = (Picture, Provenance)
 

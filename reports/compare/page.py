@@ -6,48 +6,30 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-
 from reports.compare.models import CompareView, KernelChange
 from reports.compare.output import changed, markdown
 from reports.formats import brief, difference, duration
-from reports.render import render_template
+from reports.html.page import html_page
 
 MOST_BARS = 12
-WIDTH, NAME, ROW = 960, 330, 22
+WIDTH, NAMES, ROW = 960, 330, 22
 """Width of the figure, of its names, and height of a bar, in pixels."""
+NAME = "changes"
+LABEL = "Time that the largest changes add to the program and take from it"
+SHARE = "as part of the GPU time of A"
 VERDICTS = {"faster": "good", "gone": "good", "slower": "bad", "new": "bad"}
-_KERNELS = re.compile(r"(<h2>Kernels</h2>\n)")
+_KERNELS = re.compile(r"^(## Kernels\n\n?)", re.MULTILINE)
 
 
 def page(view: CompareView) -> str:
     """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
-    parser = MarkdownIt("commonmark").enable("table")
-    tokens = parser.parse(markdown(view))
-    _prepare(tokens)
-    body = parser.renderer.render(tokens, parser.options, {})
-    body = body.replace("<table", '<div class="wide"><table').replace("</table>", "</table></div>")
-    body = _KERNELS.sub(lambda found: found[1] + _figure(changed(view)), body)
-    return render_template("compare.html.j2", {"title": view.title, "body": body})
-
-
-def _prepare(tokens: Sequence[Token]) -> None:
-    """Let scripts and styles find what they need: sortable tables, numbers, verdicts."""
-    table: Token | None = None
-    for at, token in enumerate(tokens):
-        if token.type == "table_open":
-            table = token
-            table.attrSet("data-sort", "")
-        elif token.type in ("th_open", "td_open"):
-            if "right" in str(token.attrs.pop("style", "")):
-                token.attrSet("class", "num")
-            text = tokens[at + 1].content
-            if text == "" and token.type == "td_open" and table is not None:
-                # A cell that stands for the one above it: sorting would tear them apart.
-                table.attrs.pop("data-sort", None)
-            if token.type == "td_open" and text in VERDICTS:
-                token.attrSet("class", VERDICTS[text])
+    drawn = _figure(changed(view))
+    text = markdown(view)
+    if drawn:
+        text = _KERNELS.sub(
+            lambda found: f"{found[1]}{LABEL}, {SHARE}:\n\n![]({NAME}.svg)\n\n", text
+        )
+    return html_page(text, figures={NAME: drawn}, marks=VERDICTS)
 
 
 def _figure(rows: Sequence[KernelChange]) -> str:
@@ -56,14 +38,13 @@ def _figure(rows: Sequence[KernelChange]) -> str:
     if not shown:
         return ""
     most = max(abs(row.program or 0.0) for row in shown)
-    middle, half = NAME + (WIDTH - NAME) / 2, (WIDTH - NAME) / 2 - 70
+    middle, half = NAMES + (WIDTH - NAMES) / 2, (WIDTH - NAMES) / 2 - 70
     height = ROW * len(shown) + 10
-    label = "Time that the largest changes add to the program and take from it"
-    parts = [f'<svg role="img" aria-label="{label}" viewBox="0 0 {WIDTH} {height}" width="100%">']
+    parts = [f'<svg role="img" aria-label="{LABEL}" viewBox="0 0 {WIDTH} {height}" width="100%">']
     parts.append(f'<line x1="{middle}" x2="{middle}" y1="0" y2="{height}"/>')
     for place, row in enumerate(shown):
         parts.append(_bar(row, place * ROW + 5, middle, half * (row.program or 0.0) / most))
-    return f"<p>{label}, as part of the GPU time of A:</p>\n" + "\n".join([*parts, "</svg>"]) + "\n"
+    return "".join([*parts, "</svg>"])
 
 
 def _bar(row: KernelChange, top: float, middle: float, length: float) -> str:

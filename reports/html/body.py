@@ -17,6 +17,9 @@ from markdown_it.token import Token
 from reports.html.tables import dress_tables, plain_text
 
 PICTURES = (".svg", ".png")
+TAKEN = ("top", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
+"""Ids of the page around the text (templates/report.html.j2)."""
+_ID = re.compile(r'\bid="([^"]+)"')
 _LABELLED = re.compile(r'<p><a id="([^"]+)"></a></p>\s*<details>')
 
 
@@ -35,10 +38,12 @@ class Carried:
 
     `figures` are SVG elements by the name of the picture without its suffix, `folds` the files
     whose table unfolds where the link stands (reports.html.folds), `places` ids of the page.
+    `marks` are classes of cells of tables by their text.
     """
 
     figures: Mapping[str, str] = field(default_factory=dict)
     folds: frozenset[str] = frozenset()
+    marks: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,8 +62,8 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     """
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     tokens = markdown.parse(text)
-    dress_tables(tokens)
-    headings = _name_headings(tokens, prefix, deeper)
+    dress_tables(tokens, carried.marks)
+    headings = _name_headings(tokens, prefix, deeper, [*TAKEN, *_ID.findall(text)])
     tokens = list(_placed(tokens, carried))
     for token in tokens:
         _lead(token.children or [], carried)
@@ -67,9 +72,11 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     return Body(_LABELLED.sub(r'<details id="\1">', html), tuple(headings))
 
 
-def _name_headings(tokens: Sequence[Token], prefix: str, deeper: int) -> Iterable[Heading]:
-    """Give every heading an id as GitHub does; the same words get a number."""
-    seen: dict[str, int] = {}
+def _name_headings(
+    tokens: Sequence[Token], prefix: str, deeper: int, taken: Iterable[str]
+) -> Iterable[Heading]:
+    """Give every heading an id as GitHub does; one that is `taken` gets a number."""
+    seen = dict.fromkeys(taken, 0)
     found = []
     for place, token in enumerate(tokens):
         if token.type == "heading_close":
@@ -135,8 +142,14 @@ def _stem(path: str) -> str:
 
 
 def _lead(children: Sequence[Token], carried: Carried) -> None:
-    """Let links lead to their places on the page, or to the HTML file of the same name."""
+    """Let links lead to their places on the page, or to the HTML file of the same name.
+
+    A picture that the page does not carry becomes a link: a page asks for no other file.
+    """
     for token in children:
+        if token.type == "image":
+            source, words = escape(str(token.attrGet("src"))), escape(token.content)
+            token.type, token.content = "html_inline", f'<a href="{source}">{words or source}</a>'
         if token.type == "link_open":
             token.attrSet("href", _target(str(token.attrGet("href")), carried))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _VALUE = re.compile(
     r"(?P<less><?)\s*(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"\s*(?P<unit>[A-Za-zµ]*|%)(?P<per>/[A-Za-z]+)?"
+    r"\s*(?P<unit>%|[A-Za-zµ]*)(?P<per>/[A-Za-z]+)?"
 )
 _TIMES = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "ns": 1.0, "min": 60e9, "h": 3600e9}
 _BINARY = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}

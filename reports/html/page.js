@@ -134,7 +134,7 @@
   tip.hidden = true;
   tip.setAttribute("role", "tooltip");
   document.body.append(tip);
-  for (const title of all(".spots title")) {
+  for (const title of all("svg title")) {
     title.parentNode.dataset.tip = title.textContent;
     title.remove();
   }

@@ -51,6 +51,7 @@ def html_page(
     figures: Mapping[str, str] | None = None,
     folds: Mapping[str, str] | None = None,
     summary: str = "",
+    marks: Mapping[str, str] | None = None,
     language: str = "en",
     templates: Path | None = None,
 ) -> str:
@@ -58,13 +59,14 @@ def html_page(
 
     `figures` are SVG elements by the name of the picture, `folds` markdown pages whose table
     unfolds where a paragraph is a link to it alone. `summary` is the text of
-    stakeholder_summary.md, which stands at the end. `templates` is a folder of the user's.
+    stakeholder_summary.md, which stands at the end; `marks` are classes of cells of tables by their
+    text ("good", "bad"). `templates` is a folder of the user's.
 
     Raises:
         ArtifactUnreadable: the template of the page cannot be used.
     """
     places = {"stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
-    main = body(text, Carried(figures or {}, frozenset(folds or ()), places))
+    main = body(text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places))
     # The summary leads to the report, which is this page.
     half = body(summary, Carried(places={"report.md": "top"}), "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markdown_it.token import Token
@@ -11,6 +11,8 @@ from reports.html.order import sort_key
 
 BROAD = 8
 """Tables with more columns are set tighter on paper."""
+LONG = 24
+"""Columns with longer texts are not squeezed to a word a line."""
 LEAST_ROWS = 3
 """Shorter tables are seen at a glance: nothing is to be sorted."""
 
@@ -28,8 +30,11 @@ class _Table:
     rows: list[tuple[Token, list[_Cell]]] = field(default_factory=list)
 
 
-def dress_tables(tokens: Sequence[Token]) -> None:
-    """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit."""
+def dress_tables(tokens: Sequence[Token], marks: Mapping[str, str] | None = None) -> None:
+    """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit.
+
+    `marks` are the classes of cells by their text.
+    """
     table: _Table | None = None
     for place, token in enumerate(tokens):
         if token.type == "table_open":
@@ -37,7 +42,7 @@ def dress_tables(tokens: Sequence[Token]) -> None:
         elif table is None:
             continue
         elif token.type == "table_close":
-            _dress(table)
+            _dress(table, marks or {})
             table = None
         elif token.type == "tr_open":
             table.rows.append((token, []))
@@ -52,30 +57,35 @@ def plain_text(inline: Token) -> str:
     return "".join(t.content or " " for t in inline.children or [] if t.type in kept).strip()
 
 
-def _dress(table: _Table) -> None:
+def _dress(table: _Table, marks: Mapping[str, str]) -> None:
     rows = [(row, cells) for row, cells in table.rows if cells]
     right = ["right" in str(cell.token.attrGet("style")) for cell in table.head]
     for cell in (*table.head, *(cell for _, cells in rows for cell in cells)):
         number = "right" in str(cell.token.attrGet("style"))
-        cell.token.attrs = {"class": "n"} if number else {}
+        given = " ".join(filter(None, ("n" if number else "", marks.get(cell.text, ""))))
+        cell.token.attrs = {"class": given} if given else {}
     if not any(cell.text for cell in table.head):
         table.opening.attrSet("class", "facts")
         return
     if len(table.head) > BROAD:
         table.opening.attrJoin("class", "broad")
-    firsts = [cells[0].text for _, cells in rows]
-    # A row without a name is the sum of what is not shown, or goes on what the row above began.
-    if len(rows) < LEAST_ROWS or not all(firsts[:-1]):
+    for at, head in enumerate(table.head):
+        if any(len(cells[at].text) > LONG for _, cells in rows if at < len(cells)):
+            head.token.attrJoin("class", "w")
+    # An empty cell stands for the one above it: sorting would tear them apart. In the last row it
+    # is the sum of what is not shown.
+    whole = all(cell.text for _, cells in rows[:-1] for cell in cells)
+    if len(rows) < LEAST_ROWS or not whole:
         return
     table.opening.attrJoin("class", "sortable")
-    if not firsts[-1]:
+    if not rows[-1][1][0].text:
         rows[-1][0].attrSet("class", "rest")
     for at, (head, number) in enumerate(zip(table.head, right, strict=True)):
         column = [cells[at] for _, cells in rows if at < len(cells)]
         keys = [sort_key(cell.text) for cell in column] if number else []
         # Times among bytes: a table of one thing, with a row a quantity.
         if len({key.unit for key in keys if key is not None}) > 1:
-            head.token.attrSet("class", "n mixed")
+            head.token.attrJoin("class", "mixed")
             continue
         for cell, key in zip(column, keys, strict=False):
             if key is not None and cell.text != f"{key.value:g}":

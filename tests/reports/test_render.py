@@ -27,6 +27,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures have tests of their own; these look at text."""
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
 
 
 def rows(text: str) -> list[list[str]]:

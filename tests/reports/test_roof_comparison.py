@@ -75,6 +75,7 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
 ) -> None:
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
     text = render_report(measured_run).report.read_text()
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
     assert "by the run roofline-1" in text
@@ -86,6 +87,7 @@ def test_a_report_without_measured_roofs_says_how_to_have_them(
 ) -> None:
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
     text = render_report(run).report.read_text()
     assert "prof run recipes/roofline.yaml measures" in text
     assert "| Roof | Measured" not in text

@@ -1,0 +1,108 @@
+"""The page in a real browser: it sorts, unfolds, switches, tells, and asks nobody for anything."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.html.folds import table_of
+from reports.html.page import html_pages
+from reports.load import Run
+from reports.render import render_report
+
+Ask = Callable[..., Any]
+
+
+MADE: list[str] = []
+
+
+@pytest.fixture
+def page(run: Run) -> str:
+    """The page of a made-up run, rendered once."""
+    if not MADE:
+        MADE.append(render_report(run).page.read_text(encoding="utf-8"))
+    return MADE[0]
+
+
+def test_a_column_sorts_by_value_both_ways_and_back(page: str, in_browser: Ask) -> None:
+    orders = in_browser(page, """
+      const table = [...document.querySelectorAll("table.sortable")].find(
+        (t) => t.tHead.textContent.includes("Median"));
+      const head = [...table.tHead.rows[0].cells].find((c) => c.textContent === "Total");
+      const found = [];
+      for (let turn = 0; turn < 3; turn++) {
+        head.querySelector("button").click();
+        found.push([head.getAttribute("aria-sort"), [...table.tBodies[0].rows].map(
+          (row) => row.cells[head.cellIndex].dataset.v ?? row.cells[head.cellIndex].textContent)]);
+      }
+      return found;
+    """)  # fmt: skip
+    assert [way for way, _ in orders] == ["descending", "ascending", None]
+    down, up, back = ([float(v) for v in values if v] for _, values in orders)
+    assert down == sorted(down, reverse=True)
+    assert up == down[::-1]
+    assert sorted(back) == up
+    assert len(set(down)) > 3
+
+
+def test_the_theme_follows_the_system_and_the_switch(page: str, in_browser: Ask) -> None:
+    script = """
+      const back = () => getComputedStyle(document.body).backgroundColor;
+      const plot = () => getComputedStyle(document.querySelector("svg path")).fill;
+      const found = [[back(), plot()]];
+      document.getElementById("theme").click();
+      found.push([back(), plot()]);
+      return found;
+    """
+    light, dark = in_browser(page, script)
+    assert light == ["rgb(255, 255, 255)", "rgb(255, 255, 255)"]
+    assert dark[0] == dark[1] != light[0]
+    first, second = in_browser(page, script, "--blink-settings=preferredColorScheme=0")
+    assert (first, second) == (dark, light)
+
+
+def test_a_spot_tells_its_number_and_leads_to_the_kernel(page: str, in_browser: Ask) -> None:
+    told, hidden, target, opened = in_browser(page, """
+      const spot = document.querySelector(".spots circle");
+      spot.dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+      const tip = document.getElementById("tip");
+      const told = tip.innerText;
+      document.body.dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+      const href = spot.parentNode.getAttribute("href");
+      location.hash = href;
+      await new Promise((done) => setTimeout(done, 100));
+      const target = document.querySelector(":target");
+      return [told, tip.hidden, [target.tagName, `#${target.id}` === href], target.open];
+    """)  # fmt: skip
+    assert "FLOP/s" in told
+    assert "FLOP/B" in told
+    assert hidden
+    assert target == ["DETAILS", True]
+    assert opened
+
+
+def test_counters_unfold_from_what_is_packed(root: Path, in_browser: Ask) -> None:
+    folder = root / "docs" / "example"
+    files = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.md")}
+    name = min(name for name in files if name.startswith("counters/"))
+    cells = in_browser(html_pages(files, {})["report.html"], f"""
+      const one = document.querySelector('details[data-fold="{name}"]');
+      one.open = true;
+      for (let turn = 0; turn < 50 && !one.querySelector("table"); turn++)
+        await new Promise((done) => setTimeout(done, 20));
+      return [...one.querySelectorAll("tr")].map((row) => [...row.cells].map((c) => c.textContent));
+    """)  # fmt: skip
+    assert cells == table_of(files[name])[:1] + table_of(files[name])[2:]
+
+
+def test_on_paper_the_evidence_is_open_and_all_is_light(page: str, in_browser: Ask) -> None:
+    before, during, after = in_browser(page, """
+      const open = () => document.querySelectorAll("main details[open]").length;
+      const found = [open()];
+      dispatchEvent(new Event("beforeprint"));
+      found.push(open());
+      dispatchEvent(new Event("afterprint"));
+      return [...found, open()];
+    """)  # fmt: skip
+    assert before == after < during

@@ -1,0 +1,97 @@
+"""Figures of a page: all of their text, no colour of their own, a spot for each bar and point."""
+
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from reports.bench.models import Bar, BarFigure, LineFigure, Panel, Series, Span, TimelineFigure
+from reports.figure_models import StallBar, StallFigure
+from reports.load import Run
+from reports.plots.bench_bars import plot_bars
+from reports.plots.bench_lines import plot_lines
+from reports.plots.gallery import pictures
+from reports.plots.inline import render_inline
+from reports.plots.spots import MOST, spots, thinned
+from reports.plots.stacks import plot_stalls
+from reports.plots.timeline import plot_timeline
+from reports.views import report_view
+
+SERIES = Series("copy", (1.0, 10.0, 1000.0), (5.0, float("nan"), 7.0), (4.0, 4.0, 6.0),
+                (6.0, 8.0, 8.0))  # fmt: skip
+MADE: dict[str, Callable[[], Figure]] = {
+    "lines": lambda: plot_lines(LineFigure("l", "L", "", "bytes", "GB/s", (SERIES,), x_log=True)),
+    "bars": lambda: plot_bars(
+        BarFigure("b", "B", "", "us", (Bar("a", 3.0, 2.0, 4.0), Bar("b", 5)))
+    ),
+    "timeline": lambda: plot_timeline(
+        TimelineFigure("t", "T", "", "time (s)", (Panel("W", (SERIES,)),), (Span(0, 9, "run"),))
+    ),
+    "stalls": lambda: plot_stalls(
+        StallFigure(tuple("abcdefg"), tuple("ABCDEFG"), (StallBar(1, "k", 1.0, (1 / 7,) * 7),))
+    ),
+}
+
+
+def shown(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return [(element.text or "").strip() for element in root.iter("text")]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_figure_keeps_its_text_and_leaves_its_colours_to_the_page(name: str) -> None:
+    figure = MADE[name]()
+    svg = render_inline(figure, name, "what it shows")
+    texts = [t.get_text() for t in figure.findobj(Text) if t.get_text().strip()]
+    assert not set(texts) - set(shown(svg))
+    assert not re.search(r"#[0-9a-f]{6}\b", svg)
+    assert svg == render_inline(MADE[name](), name, "what it shows")
+
+
+def test_all_pictures_of_a_run_share_one_space_of_names(run: Run) -> None:
+    drawn = [render_inline(p.draw(), p.name, p.alt) for p in pictures(report_view(run))]
+    ids = [name for svg in drawn for name in re.findall(r'\bid="([^"]+)"', svg)]
+    used = [name for svg in drawn for name in re.findall(r'(?:url\(|href=")#([^)"]+)', svg)]
+    assert len(ids) == len(set(ids))
+    assert {name for name in used if not name.startswith("kernel-")} == set(ids)
+
+
+def test_spots_stand_where_the_data_are_and_say_them(run: Run) -> None:
+    told = {p.name: spots(p.draw()) for p in pictures(report_view(run))}
+    view = report_view(run)
+    assert len(told["time"]) == len(view.kernels) + bool(view.rest_kernels)
+    assert len(told["throughput"]) == 4 * len(view.throughput)
+    for panel in view.rooflines:
+        mine = told[f"roofline-{panel.key}"]
+        assert len(mine) == sum(len(kernel.points) for kernel in panel.kernels)
+        assert {spot.kernel for spot in mine} == {str(kernel.number) for kernel in panel.kernels}
+        heights = {k.number: k.throughput for k in panel.kernels}
+        ranked = sorted(mine, key=lambda spot: spot.y)
+        assert [heights[int(s.kernel)] for s in ranked] == sorted(
+            heights[int(s.kernel)] for s in mine
+        )
+
+
+def test_points_say_both_values_and_their_band() -> None:
+    first, last = spots(MADE["lines"]())
+    assert first.text == "copy\nGB/s: 5.000\n4.000 to 6.000\nbytes: 1.000"
+    assert last.text == "copy\nGB/s: 7.000\n6.000 to 8.000\nbytes: 1,000"
+    assert (first.x < last.x, first.y < last.y) == (True, True)
+    assert len(spots(MADE["timeline"]())) == 3
+
+
+def test_hatches_are_small_and_differ() -> None:
+    svg = render_inline(MADE["stalls"](), "s", "")
+    tiles = re.findall(r"<pattern.*?<path d=\"([^\"]+)\".*?</pattern>", svg)
+    assert len(tiles) == len(set(tiles)) == 6
+    assert max(map(len, tiles)) < 200
+
+
+def test_long_lines_are_thinned_evenly_with_both_ends() -> None:
+    kept = list(thinned(range(10_000)))
+    assert (kept[0], kept[-1], len(kept)) == (0, 9_999, MOST)
+    steps = {b - a for a, b in zip(kept, kept[1:], strict=False)}
+    assert max(steps) - min(steps) <= 1
