@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     type=click.Choice(["yes", "no"]),
     default="no",
     show_default=True,
-    help="Open the report in the desktop's viewer.",
+    help="Open report.html in the desktop's browser.",
 )
 @click.option(
     "--roofs",
@@ -43,7 +43,8 @@ def command(
     """Render the report of a run again; needs no GPU.
 
     Reads the raw captures in RUN, makes the tables again and writes report/report.md,
-    report/stakeholder_summary.md, report/metrics.json and the plots. A run that was recorded on
+    report/stakeholder_summary.md, report/metrics.json and the plots; report/report.html is the same
+    as one file, with figures that tell numbers and tables that sort. A run that was recorded on
     another machine works too: no GPU, no Nsight and no torch are needed.
 
     \b
@@ -60,7 +61,7 @@ def command(
     findings, report = _render(RunDir(run), style)
     show_report(findings, report)
     if open_it == "yes":
-        click.launch(str(report))
+        click.launch(str(report.with_suffix(".html")))
 
 
 def show_report(findings: Sequence[str], report: Path) -> None:

@@ -70,7 +70,7 @@ def test_every_template_that_makes_a_file_is_on_the_page() -> None:
     # Those that only others include or import have no names of their own; compare has a schema.
     text = "\n".join(path.read_text("utf-8") for path in templates_folder().glob("*.j2"))
     parts = set(re.findall(r'(?:include|from|import) "([\w.]+)"', text))
-    whole = {path.name for path in templates_folder().glob("*.md.j2")} - parts
+    whole = {path.name for path in templates_folder().glob("*.j2")} - parts
     assert {name for name in whole if not name.startswith("compare")} == {
         page.template for page in PAGES
     }
