@@ -1,13 +1,16 @@
 """The metrics of ncu's section files, for one chip, without ncu."""
 
 import os
+import runpy
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from orchestrator.tools.ncu import RULE_SECTIONS
-from scripts.section_passes import metrics, parse
+
+_SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "section_passes.py"))
+metrics, parse = _SCRIPT["metrics"], _SCRIPT["parse"]
 
 SECTION = """
 Identifier: "Made"   # a comment with "quotes" and { braces
