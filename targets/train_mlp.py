@@ -2,8 +2,10 @@
 
     python train_mlp.py --width 4096 --batch 4096 --steps 10
     python train_mlp.py --compile       # forward, loss and their gradients by torch.compile
+    python train_mlp.py --compile --warmup 3    # compile and tune before the profiler starts
 
-NVTX ranges: `forward`, `backward` and `optimizer`. Random data; prints the last loss.
+NVTX ranges: `forward`, `backward` and `optimizer`. The CUDA profiler API brackets the steps after
+the warm-up, for `capture: profiler-api`. Random data; prints the last loss.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -25,8 +28,25 @@ def phase(name: str) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext() if nvtx is None else nvtx.annotate(name)
 
 
-def train(width: int, batch: int, steps: int, device: str, compiled: bool = False) -> float:
-    """Train for `steps` on random data of shape (batch, width) in bf16; return the last loss."""
+@contextlib.contextmanager
+def profiled(device: str) -> Iterator[None]:
+    """Bracket what is inside with start and stop of the CUDA profiler API, and wait for its end."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+    yield
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
+def train(
+    width: int, batch: int, steps: int, device: str, compiled: bool = False, warmup: int = 0
+) -> float:
+    """Train for `steps` on random data of shape (batch, width) in bf16; return the last loss.
+
+    `warmup` steps come before those, outside of what the profiler API brackets.
+    """
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)]
     model = torch.nn.Sequential(*layers).to(device, torch.bfloat16)
@@ -40,15 +60,22 @@ def train(width: int, batch: int, steps: int, device: str, compiled: bool = Fals
 
     if compiled:
         forward = torch.compile(forward)
-    for _ in range(steps):
-        with phase("forward"):
-            loss = forward()
-        with phase("backward"):
-            loss.backward()
-        with phase("optimizer"):
-            optimizer.step()
-            optimizer.zero_grad()
-    return float(loss)
+
+    def run(times: int) -> None:
+        nonlocal loss
+        for _ in range(times):
+            with phase("forward"):
+                loss = forward()
+            with phase("backward"):
+                loss.backward()
+            with phase("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad()
+
+    run(warmup)
+    with profiled(device):
+        run(steps)
+    return float(loss.detach())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,10 +84,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=4096, help="features (4096)")
     parser.add_argument("--batch", type=int, default=4096, help="rows (4096)")
     parser.add_argument("--steps", type=int, default=10, help="optimizer steps (10)")
+    parser.add_argument("--warmup", type=int, default=0, help="steps before these (0)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
     a = parser.parse_args(argv)
-    print(f"loss {train(a.width, a.batch, a.steps, a.device, a.compile):.4f} after {a.steps} steps")
+    loss = train(a.width, a.batch, a.steps, a.device, a.compile, a.warmup)
+    print(f"loss {loss:.4f} after {a.warmup + a.steps} steps")
     return 0
 
 
