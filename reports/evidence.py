@@ -13,13 +13,20 @@ import yaml
 
 @dataclass(frozen=True)
 class Evidence:
-    """One number behind a finding: what was seen, the threshold it is held to, and its source."""
+    """One number behind a finding: what was seen, the threshold it is held to, and its source.
+
+    `where` says where a reader finds the number in the run: keys of parsers/metrics.yaml (whose
+    counters they name, such as "dram_pct"), or "table.column" of a table of the run (such as
+    "kernels.duration_ns"). A derived number names each one that it is worked out from. Empty means
+    that it stands in neither.
+    """
 
     metric: str
     value: float
     unit: str
     threshold: str = ""
     source: str = ""
+    where: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
