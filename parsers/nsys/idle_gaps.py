@@ -163,10 +163,12 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> tuple[A
     cause[late] = _CAUSES.index(LAUNCHES)
     cause[late & (gaps.end - gaps.start >= LONG_GAP_NS)] = _CAUSES.index(HOST)
     # In progress when the GPU ran dry, and done before the call that ended the gap: it waited.
-    held = _in_progress(long, call.thread, gaps.start)
-    ended = np.append(long.end, 0)[held]
-    name = np.append(long.name, -1)[held]
-    dry = late & np.isin(name, waiting) & (ended <= call.start)
+    # Among waiting calls only: a long one that starts as a wait ends would hide it.
+    waits = long.pick(np.flatnonzero(np.isin(long.name, waiting)))
+    held = _in_progress(waits, call.thread, gaps.start)
+    ended = np.append(waits.end, 0)[held]
+    name = np.append(waits.name, -1)[held]
+    dry = late & (held >= 0) & (ended <= call.start)
     waited[dry] = name[dry]
     cause[dry & (cause == _CAUSES.index(LAUNCHES))] = _CAUSES.index(SYNCHRONISATION)
     # A call that fills more than half of the time before the launch is in progress in its middle.

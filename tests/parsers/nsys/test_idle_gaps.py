@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from parsers.nsys import open_trace
@@ -94,12 +94,20 @@ def reference(calls: list[Timed]) -> Counter[tuple[str, str, str]]:
     return found
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
+A_WAIT_ENDS_AS_A_LONG_LAUNCH_BEGINS = [
+    Call(3, 56, (14, 59)),
+    Call(150, 60, (57, 29)),
+    Call(0, 24, (10, 71)),
+    Call(40, 17, None),
+    Call(0, 51, (102, 15)),
+    Call(150, 57, (55, 50)),
+    Call(3, 27, None),
+    Call(40, 26, (42, 9)),
+]
+
+
+@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@example(calls=A_WAIT_ENDS_AS_A_LONG_LAUNCH_BEGINS, stages=0)
 @given(calls=CALLS, stages=st.integers(0, 3))
 def test_gaps_are_those_of_the_reference(
     new_export: Callable[[], Any], calls: list[Call], stages: int
