@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from targets.harness.api import Case, case_id
 from targets.harness.options import AddArguments, complain, make_parser, parse
+from targets.harness.output import output
 from targets.harness.records import Records, outcome
 from targets.harness.session import ContextLost, Session
 from targets.harness.show import line
@@ -57,7 +58,7 @@ def run_target(
         chosen = _chosen(cases, args)
         if args.list:
             return _list(chosen)
-        with _output(args.out) as stream:
+        with output(args.out) as stream:
             return _run(target, chosen, args, stream)
     except KeyboardInterrupt:
         print("interrupted; the records until here are complete", file=sys.stderr)
@@ -93,15 +94,6 @@ def _list(chosen: Iterator[tuple[Case, str, str]]) -> int:
         seen += 1
         print(case_id(case, mode, data))
     return 0 if seen else _fail(*NONE_CHOSEN)
-
-
-@contextlib.contextmanager
-def _output(path: str | None) -> Iterator[TextIO]:
-    if path is None or path == "-":
-        yield sys.stdout
-        return
-    with open(path, "w", encoding="utf-8") as stream:
-        yield stream
 
 
 def _chosen(cases: Cases, args: Namespace) -> Iterator[tuple[Case, str, str]]:

@@ -9,7 +9,6 @@ records, stderr vLLM's log and one line a point.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 import time
@@ -17,19 +16,21 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 from targets.harness.options import Parser, positive, regex, seconds
+from targets.harness.output import output
 from targets.serving.conditions import conditions, visible_gpus
 from targets.serving.engine_process import EngineProcess, TooLong
+from targets.serving.exit_code import exit_code
 from targets.serving.failures import EngineFailure, complain, explain_log
 from targets.serving.models import Model, find_model
 from targets.serving.options import EngineOptions, add_engine_arguments, engine_options
 from targets.serving.points import Point, add_point_arguments, points
 from targets.serving.records import BEGIN, Records
+from targets.serving.stopping import stoppable
 from targets.serving.telemetry import Telemetry
 
 TARGET = "vllm-baseline"
@@ -39,14 +40,6 @@ END_S = 20.0
 NONE_CHOSEN = EngineFailure(
     "no point was chosen", "--only is searched in the names of the points; --list shows them"
 )
-
-
-class Stopped(BaseException):
-    """SIGTERM or SIGINT came: nothing more is measured, all processes are ended."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 @dataclass
@@ -227,25 +220,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     given = parse(words)
-    try:
-        model = find_model(given.model, given.weights)
-        chosen = [point for point in points(given) if given.only.search(point.name)]
-        if not chosen:
-            raise NONE_CHOSEN
-        if given.list:
-            print("\n".join(point.name for point in chosen))
-            return 0
-        with _stoppable(), _output(given.out) as stream:
-            return _measure(given, words, model, chosen, stream)
-    except EngineFailure as failure:
-        complain(failure)
-        return 1
-    except OSError as error:
-        complain(EngineFailure(str(error), "--out needs a folder that exists and can be written"))
-        return 1
-    except Stopped as stopped:
-        print(f"ended by {stopped}; the records until here are complete", file=sys.stderr)
-        return 128 + stopped.number
+    return exit_code(lambda: _run(given, words))
+
+
+def _run(given: Namespace, words: Sequence[str]) -> int:
+    model = find_model(given.model, given.weights)
+    chosen = [point for point in points(given) if given.only.search(point.name)]
+    if not chosen:
+        raise NONE_CHOSEN
+    if given.list:
+        print("\n".join(point.name for point in chosen))
+        return 0
+    with stoppable(), output(given.out) as stream:
+        return _measure(given, words, model, chosen, stream)
 
 
 def _measure(
@@ -338,32 +325,6 @@ def parse(words: Sequence[str]) -> Namespace:
     )
     add("--repeat", type=positive, metavar="N", default=1, help="number of this repeat of all (1)")
     return parser.parse_args(words)
-
-
-@contextlib.contextmanager
-def _output(path: str | None) -> Iterator[TextIO]:
-    if path is None or path == "-":
-        yield sys.stdout
-        return
-    with open(path, "w", encoding="utf-8") as stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM and SIGINT into Stopped; a second one is not heard while processes are ended."""
-
-    def stop(number: int, _: FrameType | None) -> NoReturn:
-        for other in before:
-            signal.signal(other, signal.SIG_IGN)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -11,28 +11,28 @@ line a point.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 from targets.harness.options import Parser, positive, regex, seconds
+from targets.harness.output import output
 from targets.serving.conditions import conditions, visible_gpus
 from targets.serving.environment import prepare
-from targets.serving.failures import EngineFailure, complain
+from targets.serving.exit_code import exit_code
 from targets.serving.healthy import GpuMemory, Server, free_port, require_free
 from targets.serving.load_points import add_load_arguments, closed_points, open_points
 from targets.serving.models import Model, find_model
 from targets.serving.options import add_engine_arguments, engine_options
 from targets.serving.records import BEGIN, Records
 from targets.serving.serve_command import command, joined, require_modules, split
-from targets.serving.stopping import Stopped, stoppable
+from targets.serving.stopping import stoppable
 from targets.serving.telemetry import Telemetry
 
 TARGET = "vllm-serve"
@@ -49,25 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     given = parse(words)
-    try:
-        model = find_model(given.model, given.weights)
-        if given.list:
-            return _list(given)
-        require_modules()
-        if given.port is not None:
-            require_free(given.port)
-        with stoppable(), _output(given.out) as stream:
-            _measure(given, words, model, stream)
-        return 0
-    except EngineFailure as failure:
-        complain(failure)
-        return 1
-    except OSError as error:
-        complain(EngineFailure(str(error), "--out needs a folder that exists and can be written"))
-        return 1
-    except Stopped as stopped:
-        print(f"ended by {stopped}; the records until here are complete", file=sys.stderr)
-        return 128 + stopped.number
+    return exit_code(lambda: _run(given, words))
+
+
+def _run(given: Namespace, words: Sequence[str]) -> int:
+    model = find_model(given.model, given.weights)
+    if given.list:
+        return _list(given)
+    require_modules()
+    if given.port is not None:
+        require_free(given.port)
+    with stoppable(), output(given.out) as stream:
+        _measure(given, words, model, stream)
+    return 0
 
 
 def _list(given: Namespace) -> int:
@@ -150,15 +144,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise ArgumentTypeError(f"{text!r} is no port: a whole number from 1 to 65535")
     return int(text)
-
-
-@contextlib.contextmanager
-def _output(path: str | None) -> Iterator[TextIO]:
-    if path is None or path == "-":
-        yield sys.stdout
-        return
-    with open(path, "w", encoding="utf-8") as stream:
-        yield stream
 
 
 if __name__ == "__main__":
