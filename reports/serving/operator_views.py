@@ -39,49 +39,21 @@ def views(
     def mean(column: str, of: Sequence[Row]) -> float:
         return sum(number(row[column]) for row in of) / runs
 
+    flops = mean("flops", ours), _sum(p.calls * _hardware(p) for p in products)
+    read = (
+        _sum(p.operator_calls * p.weights for p in _distinct(products)),
+        _sum(p.calls * p.dram_read for p in products),
+    )
+    floor = _sum(p.total_ns * p.fraction for p in products)
+    time = mean("gpu_ns", ours), _sum(p.total_ns for p in products)
+    attending = mean("gpu_ns", attention), traced.attention_ns
     found = [
-        told(
-            "FLOPs of matrix products",
-            "FLOP",
-            needed,
-            mean("flops", ours),
-            _sum(p.calls * _hardware(p) for p in products),
-        ),
-        told(
-            "weights that they read",
-            "B",
-            weights,
-            _sum(p.operator_calls * p.weights for p in _distinct(products)),
-            _sum(p.calls * p.dram_read for p in products),
-        ),
-        told(
-            "time of matrix products",
-            "ns",
-            _sum(p.total_ns * p.fraction for p in products),
-            mean("gpu_ns", ours),
-            _sum(p.total_ns for p in products),
-        ),
-        told(
-            ATTENTION,
-            "ns",
-            _attention_floor_ns(stage, engine),
-            mean("gpu_ns", attention),
-            traced.attention_ns,
-        ),
-        told(
-            ALL_KERNELS,
-            "ns",
-            math.nan,
-            mean("gpu_ns", rows),
-            traced.kernel_ns,
-        ),
-        told(
-            "kernels",
-            "",
-            math.nan,
-            mean("launches", rows),
-            traced.launches,
-        ),
+        told("FLOPs of matrix products", "FLOP", needed, *flops),
+        told("weights that they read", "B", weights, *read),
+        told("time of matrix products", "ns", floor, *time),
+        told(ATTENTION, "ns", _attention_floor_ns(stage, engine), *attending),
+        told(ALL_KERNELS, "ns", math.nan, mean("gpu_ns", rows), traced.kernel_ns),
+        told("kernels", "", math.nan, mean("launches", rows), traced.launches),
     ]
     return tuple(view for view in found if view.operators > 0 or view.kernels > 0)
 
