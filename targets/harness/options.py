@@ -40,7 +40,7 @@ def make_parser(description: str, add_arguments: AddArguments | None) -> Argumen
     add("--count", action="store_true", help="run each case once for a profiler; no times")
     add("--launches", type=positive, default=1, help="calls of a case in --count (1)")
     add("--min-samples", type=positive, default=10, help="least samples of a case (10)")
-    add("--max-noise", type=_share, default=0.005, help="relative std to stop at (0.005)")
+    add("--max-noise", type=not_negative, default=0.005, help="relative std to stop at (0.005)")
     add("--case-time", type=seconds, default=1.0, help="seconds of sampling (1.0)")
     add("--process", type=positive, default=1, help="number of this process (1)")
     add("--repeat", type=positive, default=1, help="number of this repeat (1)")
@@ -71,6 +71,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """Read a whole number from 0 on, as the type of an option.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Read a number of seconds above 0, as the type of an option.
 
@@ -83,7 +94,12 @@ def seconds(text: str) -> float:
     return value
 
 
-def _share(text: str) -> float:
+def not_negative(text: str) -> float:
+    """Read a number from 0 on, as the type of an option.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
     value = _number(text)
     if not 0 <= value < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number from 0 on")

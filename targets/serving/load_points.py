@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from targets.harness.options import positive, seconds
+from targets.harness.options import not_negative, positive, seconds, whole
 
 CONCURRENCIES = (1, 4, 8, 16, 32, 64, 128)
 SHARES = (0.3, 0.6, 0.9, 1.5)
@@ -71,7 +71,7 @@ def add_load_arguments(parser: ArgumentParser) -> None:
     levels = " ".join(map(str, CONCURRENCIES))
     add(
         "--concurrency",
-        type=_count,
+        type=whole,
         nargs="*",
         default=list(CONCURRENCIES),
         metavar="N",
@@ -87,7 +87,7 @@ def add_load_arguments(parser: ArgumentParser) -> None:
     )
     add(
         "--rate",
-        type=_rate,
+        type=not_negative,
         nargs="*",
         metavar="R",
         help="requests a second of the open loops; 0 leaves them out (shares of the highest rate "
@@ -95,7 +95,7 @@ def add_load_arguments(parser: ArgumentParser) -> None:
     )
     add(
         "--rate-share",
-        type=_rate,
+        type=not_negative,
         nargs="+",
         default=list(SHARES),
         metavar="X",
@@ -162,23 +162,3 @@ def arrivals(count: int, seconds: float, seed: int) -> list[float]:
         raise ValueError(f"no arrivals: {count} in {seconds} s")
     source = random.Random(seed)
     return sorted(source.uniform(0.0, seconds) for _ in range(count))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _rate(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value < math.inf:
-        raise ArgumentTypeError(f"{text!r} is not a number from 0 on")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan  # which is in no range

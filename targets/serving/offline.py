@@ -20,7 +20,7 @@ import json
 import os
 import statistics
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any
 
 if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
     sys.path[0] = str(Path(__file__).resolve().parents[2])
-from targets.harness.options import Parser, positive
+from targets.harness.options import Parser, positive, whole
 from targets.serving.conditions import conditions, visible_gpus
 from targets.serving.ending import close, run_to_the_end
 from targets.serving.engine import (
@@ -251,8 +251,8 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add("--batch", type=positive, default=8, metavar="N", help="requests (8)")
     add("--prompt-tokens", type=positive, default=1024, metavar="N", help="of each (1024)")
     add("--output-tokens", type=positive, default=32, metavar="N", help="that each gives (32)")
-    add("--warmups", type=_count, default=2, metavar="N", help="short runs before (2)")
-    add("--repeats", type=_count, default=3, metavar="N", help="timed before the profile (3)")
+    add("--warmups", type=whole, default=2, metavar="N", help="short runs before (2)")
+    add("--repeats", type=whole, default=3, metavar="N", help="timed before the profile (3)")
     add("--also-batches", type=positive, nargs="+", default=[], metavar="N", help="timed as well")
     add("--out", metavar="FILE", help="records go there (the variable PROF_RESULTS)")
     add_engine_arguments(parser, without=("profiler",))
@@ -323,12 +323,6 @@ def _main(args: Namespace) -> int:
             raise
         complain(EngineFailure(f"the records cannot be written: {error}", "another --out"))
     return 1
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from targets.harness.options import positive
+from targets.harness.options import positive, whole
 from targets.serving.options import MODES
 
 EXPERIMENTS = ("latency", "batch", "lengths", "graphs")
@@ -107,14 +107,3 @@ def _all(given: Namespace) -> Iterator[Point]:
             modes = [other for other in MODES if other != mode or batch not in measured]
             for other in modes:
                 yield Point("graphs", other, batch, *shape, repeats, warmups)
-
-
-def whole(text: str) -> int:
-    """Read a whole number from 0 on, as the type of an option.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
