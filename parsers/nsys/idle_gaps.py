@@ -32,6 +32,7 @@ frameworks some tens of us between two launches, even when traced."""
 LONG_CALL_NS = 20_000
 _KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE: a second row of a call
+_OF_CALL = ["late_calls", "before_call_ns", "in_call_ns"]
 _WAITING = ("%ynchronize%", "cu%Memcpy%")
 
 
@@ -44,6 +45,20 @@ class _Gaps:
     op: Array
     before: Array
     key: Array
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Of each gap: cause (index into _CAUSES), ids of calls, and bounds of the call that ended it.
+
+    Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
+    """
+
+    cause: Array
+    waited: Array
+    inside: Array
+    call_start: Array
+    call_end: Array
 
 
 @dataclass(frozen=True)
@@ -68,13 +83,13 @@ def idle_gaps(db: Database, work: Work) -> pd.DataFrame:
     gaps = _find_gaps(db, work)
     waiting = _waiting(db)
     issuing, long = _read_calls(db, table, np.unique(gaps.key), waiting)
-    cause, waited, call = _tell(gaps, issuing, long, waiting)
+    told = _tell(gaps, issuing, long, waiting)
     del issuing, long
-    pieces = _by_stage(gaps, work)
-    gap = pieces.pop("gap").to_numpy()
-    pieces["cause"], pieces["waited"], pieces["call"] = cause[gap], waited[gap], call[gap]
+    pieces = _pieces(gaps, work, told)
     by = ["stage", "cause", "waited", "call", "nvtx_range"]
-    sums = pieces.groupby(by)["idle_ns"].agg(["sum", "max", "count"]).reset_index()
+    parts = pieces.groupby(by)
+    sums = parts["idle_ns"].agg(["sum", "max", "count"])
+    sums = sums.join(parts[_OF_CALL].sum(min_count=1)).reset_index()
     names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
     calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
     stages, labels = [*work.attributed.stages, ""], _range_names(work)
@@ -88,10 +103,12 @@ def idle_gaps(db: Database, work: Work) -> pd.DataFrame:
             "gaps": sums["count"],
             "idle_ns": sums["sum"],
             "longest_ns": sums["max"],
+            **{name: sums[name].astype("Int64") for name in _OF_CALL},
         }
     )
-    kept = {"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"}
-    frame = pd.DataFrame(frame.groupby(by, as_index=False).agg(kept))
+    again = frame.groupby(by)
+    kept = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
+    frame = kept.join(again[_OF_CALL].sum(min_count=1)).reset_index()
     return tables.check(frame.sort_values(["idle_ns", *by], ascending=False), "idle_gaps")
 
 
@@ -145,16 +162,12 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
     return issuing.pick(first), long.pick(np.lexsort((long.start, long.thread)))
 
 
-def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> tuple[Array, Array, Array]:
-    """Return cause (index into _CAUSES), and the calls that explain it, of each gap.
-
-    Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
-    """
+def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     size = len(gaps.start)
     cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
     waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
     if not len(issuing.key):
-        return cause, waited, inside
+        return _Told(cause, waited, inside, gaps.start, gaps.start)
     at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
     known = issuing.key[at] == gaps.key
     call = issuing.pick(at)
@@ -178,7 +191,7 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> tuple[A
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
     most = late & (middle >= 0) & (2 * filled > ready - gaps.start)
     inside[most] = np.append(long.name, -1)[middle][most]
-    return cause, waited, inside
+    return _Told(cause, waited, inside, call.start, call.end)
 
 
 def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
@@ -195,8 +208,28 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
+def _pieces(gaps: _Gaps, work: Work, told: _Told) -> pd.DataFrame:
+    """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
+
+    Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
+    """
+    pieces = _by_stage(gaps, work)
+    gap = pieces.pop("gap").to_numpy()
+    start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
+    end = start + end
+    pieces["cause"], pieces["waited"] = told.cause[gap], told.waited[gap]
+    pieces["call"] = told.inside[gap]
+    begun = np.clip(told.call_start[gap], start, end)
+    done = np.clip(told.call_end[gap], start, end)
+    late = told.call_start[gap] >= gaps.start[gap]
+    known = told.cause[gap] != _CAUSES.index(UNKNOWN)
+    for name, column in zip(_OF_CALL, (late, begun - start, done - begun), strict=True):
+        pieces[name] = np.where(known, column, np.nan)
+    return pieces
+
+
 def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
-    """Split each gap at the ranges of stages: gap, stage, path of ranges, length of each piece.
+    """Split each gap at the ranges of stages: gap, stage, path, start and length of each piece.
 
     Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of
     no stage, that from the last operation of a range to its end is.
@@ -214,15 +247,15 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     codes = np.append(found.stage, np.int32(-1))
     nowhere = np.int32(-1)
     parts = (
-        (codes[own], np.where(own >= 0, where, 0), gaps.end - mine),
-        (np.broadcast_to(nowhere, len(own)), where, mine - theirs),
-        (codes[before], np.broadcast_to(np.int32(0), len(own)), theirs - gaps.start),
+        (codes[own], np.where(own >= 0, where, 0), mine, gaps.end),
+        (np.broadcast_to(nowhere, len(own)), where, theirs, mine),
+        (codes[before], np.broadcast_to(np.int32(0), len(own)), gaps.start, theirs),
     )
     frames = []
-    for stage, path, length in parts:
-        at = np.flatnonzero(length > 0).astype(np.int32)
-        columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "idle_ns": length[at]}
-        frames.append(pd.DataFrame(columns))
+    for stage, path, start, end in parts:
+        at = np.flatnonzero(end > start).astype(np.int32)
+        columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "start": start[at]}
+        frames.append(pd.DataFrame({**columns, "idle_ns": (end - start)[at]}))
     return pd.concat(frames, ignore_index=True)
 
 

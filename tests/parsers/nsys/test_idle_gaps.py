@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -76,20 +77,29 @@ def cause(gap: tuple[int, int], ending: Timed, calls: list[Timed]) -> tuple[str,
     return ("synchronisation" if waits else "launches"), waited
 
 
-def reference(calls: list[Timed]) -> Counter[tuple[str, str, str]]:
+def reference(calls: list[Timed]) -> Counter[tuple[str, str, str, str]]:
+    """Look at each microsecond: its stage, and whether the call that ends the gap had begun."""
     work = sorted((c for c in calls if c.gpu), key=lambda c: c.gpu or (0, 0))
-    found: Counter[tuple[str, str, str]] = Counter()
+    found: Counter[tuple[str, str, str, str]] = Counter()
     reached = work[0].gpu[1] if work and work[0].gpu else 0
     for before, ending in zip(work, work[1:], strict=False):
         assert ending.gpu is not None
         gap = (reached, ending.gpu[0])
+        keys = set()
         for t in range(*gap):
             stage = ""
             if ending.stage and t >= ending.stage[1]:
                 stage = ending.stage[0]
             elif before.stage and before.stage != ending.stage and t < before.stage[2]:
                 stage = before.stage[0]
-            found[(stage, *cause(gap, ending, calls))] += US
+            key = (stage, *cause(gap, ending, calls))
+            keys.add(key)
+            found[(*key, "idle_ns")] += US
+            found[(*key, "before_call_ns")] += US * (t < ending.start)
+            found[(*key, "in_call_ns")] += US * (ending.start <= t < ending.end)
+        for key in keys:
+            found[(*key, "gaps")] += 1
+            found[(*key, "late_calls")] += ending.start >= gap[0]
         reached = max(reached, ending.gpu[1])
     return found
 
@@ -128,9 +138,10 @@ def test_gaps_are_those_of_the_reference(
         path = export.write(Path(folder) / "trace.sqlite")
         with open_trace(path) as trace:
             table = trace.idle_gaps()
-    found: Counter[tuple[str, str, str]] = Counter()
+    found: Counter[tuple[str, str, str, str]] = Counter()
     for told in table.to_dict("records"):
-        found[told["stage"], told["cause"], told["waited"]] += told["idle_ns"]
+        for column in ("idle_ns", "before_call_ns", "in_call_ns", "gaps", "late_calls"):
+            found[told["stage"], told["cause"], told["waited"], column] += told[column]
     assert found == reference(rows)
 
 
@@ -150,12 +161,16 @@ def test_a_long_call_and_the_range_of_the_next_launch_are_named(
     assert (row["cause"], row["call"], row["nvtx_range"]) == ("host", "cudaMalloc", "layer *")
     assert (row["gaps"], row["idle_ns"], row["longest_ns"]) == (1, 400 * US, 400 * US)
     assert (row["stage"], row["waited"]) == ("step", "")
+    assert (row["late_calls"], row["before_call_ns"]) == (1, 390 * US)
+    assert row["in_call_ns"] == 5 * US
 
 
 def test_a_gap_whose_call_is_not_in_the_trace_has_no_cause(export: Any, tmp_path: Path) -> None:
     export.kernel(500, 10, "k", 999)
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
-        assert trace.idle_gaps()["cause"].tolist() == ["unknown"]
+        (row,) = trace.idle_gaps().to_dict("records")
+    assert row["cause"] == "unknown"
+    assert all(pd.isna(row[name]) for name in ("late_calls", "before_call_ns", "in_call_ns"))
 
 
 REAL = ("zx3xyy+assignment2-systems/result", "hpcgroup+pipit/perlmutter-cloverleaf-cuda",
