@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from parsers import tables
 from reports.bench.models import Section
 from reports.bench.view import BenchView
 from reports.cells import Row, records, text
+from reports.json_text import json_text
 from reports.sweep_models import SweepView
 from reports.view_models import ReportView
 
@@ -77,25 +77,13 @@ def render_sweep_metrics(view: SweepView) -> str:
 
 def _dump(kind: str, view: ReportView | SweepView | BenchView, extra: dict[str, Any]) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    data = _finite(head | _without_figures(dataclasses.asdict(view)) | extra)
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(head | _without_figures(dataclasses.asdict(view)) | extra)
 
 
 def _without_figures(data: dict[str, Any]) -> dict[str, Any]:
     for section in data.get("sections", ()):
         del section["figures"]
     return data
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON cannot say: NaN and infinities become null, NumPy numbers plain ones."""
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    return float(value) if math.isfinite(value) else None
 
 
 def schema() -> dict[str, Any]:

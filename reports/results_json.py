@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +16,7 @@ from parsers import tables
 from parsers.tables import Column
 from reports.bench.models import Section
 from reports.cells import records, text
+from reports.json_text import json_text
 from reports.load import Run
 
 SCHEMA_VERSION = 1
@@ -44,7 +44,7 @@ def render_results(run: Run, sections: Iterable[Section]) -> str:
         "points": _rows(run.serving_points, POINTS),
         "analysis": {section.key: section.numbers for section in sections if section.numbers},
     }
-    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(data)
 
 
 def _rows(frame: pd.DataFrame, table: str) -> list[dict[str, Any]]:
@@ -62,17 +62,6 @@ def _value(cell: Any, column: Column) -> Any:
     if column.dtype == "bool":
         return bool(cell)
     return int(cell) if column.dtype == "int" else float(cell)
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON cannot say: NaN and infinities become null."""
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    return float(value) if math.isfinite(value) else None
 
 
 def schema() -> dict[str, Any]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 from reports.compare.models import CompareView, KernelChange, PointChange
 from reports.compare.wording import section, threshold
+from reports.json_text import json_text
 from reports.metrics_json import definitions
 from reports.render import render_template
 
@@ -75,7 +75,7 @@ def _changed_points(view: CompareView) -> list[PointChange]:
 def as_json(view: CompareView) -> str:
     """Return the whole comparison as JSON; unknown numbers are null."""
     data = {"schema_version": SCHEMA_VERSION, "kind": "compare", "view": dataclasses.asdict(view)}
-    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(data)
 
 
 def schema() -> dict[str, Any]:
@@ -121,14 +121,6 @@ def _state(view: CompareView) -> str:
     if states:
         return "kept"
     return "warn" if any(check.level != "note" for check in view.checks) else "none"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 FORMATS = {"md": markdown, "github": github, "json": as_json}
