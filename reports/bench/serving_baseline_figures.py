@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
 from reports.bench.scaling_fit import Scaling, fit_scaling
@@ -14,6 +15,7 @@ from reports.formats import significant as digits
 MS = 1e3
 CURVE = 80
 """Points of a fitted curve."""
+FLOOR = "what the roofs allow"
 
 
 def figures(found: Baseline) -> tuple[BenchFigure, ...]:
@@ -79,15 +81,14 @@ def stages_figure(found: Baseline) -> LineFigure | None:
     if len(sweep) < 2:
         return None
     at = tuple(float(p.batch) for p in sweep)
-    decode = [Series("measured", at, tuple(MS * p.step_s for p in sweep))]
-    prefill = [Series("measured", at, tuple(MS * p.value("prefill_s") for p in sweep))]
-    if not math.isnan(sweep[0].decode.floor_s):
-        decode.append(
-            Series("what the roofs allow", at, _floors([p.decode.floor_s for p in sweep]))
-        )
-        prefill.append(
-            Series("what the roofs allow", at, _floors([p.prefill.floor_s for p in sweep]))
-        )
+    known = not math.isnan(sweep[0].decode.floor_s)
+
+    def lines(seconds: Iterable[float], floors: Iterable[float]) -> tuple[Series, ...]:
+        measured = Series("measured", at, _ms(seconds))
+        return (measured, Series(FLOOR, at, _ms(floors))) if known else (measured,)
+
+    decode = lines((p.step_s for p in sweep), (p.decode.floor_s for p in sweep))
+    prefill = lines((p.value("prefill_s") for p in sweep), (p.prefill.floor_s for p in sweep))
     return LineFigure(
         name="serving-stages",
         title="Decode step and prefill over the batch size",
@@ -96,8 +97,8 @@ def stages_figure(found: Baseline) -> LineFigure | None:
         x_label="requests in a batch",
         x_log=True,
         panels=(
-            Panel("ms", tuple(decode), "A decode step"),
-            Panel("ms", tuple(prefill), "Prefill of the whole batch", y_log=True),
+            Panel("ms", decode, "A decode step"),
+            Panel("ms", prefill, "Prefill of the whole batch", y_log=True),
         ),
     )
 
@@ -109,7 +110,7 @@ def _least_time(found: Baseline) -> str:
     return f"The roofs allow: bytes at the {memory.name} or FLOPs at the {compute.name}, if longer"
 
 
-def _floors(values: list[float]) -> tuple[float, ...]:
+def _ms(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(MS * value for value in values)
 
 
@@ -125,9 +126,9 @@ def first_token_figure(found: Baseline) -> LineFigure | None:
         xs = _curve(law)
         lines.insert(0, Series("fit", tuple(xs), tuple(MS * law.at(x) for x in xs)))
     floors = {p.prompt: p.prefill.floor_s for p in found.of("lengths", found.mode)}
-    least = _floors([floors.get(n, math.nan) for n in first])
+    least = _ms(floors.get(n, math.nan) for n in first)
     if not all(map(math.isnan, least)):
-        lines.append(Series("what the roofs allow", at, least))
+        lines.append(Series(FLOOR, at, least))
     return LineFigure(
         name="serving-first-token",
         title="Time to first token over the prompt length",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parsers.bench_records import MEASURED
+from reports.bench.serving_points import ServingPoint
 from reports.cells import Row, count, number, records, text
 from reports.load import Run
 from reports.serving.engine import Engine, engine_of
@@ -42,10 +43,9 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(ServingPoint):
     """One measured point: `row` of table serving_points, and the loads of its two stages."""
 
-    row: Row
     prefill: Load
     decode: Load
 
@@ -63,20 +63,6 @@ class Point:
     def batch(self) -> int:
         """Requests that were sent at once."""
         return count(self.row["batch"]) or 0
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of each prompt."""
-        return count(self.row["prompt_tokens"]) or 0
-
-    @property
-    def output(self) -> int:
-        """Tokens that each request generates."""
-        return count(self.row["output_tokens"]) or 0
-
-    def value(self, column: str) -> float:
-        """Return a number of the row; NaN where it was not measured."""
-        return number(self.row[column])
 
     @property
     def step_s(self) -> float:

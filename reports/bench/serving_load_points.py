@@ -12,6 +12,7 @@ import numpy as np
 from parsers.bench_records import MEASURED
 from reports.bench.cases import params_of
 from reports.bench.scaling_fit import Scaling, fit_scaling
+from reports.bench.serving_points import ServingPoint
 from reports.cells import Row, count, number, records, text
 from reports.load import Run
 from reports.serving.engine import Engine, engine_of
@@ -49,7 +50,7 @@ class Slo:
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(ServingPoint):
     """One load: its `row` of serving_points, its requests, and what the server counted.
 
     Attributes:
@@ -59,7 +60,6 @@ class Point:
         slo: targets of the run.
     """
 
-    row: Row
     requests: tuple[Row, ...]
     server: Row
     slo: Slo
@@ -73,20 +73,6 @@ class Point:
     def load(self) -> float:
         """Clients of a closed loop, requests a second of an open one."""
         return number(self.row["concurrency" if self.closed else "request_rate"])
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of each prompt."""
-        return count(self.row["prompt_tokens"]) or 0
-
-    @property
-    def output(self) -> int:
-        """Tokens of each answer."""
-        return count(self.row["output_tokens"]) or 0
-
-    def value(self, column: str) -> float:
-        """Return a number of the row; NaN where it was not measured."""
-        return number(self.row[column])
 
     def percentile(self, name: str, which: str) -> float:
         """Return a percentile of ttft, tpot, itl or e2e; NaN where too few values support it."""

@@ -1,0 +1,28 @@
+"""What points of the offline baseline and of a load test have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports.cells import Row, count, number
+
+
+@dataclass(frozen=True)
+class ServingPoint:
+    """A measured point: its `row` of table serving_points."""
+
+    row: Row
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of each prompt."""
+        return count(self.row["prompt_tokens"]) or 0
+
+    @property
+    def output(self) -> int:
+        """Tokens that each request generates."""
+        return count(self.row["output_tokens"]) or 0
+
+    def value(self, column: str) -> float:
+        """Return a number of the row; NaN where it was not measured."""
+        return number(self.row[column])
