@@ -11,12 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from parsers.demangle import demangle
+from parsers.packaged import packaged_yaml
 
 MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
 
@@ -97,8 +95,7 @@ class _Rules:
 
 @cache
 def _rules() -> _Rules:
-    text = resources.files("parsers").joinpath("kernel_names.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    data: dict[str, Any] = packaged_yaml("parsers", "kernel_names.yaml")
     rules = tuple(_rule(item) for item in data["rules"])
     types = tuple(
         (re.compile(r"(?<![\w])(" + "|".join(map(re.escape, tier)) + r")(?![\w])"), tier)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from parsers.errors import UsageError
+from parsers.packaged import packaged_yaml
 from parsers.tables import tables
 
 TENSOR_PREFIX = "sm__ops_path_tensor_"
@@ -220,8 +218,7 @@ class Catalogue:
 @cache
 def catalogue() -> Catalogue:
     """Return the catalogue of metrics.yaml."""
-    text = resources.files("parsers").joinpath("metrics.yaml").read_text(encoding="utf-8")
-    data = yaml.safe_load(text)
+    data = packaged_yaml("parsers", "metrics.yaml")
     families = {chip: chip for chip in data["chips"]}
     for chip, facts in data["chips"].items():
         families.update(dict.fromkeys(facts["like"], chip))

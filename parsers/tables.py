@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from parsers.errors import ArtifactUnreadable
+from parsers.packaged import packaged_yaml
 
 DTYPES = {
     "string": "string",
@@ -38,10 +37,9 @@ class Column:
 @cache
 def tables() -> dict[str, tuple[Column, ...]]:
     """Return all declared tables in the order of tables.yaml."""
-    text = resources.files("parsers").joinpath("tables.yaml").read_text(encoding="utf-8")
     return {
         table: tuple(Column(name, *facts) for name, facts in columns.items())
-        for table, columns in yaml.safe_load(text).items()
+        for table, columns in packaged_yaml("parsers", "tables.yaml").items()
     }
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-
-import yaml
 
 from parsers.errors import ArtifactUnreadable
+from parsers.packaged import packaged_yaml
 
 NS_PER_SECOND = 1e9
 
@@ -68,8 +66,7 @@ def _ratio(above: Scale, below: Scale) -> Scale:
 
 @cache
 def _tables() -> tuple[dict[str, Scale], dict[str, Scale]]:
-    text = resources.files("parsers").joinpath("units.yaml").read_text(encoding="utf-8")
-    data = yaml.safe_load(text)
+    data = packaged_yaml("parsers", "units.yaml")
     words, exceptions = (
         {word: Scale(float(factor), unit) for word, (factor, unit) in data[key].items()}
         for key in ("words", "exceptions")

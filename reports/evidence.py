@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from parsers.packaged import packaged_yaml
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class Finding:
 @cache
 def wording() -> dict[str, dict[str, Any]]:
     """Return the sections of findings.yaml."""
-    text = resources.files("reports").joinpath("findings.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loaded: dict[str, dict[str, Any]] = packaged_yaml("reports", "findings.yaml")
     return loaded
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from parsers.packaged import packaged_yaml
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class Topic:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = resources.files("reports").joinpath("ncu_rules.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
+    loaded: dict[str, Any] = packaged_yaml("reports", "ncu_rules.yaml")
     return loaded
 
 

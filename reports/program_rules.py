@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
-
+from parsers.packaged import packaged_yaml
 from reports.evidence import Finding
 
 
 @cache
 def _data() -> dict[str, Any]:
-    text = resources.files("reports").joinpath("program_rules.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
+    loaded: dict[str, Any] = packaged_yaml("reports", "program_rules.yaml")
     return loaded
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
 
-import yaml
+from parsers.packaged import packaged_yaml
 
 # A metric name has no space; --print-metric-name label-name prints "Duration (gpu__time_…)".
 _LABEL_AND_NAME = re.compile(r"^.+ \((?P<name>[a-z][a-z0-9]*__[^\s()]+)\)$", re.IGNORECASE)
@@ -29,6 +28,5 @@ def metric_name(section: str, item: str, label: str) -> str:
 
 @cache
 def _labels() -> dict[str, dict[str, str]]:
-    text = resources.files("parsers.ncu").joinpath("labels.yaml").read_text(encoding="utf-8")
-    labels: dict[str, dict[str, str]] = yaml.safe_load(text)
+    labels: dict[str, dict[str, str]] = packaged_yaml("parsers.ncu", "labels.yaml")
     return labels

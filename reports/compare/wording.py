@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from parsers.packaged import packaged_yaml
 
 
 @cache
 def _all() -> dict[str, Any]:
-    text = resources.files("reports.compare").joinpath("compare.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
+    loaded: dict[str, Any] = packaged_yaml("reports.compare", "compare.yaml")
     return loaded
 
 

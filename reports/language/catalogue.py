@@ -12,9 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
 from parsers.errors import UsageError
+from parsers.packaged import packaged_yaml
 
 ENGLISH = "en"
 LANGUAGES = ("en", "ko", "zh")
@@ -75,5 +74,4 @@ def _flat_terms(loaded: dict[str, Any]) -> Sections:
 
 
 def _read(name: str) -> Any:
-    path = resources.files("reports").joinpath(name)
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return packaged_yaml("reports", name)
