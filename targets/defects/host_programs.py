@@ -16,7 +16,7 @@ PREPARED = 20_000
 """Numbers that the host sorts for a step: about 5 ms."""
 
 
-def _graph(step: Step) -> Any:
+def graph_of(step: Step) -> Any:
     """Return a CUDA graph of one call."""
     import torch
 
@@ -37,7 +37,7 @@ def _launch_bound() -> Pair:
         for _ in range(LAUNCHES):
             x.mul_(0.999)
 
-    graph = _graph(run)
+    graph = graph_of(run)
     return Pair("launch_bound", run, graph.replay, repeats=3)
 
 
@@ -55,7 +55,7 @@ def _small_kernels() -> Pair:
 
     kernel = CudaModule(source("compute")).function("many_steps_at_once")
     at_once = kernel.bind(CHAINED // 256, 256, [x, NODES // 2, FACTOR, TERM])
-    return Pair("small_kernels", _graph(run).replay, at_once, repeats=2)
+    return Pair("small_kernels", graph_of(run).replay, at_once, repeats=2)
 
 
 def prepare(numbers: list[int]) -> float:

@@ -3,10 +3,14 @@
     python targets/defects/run.py
     python targets/defects/run.py --only 'bank|tail' --repeats 3
     python targets/defects/run.py --list
+    python targets/defects/run.py --set second
 
 NVTX ranges `defect/NAME` and `twin/NAME` hold one program each, run several times; the CUDA
 profiler API brackets all of them, so that setting up and warming up are left out. stdout gets one
 JSON line with what is planted and the time of each, without any profiler's help.
+
+The pairs of the second set compare what their two programs computed before they are timed. One
+that fails is named on stderr and under `failed`, and left out; the others run.
 """
 
 from __future__ import annotations
@@ -16,14 +20,14 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from targets.defects.pair import SIDES, Pair, plans
+from targets.defects.pair import SETS, SIDES, Pair, plans
 from targets.harness import Unsupported, positive
 
 
@@ -65,36 +69,80 @@ def run_stage(pair: Pair, side: str, repeats: int) -> dict[str, float]:
     return {"gpu_s": begin.elapsed_time(end) / 1e3 / repeats, "wall_s": wall / repeats}
 
 
-def run(wanted: Sequence[str], repeats: int | None) -> dict[str, Any]:
-    """Warm all programs up, run them, and return what was planted with their times."""
+def checked_pairs(
+    wanted: Sequence[str], makers: Mapping[str, Callable[[], Pair]]
+) -> tuple[list[Pair], list[dict[str, str]]]:
+    """Make pairs one by one, call both programs once, and compare what they wrote.
+
+    Returns:
+        The pairs whose programs did the same, and {name, reason} of each other one.
+    """
     import torch
 
-    from targets.defects import own_kernels, torch_programs
+    made, failed = [], []
+    for name in wanted:
+        try:
+            pair = makers[name]()
+            for side in SIDES:
+                pair.side(side)()
+            torch.cuda.synchronize()
+            pair.compare()
+            torch.cuda.empty_cache()  # what the comparison took
+            made.append(pair)
+        except Exception as error:  # of a compiler, CUDA or a comparison: the other pairs still run
+            reason = f"{type(error).__name__}: {error}".strip()[:2000]
+            print(f"error: the pair {name} is left out: {reason}", file=sys.stderr)
+            failed.append({"name": name, "reason": reason})
+    return made, failed
 
-    torch.manual_seed(0)
-    pairs = make_pairs(wanted)
+
+def warm_up(pairs: Sequence[Pair]) -> None:
+    """Call all programs twice."""
+    import torch
+
     for pair in pairs:
         for side in SIDES:
             for _ in range(2):
                 pair.side(side)()
     torch.cuda.synchronize()
+
+
+def run(wanted: Sequence[str], repeats: int | None, which: str = "first") -> dict[str, Any]:
+    """Warm the programs of a set up, run them, and return what was planted with their times.
+
+    Raises:
+        Unsupported: a package is missing, or not one pair is left.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    failed: list[dict[str, str]] = []
+    if which == "first":
+        from targets.defects import own_kernels, torch_programs
+
+        pairs, work, gemms = make_pairs(wanted), own_kernels.work(), torch_programs.gemms()
+    else:
+        from targets.defects import second, second_kernels, second_torch
+
+        pairs, failed = checked_pairs(wanted, second.MAKERS)
+        work, gemms = second_kernels.work(), second_torch.gemms()
+    if not pairs:
+        raise Unsupported(f"no pair is left; {failed[0]['name']}: {failed[0]['reason']}")
+    warm_up(pairs)
     torch.cuda.profiler.start()
     records = []
     for pair in pairs:
         times = {side: run_stage(pair, side, repeats or pair.repeats) for side in SIDES}
-        records.append(
-            {
-                **plans()[pair.name].record(),
-                "repeats": repeats or pair.repeats,
-                "times": times,
-            }
-        )
+        plan = plans(which)[pair.name]
+        records.append({**plan.record(), "repeats": repeats or pair.repeats, "times": times})
     torch.cuda.profiler.stop()
     return {
         "target": "defects",
+        "set": which,
         "pairs": records,
-        "work": own_kernels.work(),
-        "gemms": torch_programs.gemms(),
+        "failed": failed,
+        "work": work,
+        "gemms": gemms,
         "torch": torch.__version__,
         "gpu": torch.cuda.get_device_name(),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(),
@@ -104,12 +152,15 @@ def run(wanted: Sequence[str], repeats: int | None) -> dict[str, Any]:
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; `wanted` are the names of the pairs to run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument(
+        "--set", choices=sorted(SETS), default="first", help="set of programs (first)"
+    )
     parser.add_argument("--only", default="", metavar="REGEX", help="names it is found in (all)")
     parser.add_argument("--repeats", type=positive, help="runs of each program (its own number)")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     args = parser.parse_args(argv)
     try:
-        args.wanted = [name for name in plans() if re.search(args.only, name)]
+        args.wanted = [name for name in plans(args.set) if re.search(args.only, name)]
     except re.error as error:
         parser.error(f"--only is no regular expression: {error}")
     if not args.wanted:
@@ -130,9 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         return complain("torch sees no CUDA device", "--list needs none")
     try:
-        result = run(args.wanted, args.repeats)
+        result = run(args.wanted, args.repeats, args.set)
     except (Unsupported, torch.OutOfMemoryError) as error:
-        return complain(str(error), "it needs cuda-bindings, triton and about 12 GB of GPU memory")
+        return complain(str(error), "it needs cuda-bindings, triton and about 20 GB of GPU memory")
     print(json.dumps(result))
     for pair in result["pairs"]:
         shown = [f"{side} {pair['times'][side]['wall_s'] * 1e3:.3f} ms" for side in SIDES]
