@@ -75,6 +75,60 @@ def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: 
     assert found.gain_program == pytest.approx(found.gain_ns / wall)
 
 
+def shown(found: Finding, metric: str) -> float:
+    """Return the number of a row of the evidence."""
+    (one,) = [row for row in found.evidence if row.metric == metric]
+    return one.value
+
+
+def with_launch_cost(run: Run, alone_us: float) -> Run:
+    rows = [{"level_or_pipe": "host", "kind": "launch", "value": alone_us * 1e-6, "unit": "s",
+             "case_id": "host/launch/driver|hot|normal"}]  # fmt: skip
+    calls = [{"name": "cudaLaunchKernel", "calls": 300, "total_ns": 2_400_000},
+             {"name": "cuLaunchKernelEx", "calls": 100, "total_ns": 1_200_000},
+             {"name": "cudaMemcpyAsync", "calls": 9, "total_ns": 9_000_000}]  # fmt: skip
+    return write(write(run, "measured_roofs", rows), "api_calls", calls)
+
+
+@pytest.mark.parametrize("alone_us", [4.0, 10.0])
+def test_the_gain_of_waiting_for_launches_can_be_done_by_hand(run: Run, alone_us: float) -> None:
+    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
+    found = of_cause(with_launch_cost(run, alone_us), "launch_bound")
+    # 3.6 ms in 400 launches; what is slower without nsys is not added to the gaps.
+    assert shown(found, "what nsys adds to a launch") == pytest.approx(
+        max(0.0, 9 * US - alone_us * US)
+    )
+    left = shown(found, "left of each gap") + shown(found, "what nsys adds to a launch")
+    by_hand = shown(found, "idle time") - shown(found, "gaps") * left
+    assert found.gain_ns == shown(found, "could save") == pytest.approx(by_hand)
+    wall = shown(found, "wall time of the program under nsys")
+    assert found.gain_program == pytest.approx(by_hand / wall)
+    assert all(row.where or row.source for row in found.evidence)
+
+
+def test_the_idle_share_of_all_causes_is_told_beside_that_of_one(run: Run) -> None:
+    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
+    found = of_cause(run, "launch_bound")
+    stage = run.stages.set_index("stage").loc["decode"]
+    part = f"{100 * stage['idle_ns'] / stage['wall_ns']:.1f} %"
+    assert f"bring the idle share of decode to {part}." in found.sentence
+    rest = "idle before the first or after the last work of the capture"
+    parts = ("idle time", "idle between operations that were queued already", rest)
+    assert sum(shown(found, name) for name in parts) == pytest.approx(stage["idle_ns"])
+
+
+@pytest.mark.parametrize(("before", "inside", "sure"), [(4.0, 1.5, "medium"), (1.0, 4.5, "low")])
+def test_what_calls_show_of_slow_launches(
+    run: Run, before: float, inside: float, sure: str
+) -> None:
+    told = {"late_calls": 450, "before_call_ns": before * 1e6, "in_call_ns": inside * 1e6}
+    found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500, **told)]), "launch_bound")
+    assert "In 90.0 % of the gaps the host began the launch call only after" in found.sentence
+    assert f"{100 * before / 6:.1f} % of their time lies before this call" in found.sentence
+    # Calls that nsys may have lengthened by as much say little.
+    assert found.confidence == sure
+
+
 def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
     rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
     run = write(run, "idle_gaps", rows)
