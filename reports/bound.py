@@ -29,6 +29,13 @@ LABELS = {
     "issue": "instruction issue",
     "latency": "latency",
 }
+WHERE = {
+    **{level: (f"{level}_throughput", f"{level}_pct") for level in LEVELS},
+    **{pipe: (f"flops_{pipe}",) for pipe in PIPES},
+    "tensor": ("flops_tensor", "tensor_pct"),
+    "issue": ("issue_active_pct", "sm_active_pct"),
+}
+"""Columns of `counters` that the share of a resource is made of (keys of metrics.yaml)."""
 
 
 def assign_bounds(

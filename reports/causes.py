@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
+from reports.bound import LABELS, WHERE
 from reports.cells import Row, number, text
 from reports.evidence import Evidence, wording
 from reports.formats import count, counted, listed, percent, share, significant
 from reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
-from reports.rules import OTHER, Condition, Facts, Rule, kernel_rules, known_facts, tensor_reason
+from reports.rules import (
+    OTHER,
+    Condition,
+    Facts,
+    Rule,
+    doubt_text,
+    full_roof,
+    kernel_rules,
+    known_facts,
+    tensor_reason,
+)
 
 __all__ = ["Abstained", "Cause", "Context", "blocks", "causes", "explain", "stall_meaning"]
 
@@ -26,8 +37,8 @@ LIMITED = {"register_limited": "registers", "shared_limited": "shared memory",
 class Cause:
     """One reason: `text` is a clause, `gain` the part of the kernel's time saved without it (NaN).
 
-    The gain ends where another resource would be at its roof. `rank` orders defects before their
-    symptoms; `rule` is what fired.
+    The gain ends where another resource would be at its roof; `price` holds the numbers that it is
+    made of. `rank` orders defects before their symptoms; `rule` is what fired.
     """
 
     rule: Rule
@@ -36,6 +47,7 @@ class Cause:
     evidence: tuple[Evidence, ...]
     rank: int
     limiter: str = ""
+    price: tuple[Evidence, ...] = ()
 
     @property
     def key(self) -> str:
@@ -59,6 +71,27 @@ def causes(row: Row, context: Context) -> list[Cause]:
     the top stall) and `stalls` (the share of each reason).
     """
     return explain(row, context)[0]
+
+
+def contradictions(
+    row: Row, context: Context, against: tuple[Condition, ...]
+) -> tuple[tuple[Evidence, str], ...]:
+    """Return the facts that contradict a bound or a rule, each with what it says as a clause.
+
+    A roof that is all but full is one whatever the warps wait for: nothing contradicts it.
+    """
+    full, source = full_roof()
+    if not against or 100 * number(row["roof_share"]) >= full:
+        return ()
+    known = facts(row, context)
+    found = []
+    for condition in against:
+        if condition.holds(known):
+            fact, value = known_facts()[condition.fact], known[condition.fact]
+            limit = f"{condition.words(fact.unit)} speaks against it"
+            seen = Evidence(fact.label, value, fact.unit, limit, source, fact.where)
+            found.append((seen, doubt_text(fact.name, percent(value))))
+    return tuple(found)
 
 
 def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
@@ -120,6 +153,7 @@ def _cause(rule: Rule, row: Row, known: Facts, use: dict[str, float], context: C
         evidence=_evidence(rule, row, known),
         rank=rule.rank_for(known),
         limiter=values["limiter"],
+        price=_price(rule, row, known, use),
     )
 
 
@@ -129,25 +163,45 @@ def gain(rule: Rule, known: Facts, use: dict[str, float]) -> float:
     Of the time that the kernel spends on it some is left, and no resource goes beyond its roof:
     one that the cause does not relieve needs as long as it is busy now (Amdahl and the roofline).
     """
+    needed = _needed(rule, known, use)
+    return max(0.0, 1 - max(needed.values())) if needed else math.nan
+
+
+def _needed(rule: Rule, known: Facts, use: dict[str, float]) -> dict[str, float]:
+    """Return the parts of its time (0 to 1) that a kernel needs at least without the cause.
+
+    One for each resource, and "" for what is left of the time spent on it; empty if unknown.
+    """
     spent = known[rule.spent] / 100 if rule.spent else 1.0
     left = known[rule.left] / 100 if rule.left else 0.0
     if math.isnan(spent) or math.isnan(left):
-        return math.nan
-    needed = [1 - min(spent, 1.0) * (1 - left)]
+        return {}
+    needed = {"": 1 - min(spent, 1.0) * (1 - left)}
     for resource, part in use.items():
         kept = known[rule.relieves[resource]] / 100 if resource in rule.relieves else 1.0
         if not math.isnan(part * kept):
-            needed.append(part * kept)
-    return max(0.0, 1 - max(needed))
+            needed[resource] = part * kept
+    return needed
 
 
 def _evidence(rule: Rule, row: Row, known: Facts) -> tuple[Evidence, ...]:
     """Return the facts that made a rule fire, with their thresholds, and those beside them."""
     held = {c.fact: c for c in rule.conditions() if c.test != "unknown" and c.holds(known)}
-    shown = [*rule.shows, *(fact for fact in held if fact not in rule.shows)]
+    return _shown(rule, row, known, dict.fromkeys((*rule.shows, *held)), held)
+
+
+def _price(rule: Rule, row: Row, known: Facts, use: dict[str, float]) -> tuple[Evidence, ...]:
+    """Return what the gain of a rule is made of, and the resource at whose roof it ends."""
+    seen = _shown(rule, row, known, dict.fromkeys((rule.spent, rule.left)), {})
+    return (*seen, *_end(_needed(rule, known, use)))
+
+
+def _shown(
+    rule: Rule, row: Row, known: Facts, names: Iterable[str], held: dict[str, Condition]
+) -> tuple[Evidence, ...]:
     return tuple(
         _seen(rule, name, row, known[name], held.get(name))
-        for name in shown
+        for name in names
         if name in known_facts() and known_facts()[name].label and not math.isnan(known[name])
     )
 
@@ -156,7 +210,16 @@ def _seen(rule: Rule, name: str, row: Row, value: float, held: Condition | None)
     fact = known_facts()[name]
     label = fact.label.format(stall=text(row["top_stall"]))
     limit = held.words(fact.unit) if held is not None else ""
-    return Evidence(label, value, fact.unit, limit, rule.source)
+    return Evidence(label, value, fact.unit, limit, rule.source, fact.where)
+
+
+def _end(needed: dict[str, float]) -> list[Evidence]:
+    last = max(needed, key=lambda key: needed[key], default="")
+    if not last:
+        return []
+    words = f"time that the work needs afterwards ({LABELS[last]})"
+    limit, source = "the gain ends there", "prof: roofline model"
+    return [Evidence(words, 100 * needed[last], "%", limit, source, WHERE[last])]
 
 
 def _values(rule: Rule, row: Row, known: Facts, context: Context) -> dict[str, str]:

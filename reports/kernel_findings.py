@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from parsers.metrics import catalogue
-from reports.bound import LABELS
-from reports.causes import Cause
-from reports.cells import Row, number, records, text
-from reports.evidence import Evidence, Finding, source, threshold
+from reports.cells import number, records, text
+from reports.evidence import Evidence, Finding, threshold
 from reports.formats import duration, share
+from reports.kernel_evidence import confidence, evidence
 from reports.kernel_judge import Judged, judge
 from reports.kernel_sentences import (
     BY,
@@ -26,8 +25,6 @@ from reports.kernel_sentences import (
 )
 from reports.load import Run
 from reports.profiled import is_mixed, kernel_time
-
-CONFIDENCE = ("high", "medium", "low")
 
 
 @dataclass(frozen=True)
@@ -96,20 +93,19 @@ def bound_findings(run: Run) -> list[Finding]:
     ranked = sorted(parts, key=lambda key: -parts[key])
     split = [f"{share(parts[key])} is {BY[key]}" for key in ranked]
     rest = f"; {share(1 - known)} was not measured" if known < 0.995 else ""
-    saved = f"{share(gain)} of the GPU time ({duration(gain * total)})"
     first = f"{share(parts[ranked[0]])} of the GPU time is {BY[ranked[0]]}"
-    whose = "measured kernels" if 1 - known >= threshold("unmeasured") else "kernels"
-    # What sectors or instructions cost is an estimate, and no bound as the roof is.
-    most = "about" if any(j.why is not None and j.why.rule.relieves for j in judged) else "at most"
+    most = _most(judged)
     return [
         Finding(
             key="bounds",
             title=first,
             headline=f"{first}; better kernels could save {most} {share(gain)} in all",
-            sentence=f"Of the GPU time, {', '.join(split)}{rest}. {whose.capitalize()} that do the "
-            f"same work at their limits would save {most} {saved} in all; more takes less work or "
-            "less data.",
+            sentence=f"Of the GPU time, {', '.join(split)}{rest}. {_whose(known)} that do the "
+            f"same work at their limits would save {most} {share(gain)} of the GPU time "
+            f"({duration(gain * total)}) in all; more takes less work or less data."
+            f"{_mixed_note(judged)}",
             share=known,
+            evidence=_split({key: parts[key] for key in ranked}, judged),
             gain_kernel=gain / known,
             gain_program=gain,
             gain_ns=gain * total,
@@ -117,6 +113,38 @@ def bound_findings(run: Run) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _most(judged: Sequence[Judged]) -> str:
+    # What sectors or instructions cost is an estimate, and no bound as the roof is.
+    return "about" if any(j.why is not None and j.why.rule.relieves for j in judged) else "at most"
+
+
+def _whose(known: float) -> str:
+    return "Measured kernels" if 1 - known >= threshold("unmeasured") else "Kernels"
+
+
+def _split(parts: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:
+    """Return the parts of the GPU time by bound, and what its kernels gain of it."""
+    where = ("counters.bound_by", "kernels.share")
+    rows = []
+    for bound, part in parts.items():
+        gain = sum(number(j.row["share"]) * j.gain for j in judged if j.bound == bound)
+        rows += [
+            Evidence(f"GPU time {BY[bound]}", 100 * part, "%", "", "nsys and ncu", where),
+            Evidence("to gain of it", 100 * gain, "%", "", "sum over its kernels", where),
+        ]
+    return tuple(rows)
+
+
+def _mixed_note(judged: Sequence[Judged]) -> str:
+    part = sum(number(j.row["share"]) for j in judged if is_mixed(j.row))
+    if part < threshold("small_share"):
+        return ""
+    return (
+        f" Launches of kernels that take {share(part)} of the GPU time differ in their work; they "
+        "count as if all were like the profiled one."
+    )
 
 
 def _finding(group: Sequence[Judged], total_ns: float) -> Finding:
@@ -132,62 +160,19 @@ def _finding(group: Sequence[Judged], total_ns: float) -> Finding:
         sentence="",
         kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
         share=taken,
-        evidence=tuple(_evidence(lead)),
+        evidence=evidence(lead),
         gain_kernel=lead.gain if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
         bound=lead.bound,
         action=to_do,
         advice=advice,
-        confidence=_confidence(group),
+        confidence=confidence(group),
         cause=cause_key(lead),
         disprove=disproof(lead),
     )
     said = sentence(finding, group)
     return replace(finding, headline=headline(finding, lead), sentence=said)
-
-
-def _evidence(judged: Judged) -> list[Evidence]:
-    row = judged.row
-    reached = 100 * number(row["roof_share"])
-    name = f"{LABELS[judged.bound]} of its roof"
-    held, rule = "60 % or more", "Nsight Compute rule SOLBottleneck"
-    if judged.bound == "latency":
-        name, held = "highest share of a roof", "under 60 %"
-    if judged.bound == "issue":
-        name, rule = "issue slots busy", source("issue_slots")
-    seen = [Evidence(name, reached, "%", held, rule)]
-    columns = (("dram_pct", "DRAM"), ("l2_pct", "L2"), ("l1_pct", "L1"), ("tensor_pct", "Tensor"))
-    seen += [
-        Evidence(f"{label} busy", number(row[column]), "%")
-        for column, label in columns
-        if not math.isnan(number(row[column]))
-    ]
-    more = dict.fromkeys(e for c in _leading(judged) for e in c.evidence if e not in seen)
-    return [*seen, *more]
-
-
-def _leading(judged: Judged) -> list[Cause]:
-    """Return the causes with the explaining one first."""
-    rest = [cause for cause in judged.causes if cause is not judged.why]
-    return [judged.why, *rest] if judged.why is not None else rest
-
-
-def _confidence(group: Sequence[Judged]) -> str:
-    doubts = [_doubts(judged.row) for judged in group]
-    worst, lead = max(doubts), group[0]
-    if lead.why is not None:
-        worst += CONFIDENCE.index(lead.why.rule.confidence)
-    elif lead.bound == "latency":
-        worst += 2
-    return CONFIDENCE[min(worst, 2)]
-
-
-def _doubts(row: Row) -> int:
-    differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
-    # One launch of many kinds of work tells of no other: that alone is doubt enough.
-    uneven = 2 * is_mixed(row)
-    return uneven + sum((differs, row["loose_join"], math.isnan(number(row["share"]))))
 
 
 def _worth_saying(finding: Finding) -> bool:

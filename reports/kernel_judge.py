@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reports.causes import Abstained, Cause, Context, explain
-from reports.cells import Row, number, text
-from reports.evidence import threshold
+from reports.causes import Abstained, Cause, Context, contradictions, explain
+from reports.cells import Row, number, records, text
+from reports.evidence import Evidence, threshold
+from reports.kernel_facts import resource_use
 from reports.kernel_needs import needs
 from reports.load import Run
 from reports.profiled import profiled, sm_count
-from reports.roofline import ceilings
-from reports.rules import DEFECT
+from reports.roofline import Ceiling, ceilings
+from reports.rules import DEFECT, against_bound
 
 WORTH = 0.05
 """Part of a kernel's time from which on a defect explains a kernel that a roof holds up."""
@@ -22,10 +23,21 @@ shorter. Where the shortest launch of a trace is longer, it tells nothing of tha
 
 
 @dataclass(frozen=True)
+class Floor:
+    """The shortest launch of the trace, in ns (NaN where it tells nothing), and its kernel."""
+
+    ns: float = math.nan
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
 class Judged:
     """One profiled kernel with its causes and the part of its time that can go at most.
 
-    `why` is the cause that explains it; None where nothing does but its roof.
+    `why` is the cause that explains it; None where nothing does but its roof. `nearest` is the
+    resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
+    slots). `floor` is the shortest launch where the gain ends there, and `against` what
+    contradicts the bound or the cause: the number, and what it says.
     """
 
     row: Row
@@ -33,6 +45,10 @@ class Judged:
     why: Cause | None
     gain: float
     abstained: tuple[Abstained, ...] = ()
+    nearest: str = ""
+    roof: Ceiling | None = None
+    floor: Floor | None = None
+    against: tuple[tuple[Evidence, str], ...] = ()
 
     @property
     def bound(self) -> str:
@@ -47,16 +63,43 @@ def context_of(run: Run) -> Context:
 
 def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
-    context = context_of(run)
-    shortest = number(run.kernels["min_ns"].min())
-    floor = shortest if shortest < SHORTEST_NS else math.nan
+    context, floor = context_of(run), shortest_launch(run)
     return [_judged(row, context, floor) for row in profiled(run) if text(row["bound_by"])]
 
 
-def _judged(row: Row, context: Context, floor_ns: float) -> Judged:
+def shortest_launch(run: Run) -> Floor:
+    """Return the shortest launch of the trace, unless it is too long to tell of a limit."""
+    rows = [row for row in records(run.kernels) if 0 < number(row["min_ns"]) < SHORTEST_NS]
+    least = min(rows, key=lambda row: number(row["min_ns"]), default=None)
+    return Floor() if least is None else Floor(number(least["min_ns"]), text(least["short_name"]))
+
+
+def _judged(row: Row, context: Context, floor: Floor) -> Judged:
     found, abstained = explain(row, context)
     why = explanation(row, found)
-    return Judged(row, tuple(found), why, _gain(row, why, floor_ns), tuple(abstained))
+    gain = _gain(row, why)
+    bounded = _above_floor(row, floor, gain)
+    use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
+    nearest = max(use, key=lambda key: use[key], default="")
+    against = why.rule.against if why is not None else against_bound(text(row["bound_by"]))
+    return Judged(
+        row=row,
+        causes=tuple(found),
+        why=why,
+        gain=bounded,
+        abstained=tuple(abstained),
+        nearest=nearest,
+        roof=_roof(
+            row, context, nearest if row["bound_by"] == "latency" else text(row["bound_by"])
+        ),
+        floor=floor if bounded < gain else None,
+        against=contradictions(row, context, against),
+    )
+
+
+def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:
+    dtype = text(row["tensor_dtype"]) or text(row.get("dtype"))
+    return context.roofs.memory.get(resource) or context.roofs.pipe(resource, dtype)
 
 
 def explanation(row: Row, found: list[Cause]) -> Cause | None:
@@ -81,16 +124,20 @@ def is_near(row: Row) -> bool:
     return number(row["roof_share"]) >= threshold(limit)
 
 
-def _gain(row: Row, why: Cause | None, floor_ns: float) -> float:
+def _gain(row: Row, why: Cause | None) -> float:
     """Return the part of a kernel's time that can go at most.
 
     Never beyond the roof: with its bytes and FLOPs the kernel needs at least `roof_share` of its
-    time; with fewer of them, what the cause leaves (see `causes.gain`). No kernel that waits gets
-    shorter than the shortest launch of the trace.
+    time; with fewer of them, what the cause leaves (see `causes.gain`).
     """
-    room = 1 - number(row["roof_share"])
     if why is not None and not math.isnan(why.gain):
-        room = why.gain
-    if row["bound_by"] == "latency" and floor_ns > 0 and number(row["mean_ns"]) > 0:
-        room = min(room, 1 - floor_ns / number(row["mean_ns"]))
-    return max(0.0, room)
+        return max(0.0, why.gain)
+    return max(0.0, 1 - number(row["roof_share"]))
+
+
+def _above_floor(row: Row, floor: Floor, gain: float) -> float:
+    """Return the gain, of which no kernel that waits gets shorter than the shortest launch."""
+    mean = number(row["mean_ns"])
+    if row["bound_by"] != "latency" or not (floor.ns > 0 and mean > 0):
+        return gain
+    return min(gain, max(0.0, 1 - floor.ns / mean))

@@ -11,7 +11,7 @@ from reports.evidence import Finding, say
 from reports.formats import counted, duration, share
 from reports.kernel_judge import Judged, is_near
 from reports.profiled import is_mixed
-from reports.rules import saturated, wait_words
+from reports.rules import doubt_text, saturated, wait_words
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "tensor": "limited by the Tensor Cores",
@@ -23,8 +23,16 @@ FUSION_HELPS = ("latency", "dram", "issue")
 """Rule or bounds of such kernels that go with the kernel."""
 
 
+ONE = " (of one launch)"
+"""Behind what was seen in one launch of a kernel whose launches do different work."""
+
+
 def title(lead: Judged) -> str:
     """Return the title: the kernel, and what it lacks or the roof it is at."""
+    return _title(lead) + (ONE if is_mixed(lead.row) else "")
+
+
+def _title(lead: Judged) -> str:
     name = lead.row["short_name"]
     if lead.why is not None:
         return f"{name}: {lead.why.rule.wait}"
@@ -44,11 +52,12 @@ def headline(finding: Finding, lead: Judged) -> str:
     if math.isnan(finding.share):
         return f"{name}: {BY[finding.bound]}, at {share(lead.row['roof_share'])} of the roof"
     takes = f"{name} takes {share(finding.share)} of the GPU time"
+    one = ONE if is_mixed(lead.row) else ""
     if lead.why is not None or finding.bound == "latency":
         most = "about" if lead.why is not None and lead.why.rule.relieves else "at most"
-        return f"{takes}; {_waiting(lead)}: {most} {share(finding.gain_program)} to gain"
+        return f"{takes}; {_waiting(lead)}{one}: {most} {share(finding.gain_program)} to gain"
     of = "the slots" if finding.bound == "issue" else "the roof"
-    reached = f"{BY[finding.bound]} at {share(lead.row['roof_share'])} of {of}"
+    reached = f"{BY[finding.bound]} at {share(lead.row['roof_share'])} of {of}{one}"
     gain = "only less work helps" if _near(lead) else f"{share(finding.gain_program)} to gain"
     return f"{takes}, {reached}: {gain}"
 
@@ -63,12 +72,14 @@ def sentence(finding: Finding, group: Sequence[Judged]) -> str:
         limit += f", since {lead.why.text}"
     if math.isnan(finding.share):
         where = f"took {duration(lead.row['duration_ns'])} in the launch that was profiled"
-        return f"{what} {where}; {limit}."
+        return f"{what} {where}; {limit}.{_against(lead)}"
     calls = sum(number(j.row["calls"]) for j in group)
     total = sum(number(j.row["total_ns"]) for j in group)
     spent = f"{duration(total)} in {counted(calls, 'call')}{_stages(group)}"
     where = f"takes {share(finding.share)} of the GPU time ({spent})"
-    return f"{what} {where}; {limit}. {_mixed_text(finding, group) or _gain_text(finding, lead)}"
+    gain = _mixed_text(finding, group) or _gain_text(finding, lead)
+    one = ONE if is_mixed(lead.row) else ""
+    return f"{what} {where}; {limit}{one}.{_against(lead)} {gain}"
 
 
 def action(lead: Judged) -> tuple[str, str]:
@@ -105,19 +116,37 @@ def _near(lead: Judged) -> bool:
     return lead.why is None and is_near(lead.row)
 
 
+def _against(lead: Judged) -> str:
+    """Return what contradicts the limit, as a sentence behind a space; empty without it."""
+    return "".join(f" But {text}." for _, text in lead.against)
+
+
 def _gain_text(finding: Finding, lead: Judged) -> str:
     saved = f"{share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
     if lead.why is not None:
         # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
         most = "about" if lead.why.rule.relieves else "at most"
-        return f"{lead.why.rule.repair} it could save {most} {saved}."
+        return f"{lead.why.rule.repair} it could save {most} {saved}{_floor_text(lead)}."
     if _near(lead):
         return f"That is near the roof: the rest is worth at most {saved}."
     if finding.bound == "issue":
         return f"With the same instructions it could save at most {saved}; fewer save more."
     if finding.bound == "latency":
-        return f"Without that wait it could save at most {saved}."
+        unless = "" if _issue_known(lead) else ", less if its issue slots are full"
+        return f"Without that wait it could save at most {saved}{_floor_text(lead)}{unless}."
     return f"At the full roof it would save at most {saved}."
+
+
+def _floor_text(lead: Judged) -> str:
+    """Say where the gain ends at the shortest launch of the trace, which is another kernel's."""
+    floor = lead.floor
+    if floor is None:
+        return ""
+    return f": down to {duration(floor.ns)} a launch, the shortest of the trace ({floor.kernel})"
+
+
+def _issue_known(lead: Judged) -> bool:
+    return not math.isnan(number(lead.row["issue_active_pct"]))
 
 
 def _mixed_text(finding: Finding, group: Sequence[Judged]) -> str:
@@ -134,7 +163,8 @@ def _mixed_text(finding: Finding, group: Sequence[Judged]) -> str:
 
 
 def _variants(group: Sequence[Judged]) -> str:
-    return f" ({len(group)} launch shapes)" if len(group) > 1 else ""
+    shapes = f"{len(group)} launch shapes, counters of the largest"
+    return f" ({shapes})" if len(group) > 1 else ""
 
 
 def _stages(group: Sequence[Judged]) -> str:
@@ -145,7 +175,10 @@ def _stages(group: Sequence[Judged]) -> str:
 
 
 def _cause_text(lead: Judged) -> str:
-    return lead.why.text if lead.why is not None else say("causes", "unknown")
+    if lead.why is not None:
+        return lead.why.text
+    uncounted = "" if _issue_known(lead) else doubt_text("issue_active")
+    return say("causes", "unknown") + uncounted
 
 
 def _waiting(lead: Judged) -> str:

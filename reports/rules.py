@@ -34,7 +34,8 @@ DEFECT, FEW_WARPS, WAIT, OTHER = 1, 2, 3, 4
 class Fact:
     """A number that rules look at: label and unit for readers, `of` the columns it is made of.
 
-    `why` says why it may be unknown although these columns are there.
+    `why` says why it may be unknown although these columns are there; `also` names what else it is
+    made of: further columns of `counters`, or "table.column".
     """
 
     name: str
@@ -42,6 +43,14 @@ class Fact:
     unit: str
     of: tuple[str, ...]
     why: str = ""
+    also: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """Where a reader finds it: keys of metrics.yaml or "table.column" (see Evidence)."""
+        return tuple(
+            "stalls.share" if name == "top_stall" else name for name in self.of + self.also
+        )
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,7 @@ class Rule:
     any: tuple[tuple[Condition, ...], ...]
     promote: tuple[Condition, ...]
     unless: tuple[str, ...]
+    against: tuple[Condition, ...]
     bounds: tuple[str, ...]
     shows: tuple[str, ...]
     spent: str
@@ -157,16 +167,34 @@ def known_facts() -> dict[str, Fact]:
             fields.get("unit", ""),
             tuple(fields["of"]),
             fields.get("why", ""),
+            tuple(fields.get("also", ())),
         )
         for name, fields in _data()["facts"].items()
     }
 
 
 @cache
-def saturated() -> dict[str, dict[str, str]]:
+def saturated() -> dict[str, dict[str, Any]]:
     """Return for each bound the key and the disproof of a kernel that no rule explains."""
-    found: dict[str, dict[str, str]] = _data()["saturated"]
+    found: dict[str, dict[str, Any]] = _data()["saturated"]
     return found
+
+
+def against_bound(bound: str) -> tuple[Condition, ...]:
+    """Return what speaks against a roof as the limit of a kernel that no rule explains."""
+    fields: Mapping[str, Any] = saturated()[bound]
+    return _conditions(fields.get("against", ()))
+
+
+def full_roof() -> tuple[float, str]:
+    """Return the per cent of a roof from which on nothing speaks against it, and its source."""
+    full = _data()["doubts"]["full"]
+    return float(full["value"]), str(full["source"])
+
+
+def doubt_text(fact: str, value: str = "") -> str:
+    """Return what a contradicting or missing fact says, as a clause; `value` with its unit."""
+    return str(_data()["doubts"]["texts"][fact]).format(value=value)
 
 
 def wait_words(reason: str) -> tuple[str, str] | None:
@@ -195,6 +223,7 @@ def _rule(key: str, fields: dict[str, Any]) -> Rule:
         any=tuple(_conditions(group) for group in fields.get("any", ())),
         promote=_conditions(fields.get("promote", ())),
         unless=tuple(fields.get("unless", ())),
+        against=_conditions(fields.get("against", ())),
         bounds=tuple(fields.get("bounds", ())),
         shows=tuple(fields.get("shows", ())),
         relieves=dict(fields.get("relieves", {})),

@@ -108,7 +108,10 @@ def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
     assert "limited by the issue of instructions" in finding.sentence
     assert finding.gain_kernel == pytest.approx(0.1)
     assert "fewer instructions" in finding.action
-    assert any(seen.metric == "issue slots busy" for seen in finding.evidence)
+    (slots,) = [seen for seen in finding.evidence if seen.metric.startswith("issue slots busy")]
+    assert slots.metric == "issue slots busy, of all cycles"
+    assert slots.value == pytest.approx(90.0), "the number that the bound compares"
+    assert slots.where[0] == "counters.roof_share"
 
 
 def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
@@ -177,7 +180,7 @@ def test_kernels_of_one_name_and_bound_are_one_finding(run: Run) -> None:
     same = edit(run, "kernels", "cuBLAS GEMM 128x192", short_name="cuBLAS GEMM 128x256")
     finding = named(same, "cuBLAS GEMM 128x256")
     assert len(finding.kernel_ids) == 2
-    assert "(2 launch shapes)" in finding.sentence
+    assert "(2 launch shapes, counters of the largest)" in finding.sentence
     assert finding.gain_kernel == pytest.approx(finding.gain_program / finding.share)
 
 
