@@ -18,6 +18,7 @@ Formula = Callable[..., pd.Series]
 SECTOR_BYTES = 32.0
 WAVEFRONT_BYTES = 128.0
 WARP = 32.0
+WIDEST_ACCESS = 16.0
 # An idle Tensor pipe is this busy with constants at most: 0.017 % in a STREAM kernel (A100, ncu
 # 2023.3). Elementwise kernels of torch reach 5 % (H200), so that more needs the operation counters.
 IDLE_TENSOR_PCT = 0.1
@@ -54,13 +55,23 @@ def sectors_to_bytes(*sectors: pd.Series) -> pd.Series:
     return add(*sectors) * SECTOR_BYTES
 
 
-def bytes_of_all_threads(warp_bytes: pd.Series) -> pd.Series:
-    """Bytes of 32 threads from those of one, where a counter counts a warp's access as one.
+def bytes_of_all_threads(thread_bytes: pd.Series, loads: pd.Series, stores: pd.Series) -> pd.Series:
+    """Bytes of the 32 threads of each warp access, from those of one thread and the instructions.
 
-    `sm__sass_data_bytes_mem_local` does: 1168730112 beside 37399363584 B in L1 that are no global
-    access, in a kernel that spills (H200, ncu 2025.3.1). Threads that are off count too.
+    `sm__sass_data_bytes_mem_local` counts the bytes of one thread an access: 1168730112 beside
+    1168730112 sectors of 32 B in L1, in a kernel that spills 4 B at a time. It also counted 67 MB
+    in a cuBLAS kernel without a local access (H200, ncu 2025.3.1). No instructions are therefore no
+    bytes, and more than 16 B an instruction (the widest access of a thread) are unknown. Threads
+    that are off count too.
     """
-    return warp_bytes * WARP
+    instructions = loads + stores
+    held = thread_bytes.where((thread_bytes > 0) & (thread_bytes <= WIDEST_ACCESS * instructions))
+    return (held * WARP).where(instructions != 0, 0.0).where(instructions.notna())
+
+
+def none_at_all(count: pd.Series) -> pd.Series:
+    """0 where nothing was counted; unknown elsewhere, where it does not tell how much there was."""
+    return count.where(count == 0)
 
 
 def rate_to_amount(rate: pd.Series, duration_ns: pd.Series) -> pd.Series:
@@ -197,11 +208,6 @@ def counted_tensor_flops(
     if hfma is not None:
         none |= _constants(instructions, hfma)
     return operations.where((operations > 0) | ((operations == 0) & none))
-
-
-def no_tensor(instructions: pd.Series) -> pd.Series:
-    """0 where the Tensor pipe executed no instruction at all, whatever the dtype."""
-    return instructions.where(instructions == 0)
 
 
 def idle_tensor(active_pct: pd.Series) -> pd.Series:
@@ -345,6 +351,7 @@ FORMULAS: dict[str, Formula] = {
         times_100,
         sectors_to_bytes,
         bytes_of_all_threads,
+        none_at_all,
         rate_to_amount,
         cycles_to_ns,
         intensity,
@@ -359,7 +366,6 @@ FORMULAS: dict[str, Formula] = {
         packed_flops,
         packed_flops_without_constants,
         counted_tensor_flops,
-        no_tensor,
         idle_tensor,
         volta_tensor_flops,
         dominant_pipe,

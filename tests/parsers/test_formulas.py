@@ -112,3 +112,27 @@ def test_the_list_of_formulas_is_that_of_the_catalogue() -> None:
 
     named = {s.formula for c in catalogue().columns.values() for s in c.sources}
     assert named == set(formulas.FORMULAS)
+
+
+def test_local_bytes_are_held_to_the_instructions_that_access_local_memory() -> None:
+    # H200, ncu 2025.3.1: a kernel that spills, FlashAttention-2, and a cuBLAS kernel without any
+    # local access; L1 counted 1168730112, 16531456 and 0 sectors of 32 B.
+    counted = series(1_168_730_112, 16_531_456, 67_108_864, 0)
+    loads = series(147_975_168, 1_867_776, 0, 0)
+    stores = series(144_190_464, 1_855_488, 0, 0)
+    moved = formulas.bytes_of_all_threads(counted, loads, stores)
+    assert moved.tolist() == [32.0 * 1_168_730_112, 32.0 * 16_531_456, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("counted", "instructions"), [(67e6, 100.0), (0.0, 100.0)])
+def test_local_bytes_that_no_access_can_have_moved_are_unknown(
+    counted: float, instructions: float
+) -> None:
+    moved = formulas.bytes_of_all_threads(series(counted), series(instructions), series(0))
+    assert moved.isna().all()
+    unknown = series(math.nan)
+    assert formulas.bytes_of_all_threads(series(counted), unknown, series(0)).isna().all()
+
+
+def test_a_counter_that_counts_other_things_too_tells_of_none_only() -> None:
+    assert formulas.none_at_all(series(0, 9)).isna().tolist() == [False, True]
