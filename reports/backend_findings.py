@@ -132,7 +132,8 @@ def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding
         evidence=(
             Evidence("time in these kernels", spent, "ns",
                      f"{share(limit('slow_backend', 'share'))} of the GPU time",
-                     str(backend["source"])),
+                     str(backend["source"]), ("kernels.total_ns",)),
+            *_from(backend, saved, rough),
         ),
         gain_kernel=saved / spent,
         gain_program=saved / total,
@@ -142,6 +143,20 @@ def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding
         disprove=str(backend["disprove"]),
         confidence="low" if unknown or rough else "medium",
     )  # fmt: skip
+
+
+def _from(backend: dict[str, Any], saved_ns: float, rough: bool) -> list[Evidence]:
+    """Return what the gain is worked out from; empty where it is not known."""
+    if math.isnan(saved_ns):
+        return []
+    if backend["gain"] != "roof":
+        how = f"the time x {float(backend['gain']):g}"
+        return [Evidence("could save", saved_ns, "ns", "", how)]
+    if rough:
+        how = f"the time x {float(backend['rough']):g}, a rough value: no counters"
+        return [Evidence("could save", saved_ns, "ns", "", how)]
+    how = "the time x (1 - the nearer of the Tensor Core and the DRAM roof)"
+    return [Evidence("could save", saved_ns, "ns", "", how, ("flops", "dram_pct", "roofs.value"))]
 
 
 def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
@@ -175,9 +190,14 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
             evidence=(
                 Evidence("softmax between two products", len(spans), "",
                          f"at most {limit('slow_backend', 'between'):.0f} kernels between them",
-                         source_of("slow_backend", "between")),
-                Evidence("time of these kernels", spent, "ns", "", "nsys"),
-                Evidence("of it not in products", passing, "ns", "", str(backend["source"])),
+                         source_of("slow_backend", "between"), ("launches.start_ns",)),
+                Evidence("time of these kernels", spent, "ns", "", "nsys",
+                         ("launches.duration_ns",)),
+                Evidence("of it not in products", passing, "ns", "", str(backend["source"]),
+                         ("launches.duration_ns",)),
+                *([] if math.isnan(needed) else [
+                    Evidence("products at the roof of the Tensor Cores", needed, "ns", "", "ncu",
+                             ("flops", "roofs.value"))]),
             ),
             gain_kernel=saved / spent,
             gain_program=saved / total,

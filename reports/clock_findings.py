@@ -56,7 +56,8 @@ def _finding(run: Run, mean: float, top: float, gain: float, total: float) -> Fi
         sentence=words,
         evidence=(
             Evidence("SM clock", mean, "Hz", f"under {share(limit('throttling', 'clock'))} of "
-                     f"{clock(top)}", source_of("throttling", "clock")),
+                     f"{clock(top)}", source_of("throttling", "clock"), ("sm_clock_hz",)),
+            Evidence("highest SM clock", top, "Hz", "", "the driver", ("gpus.clock_hz",)),
         ),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason.
         gain_program=gain if reasons else math.nan,

@@ -11,13 +11,9 @@ from reports.cells import number, records, text
 from reports.clock_findings import clock_findings
 from reports.evidence import Evidence, Finding, threshold
 from reports.formats import count, counted, duration, listed, share
+from reports.fusion_findings import casts_and_copies, elementwise_chains
 from reports.idle_findings import idle_findings
-from reports.launch_findings import (
-    casts_and_copies,
-    collectives,
-    elementwise_chains,
-    small_kernels,
-)
+from reports.launch_findings import collectives, small_kernels
 from reports.load import Run
 from reports.profiled import kernel_time
 from reports.program_rules import finding, limit, source_of
@@ -81,7 +77,9 @@ def _where_time_goes(run: Run) -> Finding:
         sentence=f"{words}{_stage_shares(run)}.",
         kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
         share=part,
-        evidence=(Evidence("GPU time of all kernels", total, "ns", "", "nsys"),),
+        evidence=(
+            Evidence("GPU time of all kernels", total, "ns", "", "nsys", ("kernels.total_ns",)),
+        ),
     )
 
 
@@ -93,12 +91,16 @@ def _by_kernel(run: Run) -> list[tuple[str, float]]:
 
 def _by_kind(run: Run) -> list[tuple[str, float]]:
     """Return kinds of kernels by their share; those of no known kind stand for themselves."""
-    category = run.kernels["category"].fillna("other")
-    kinds = category.map(lambda kind: PLURALS.get(kind, f"{kind} kernels"))
-    kinds = kinds.where(category != "other", run.kernels["short_name"])
-    sums = run.kernels.groupby(kinds)["share"].sum().sort_values(ascending=False)
+    sums = run.kernels.groupby(kinds(run))["share"].sum().sort_values(ascending=False)
     found = [(str(name), float(value)) for name, value in sums.items()]
     return [(n, v) for n, v in found if v >= threshold("small_gain")] or found[:1]
+
+
+def kinds(run: Run) -> pd.Series[str]:
+    """Return the kind of each row of `kernels` in words; one of no known kind is its own."""
+    category = run.kernels["category"].fillna("other")
+    named = category.map(lambda kind: PLURALS.get(kind, f"{kind} kernels"))
+    return named.where(category != "other", run.kernels["short_name"])
 
 
 def _largest(run: Run) -> str:
@@ -143,7 +145,16 @@ def _copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             sentence=words,
             evidence=(
                 Evidence("copy time", spent, "ns", f"{share(least)} of busy time",
-                         source_of("copies", "share")),
+                         source_of("copies", "share"), ("memory_operations.total_ns",)),
+                Evidence("busy time: kernels and copies", busy, "ns", "", "nsys",
+                         ("kernels.total_ns", "memory_operations.total_ns")),
+                *([Evidence("time in which the GPU works and no kernel runs", alone, "ns", "",
+                            "nsys", ("stages.gpu_busy_ns", "launches.duration_ns"))]
+                  if wall > 0 and frame is not None else []),
+                Evidence("could save", saved, "ns", "",
+                         "the copy time, at most the time without kernels"),
+                Evidence("wall time of the program under nsys", wall, "ns", "", "nsys",
+                         ("stages.wall_ns",)),
             ),
             gain_program=saved / wall,
             gain_ns=saved,

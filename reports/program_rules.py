@@ -32,6 +32,12 @@ def listing(name: str) -> frozenset[str]:
     return frozenset(_data()[name])
 
 
+def moves() -> dict[str, dict[str, str]]:
+    """Return the kinds of kernels that only move data: name (a pattern), what, needed."""
+    found: dict[str, dict[str, str]] = _data()["moves"]
+    return found
+
+
 def limit(rule: str, name: str) -> float:
     """Return a threshold of a rule."""
     return float(program_rules()[rule]["thresholds"][name]["value"])

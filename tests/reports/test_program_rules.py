@@ -18,7 +18,6 @@ from reports.analyse import build_tables
 from reports.backend_findings import attention_spans
 from reports.bound_shares import bound_shares
 from reports.evidence import Finding
-from reports.findings import abstained, findings
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
 from reports.program_rules import backends, limit, program_rules
@@ -42,111 +41,6 @@ def of_cause(run: Run, cause: str) -> Finding:
 
 def causes(run: Run) -> set[str]:
     return {f.cause for f in program_findings(run)}
-
-
-def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
-    texts = {"stage": "decode", "waited": "", "call": "", "nvtx_range": ""}
-    longest = round(idle_ms * 1e6 / gaps)
-    return {**texts, "cause": cause, "gaps": gaps, "idle_ns": round(idle_ms * 1e6),
-            "longest_ns": longest, **more}  # fmt: skip
-
-
-# --- idle time ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cause", "rule", "words"),
-    [
-        ("launches", "launch_bound", "the host launches too slowly: 500 gaps of 12.0 us"),
-        ("host", "host_bound", "the host does something else: 500 gaps"),
-        ("synchronisation", "sync_stalls", "(cudaStreamSynchronize) before it launches more"),
-    ],
-)
-def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: str) -> None:
-    rows = [gap(cause, 6.0, 500, waited="cudaStreamSynchronize"), gap("queued", 0.1, 100)]
-    found = of_cause(write(run, "idle_gaps", rows), rule)
-    assert words in found.sentence
-    assert (found.key, found.stage) == ("idle", "decode")
-    assert all((found.disprove, found.action, found.advice))
-    wall = wall_time(run)[0]
-    # A CUDA graph leaves a microsecond of each gap; a host that is not there leaves nothing.
-    kept = 0 if rule == "host_bound" else 500 * US
-    assert found.gain_ns == pytest.approx(6e6 - kept)
-    assert found.gain_program == pytest.approx(found.gain_ns / wall)
-
-
-def shown(found: Finding, metric: str) -> float:
-    """Return the number of a row of the evidence."""
-    (one,) = [row for row in found.evidence if row.metric == metric]
-    return one.value
-
-
-def with_launch_cost(run: Run, alone_us: float) -> Run:
-    rows = [{"level_or_pipe": "host", "kind": "launch", "value": alone_us * 1e-6, "unit": "s",
-             "case_id": "host/launch/driver|hot|normal"}]  # fmt: skip
-    calls = [{"name": "cudaLaunchKernel", "calls": 300, "total_ns": 2_400_000},
-             {"name": "cuLaunchKernelEx", "calls": 100, "total_ns": 1_200_000},
-             {"name": "cudaMemcpyAsync", "calls": 9, "total_ns": 9_000_000}]  # fmt: skip
-    return write(write(run, "measured_roofs", rows), "api_calls", calls)
-
-
-@pytest.mark.parametrize("alone_us", [4.0, 10.0])
-def test_the_gain_of_waiting_for_launches_can_be_done_by_hand(run: Run, alone_us: float) -> None:
-    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
-    found = of_cause(with_launch_cost(run, alone_us), "launch_bound")
-    # 3.6 ms in 400 launches; what is slower without nsys is not added to the gaps.
-    assert shown(found, "what nsys adds to a launch") == pytest.approx(
-        max(0.0, 9 * US - alone_us * US)
-    )
-    left = shown(found, "left of each gap") + shown(found, "what nsys adds to a launch")
-    by_hand = shown(found, "idle time") - shown(found, "gaps") * left
-    assert found.gain_ns == shown(found, "could save") == pytest.approx(by_hand)
-    wall = shown(found, "wall time of the program under nsys")
-    assert found.gain_program == pytest.approx(by_hand / wall)
-    assert all(row.where or row.source for row in found.evidence)
-
-
-def test_the_idle_share_of_all_causes_is_told_beside_that_of_one(run: Run) -> None:
-    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
-    found = of_cause(run, "launch_bound")
-    stage = run.stages.set_index("stage").loc["decode"]
-    part = f"{100 * stage['idle_ns'] / stage['wall_ns']:.1f} %"
-    assert f"bring the idle share of decode to {part}." in found.sentence
-    rest = "idle before the first or after the last work of the capture"
-    parts = ("idle time", "idle between operations that were queued already", rest)
-    assert sum(shown(found, name) for name in parts) == pytest.approx(stage["idle_ns"])
-
-
-@pytest.mark.parametrize(("before", "inside", "sure"), [(4.0, 1.5, "medium"), (1.0, 4.5, "low")])
-def test_what_calls_show_of_slow_launches(
-    run: Run, before: float, inside: float, sure: str
-) -> None:
-    told = {"late_calls": 450, "before_call_ns": before * 1e6, "in_call_ns": inside * 1e6}
-    found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500, **told)]), "launch_bound")
-    assert "In 90.0 % of the gaps the host began the launch call only after" in found.sentence
-    assert f"{100 * before / 6:.1f} % of their time lies before this call" in found.sentence
-    # Calls that nsys may have lengthened by as much say little.
-    assert found.confidence == sure
-
-
-def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
-    rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
-    run = write(run, "idle_gaps", rows)
-    ranked = [f.cause for f in findings(run) if f.key == "idle"]
-    assert ranked == ["host_bound", "launch_bound"]
-    assert "cudaMalloc (100.0 %)" in of_cause(run, "host_bound").sentence
-
-
-def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
-    found = of_cause(write(run, "idle_gaps", [gap("queued", 7.0, 9000)]), "idle")
-    assert "100.0 % between operations that were queued already" in found.sentence
-    assert "host" not in found.sentence.split("Of this")[1].split(".")[0]
-
-
-def test_without_causes_the_report_says_what_is_open(run: Run) -> None:
-    hole = {"table": "idle_gaps", "kernel_id": "", "column": "", "reason": "no CUDA calls."}
-    run = write(run, "gaps", [hole])
-    assert "Why the GPU is idle is not known: no CUDA calls." in abstained(run)
 
 
 # --- the order of launches ------------------------------------------------------------------------
@@ -179,8 +73,13 @@ def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None
     floor = float(run.kernels["min_ns"].min())
     assert found.gain_ns == pytest.approx(2999 * (floor + 1 * US))
     assert "3,000 kernels of 2.00 us on average" in found.sentence
+    (shortest,) = [row for row in found.evidence if row.metric == "shortest launch of the trace"]
+    name = run.kernels.loc[run.kernels["min_ns"] == floor, "short_name"].iloc[0]
+    assert (shortest.value, shortest.source) == (floor, f"nsys: {name}")
     # Where launches hold them up, that is the finding.
-    held = write(run, "idle_gaps", [gap("launches", 7.0, 900)])
+    waits = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": ""}
+    times = {"gaps": 900, "idle_ns": 7000 * US, "longest_ns": 8 * US}
+    held = write(run, "idle_gaps", [{**waits, **times}])
     assert "small_kernels" not in causes(held)
 
 
@@ -225,13 +124,38 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
         frame.loc[mine, ["global_load_bytes", "global_store_bytes"]] = loaded, stored
     tables.write(frame, "counters", run.directory.tables)
     found = of_cause(load_run(run.path), "elementwise_chain")
-    # 4 of 7 MB pass between them: as much of the 100 us, but no more than all but the longest.
-    assert found.gain_ns == pytest.approx(100 * 50 * US)
+    # 4 of 7 MB pass between them: as much of the 100 us.
+    assert found.gain_ns == pytest.approx(100 * 100 * US * 4 / 7)
+    assert "4.00 MB of the 7.00 MB that they move pass between them." in found.sentence
     assert found.confidence == "medium"
+    bound = frame.assign(bound_by="issue")
+    tables.write(bound, "counters", run.directory.tables)
+    # Where instructions set the pace, bytes left out gain less.
+    assert of_cause(load_run(run.path), "elementwise_chain").confidence == "low"
     frame.loc[frame["kernel_id"] == ids["PyTorch softmax"], "global_load_bytes"] = 1e5
     tables.write(frame, "counters", run.directory.tables)
     (shorter,) = [f for f in program_findings(load_run(run.path)) if f.cause == "elementwise_chain"]
     assert "2 elementwise kernels" in shorter.title
+
+
+@pytest.mark.parametrize(("mb", "told"), [(100.0, True), (10.0, False)])
+def test_bytes_of_dram_tell_of_chains_that_caches_do_not_hold(
+    run: Run, mb: float, told: bool
+) -> None:
+    run = chained(run)
+    ids = dict(zip(run.kernels["short_name"], run.kernels["kernel_id"], strict=True))
+    frame = run.counters.assign(global_load_bytes=math.nan, global_store_bytes=math.nan)
+    copy = frame.iloc[[0]].assign(kernel_id=ids["PyTorch copy"])
+    frame = pd.concat([frame, copy], ignore_index=True)
+    mine = frame["kernel_id"].isin([ids[name] for name in CHAIN])
+    frame.loc[mine, ["dram_read_bytes", "dram_write_bytes"]] = mb * 1e6, mb * 1e6
+    tables.write(frame, "counters", run.directory.tables)
+    tables.write(run.gpus.assign(l2_bytes=62.9e6), "gpus", run.directory.tables)
+    found = of_cause(load_run(run.path), "elementwise_chain")
+    # 2 x 2 of 6 parts pass between them; else all but the longest, which is half.
+    part = 4 / 6 if told else 1 / 2
+    assert found.gain_ns == pytest.approx(100 * 100 * US * part)
+    assert ("Their bytes were not counted" in found.sentence) is not told
 
 
 def test_a_kernel_that_repeats_is_no_chain(run: Run) -> None:
@@ -255,6 +179,25 @@ def test_copies_inside_the_gpu_gain_their_time(run: Run) -> None:
     row = run.kernels[run.kernels["category"] == "copy"].iloc[0]
     assert found.gain_ns == row["total_ns"]
     assert found.gain_program == pytest.approx(row["share"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "sure"),
+    [
+        ("PyTorch copy, fp32, with cast", "", "medium"),
+        ("PyTorch cat, 2-byte", "are concatenations, which are needed as far as", "low"),
+        ("PyTorch copy, bf16, strided", "are copies to or from a strided layout", "low"),
+        ("PyTorch copy, bf16", "are other copies, which are needed where both", "low"),
+    ],
+)
+def test_copies_that_may_be_needed_are_told_apart_from_casts(
+    run: Run, name: str, said: str, sure: str
+) -> None:
+    found = of_cause(kernels(run, {"PyTorch copy": {"short_name": name}}), "casts_and_copies")
+    assert said in found.sentence
+    assert ("needed" in found.sentence.split("What the program")[0]) is bool(said)
+    assert "at most" in found.sentence
+    assert found.confidence == sure
 
 
 # --- communication --------------------------------------------------------------------------------
@@ -291,6 +234,10 @@ def test_communication_that_runs_alone_is_told_with_its_share_of_the_wall_time(r
     found = of_cause(launch_table(run, ours), "collectives_exposed")
     assert found.gain_ns == 600 * US
     assert found.gain_program == pytest.approx(600 * US / wall_time(run)[0])
+    assert "Part of it may be waiting for a GPU that comes late." in found.sentence
+    steps = [{"step": at, "device": 0, "collective_wait_ns": 150 * US} for at in range(3)]
+    found = of_cause(write(run, "engine_steps", steps), "collectives_exposed")
+    assert "50.0 % of it is waiting for a GPU that comes late." in found.sentence
 
 
 # --- slow kernels ---------------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""Findings about idle time of the GPU, on made-up tables whose answer is known."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from reports.evidence import Finding
+from reports.findings import abstained, findings
+from reports.load import Run, load_run
+from reports.program_findings import program_findings
+from reports.stage_times import wall_time
+
+US = 1000
+
+
+def write(run: Run, table: str, rows: list[dict[str, Any]]) -> Run:
+    """Write `rows` as a table of the run; columns that they do not name stay empty."""
+    frame = pd.DataFrame(rows).reindex(columns=list(tables.empty(table).columns))
+    tables.write(tables.check(frame, table), table, run.directory.tables)
+    return load_run(run.path)
+
+
+def of_cause(run: Run, cause: str) -> Finding:
+    (found,) = [f for f in program_findings(run) if f.cause == cause]
+    return found
+
+
+def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
+    texts = {"stage": "decode", "waited": "", "call": "", "nvtx_range": ""}
+    longest = round(idle_ms * 1e6 / gaps)
+    return {**texts, "cause": cause, "gaps": gaps, "idle_ns": round(idle_ms * 1e6),
+            "longest_ns": longest, **more}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cause", "rule", "words"),
+    [
+        ("launches", "launch_bound", "the host launches too slowly: 500 gaps of 12.0 us"),
+        ("host", "host_bound", "the host does something else: 500 gaps"),
+        ("synchronisation", "sync_stalls", "(cudaStreamSynchronize) before it launches more"),
+    ],
+)
+def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: str) -> None:
+    rows = [gap(cause, 6.0, 500, waited="cudaStreamSynchronize"), gap("queued", 0.1, 100)]
+    found = of_cause(write(run, "idle_gaps", rows), rule)
+    assert words in found.sentence
+    assert (found.key, found.stage) == ("idle", "decode")
+    assert all((found.disprove, found.action, found.advice))
+    wall = wall_time(run)[0]
+    # A CUDA graph leaves a microsecond of each gap; a host that is not there leaves nothing.
+    kept = 0 if rule == "host_bound" else 500 * US
+    assert found.gain_ns == pytest.approx(6e6 - kept)
+    assert found.gain_program == pytest.approx(found.gain_ns / wall)
+
+
+def shown(found: Finding, metric: str) -> float:
+    """Return the number of a row of the evidence."""
+    (one,) = [row for row in found.evidence if row.metric == metric]
+    return one.value
+
+
+def with_launch_cost(run: Run, alone_us: float) -> Run:
+    rows = [{"level_or_pipe": "host", "kind": "launch", "value": alone_us * 1e-6, "unit": "s",
+             "case_id": "host/launch/driver|hot|normal"}]  # fmt: skip
+    calls = [{"name": "cudaLaunchKernel", "calls": 300, "total_ns": 2_400_000},
+             {"name": "cuLaunchKernelEx", "calls": 100, "total_ns": 1_200_000},
+             {"name": "cudaMemcpyAsync", "calls": 9, "total_ns": 9_000_000}]  # fmt: skip
+    return write(write(run, "measured_roofs", rows), "api_calls", calls)
+
+
+@pytest.mark.parametrize("alone_us", [4.0, 10.0])
+def test_the_gain_of_waiting_for_launches_can_be_done_by_hand(run: Run, alone_us: float) -> None:
+    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
+    found = of_cause(with_launch_cost(run, alone_us), "launch_bound")
+    # 3.6 ms in 400 launches; what is slower without nsys is not added to the gaps.
+    assert shown(found, "what nsys adds to a launch") == pytest.approx(
+        max(0.0, 9 * US - alone_us * US)
+    )
+    left = shown(found, "left of each gap") + shown(found, "what nsys adds to a launch")
+    by_hand = shown(found, "idle time") - shown(found, "gaps") * left
+    assert found.gain_ns == shown(found, "could save") == pytest.approx(by_hand)
+    wall = shown(found, "wall time of the program under nsys")
+    assert found.gain_program == pytest.approx(by_hand / wall)
+    assert all(row.where or row.source for row in found.evidence)
+
+
+def test_the_idle_share_of_all_causes_is_told_beside_that_of_one(run: Run) -> None:
+    run = write(run, "idle_gaps", [gap("launches", 6.0, 500), gap("queued", 0.1, 100)])
+    found = of_cause(run, "launch_bound")
+    stage = run.stages.set_index("stage").loc["decode"]
+    part = f"{100 * stage['idle_ns'] / stage['wall_ns']:.1f} %"
+    assert f"bring the idle share of decode to {part}." in found.sentence
+    rest = "idle before the first or after the last work of the capture"
+    parts = ("idle time", "idle between operations that were queued already", rest)
+    assert sum(shown(found, name) for name in parts) == pytest.approx(stage["idle_ns"])
+
+
+@pytest.mark.parametrize(("before", "inside", "sure"), [(4.0, 1.5, "medium"), (1.0, 4.5, "low")])
+def test_what_calls_show_of_slow_launches(
+    run: Run, before: float, inside: float, sure: str
+) -> None:
+    told = {"late_calls": 450, "before_call_ns": before * 1e6, "in_call_ns": inside * 1e6}
+    found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500, **told)]), "launch_bound")
+    assert "In 90.0 % of the gaps the host began the launch call only after" in found.sentence
+    assert f"{100 * before / 6:.1f} % of their time lies before this call" in found.sentence
+    # Calls that nsys may have lengthened by as much say little.
+    assert found.confidence == sure
+
+
+def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
+    rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
+    run = write(run, "idle_gaps", rows)
+    ranked = [f.cause for f in findings(run) if f.key == "idle"]
+    assert ranked == ["host_bound", "launch_bound"]
+    assert "cudaMalloc (100.0 %)" in of_cause(run, "host_bound").sentence
+
+
+def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
+    found = of_cause(write(run, "idle_gaps", [gap("queued", 7.0, 9000)]), "idle")
+    assert "100.0 % between operations that were queued already" in found.sentence
+    assert "host" not in found.sentence.split("Of this")[1].split(".")[0]
+
+
+def test_without_causes_the_report_says_what_is_open(run: Run) -> None:
+    hole = {"table": "idle_gaps", "kernel_id": "", "column": "", "reason": "no CUDA calls."}
+    run = write(run, "gaps", [hole])
+    assert "Why the GPU is idle is not known: no CUDA calls." in abstained(run)
