@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.bench_records import count_cases, cut_half_line, last_line
+from orchestrator.bench_records import count_cases, cut_half_line
 from orchestrator.discover import Tool
 from orchestrator.plan import Step
 from orchestrator.process import Finished
@@ -89,14 +89,11 @@ def _run(step: Step, turn: Turn, part: str, folder: Path, work: Work, result: Re
     program = measuring_program(work.program, out, turn)
     tool = Tool("target", program.argv[0], "", frozenset())
     logs = f"-{turn.repeat}-{turn.process}"
-    what = Call(step.name, tool, list(program.argv), folder, step.timeout_s, logs=logs)
+    what = Call(step.name, tool, list(program.argv), folder, step.timeout_s, part=part, logs=logs)
     result.argv = result.argv or what.argv
 
-    def watch() -> None:
-        work.progress.doing(step.name, part, last_line(what.stderr))
-
     try:
-        finished = call(work, what, watch)
+        finished = call(work, what)
     finally:
         _append(what.stdout, folder / "stdout.log", part)
         _append(what.stderr, folder / "stderr.log", part)

@@ -56,9 +56,9 @@ class Display:
             self._line(f"{step}: {escape(waits_for)}")
 
     def doing(self, step: str, part: str, detail: str) -> None:
-        """Show the part of the step beside the spinner; else a line where a new part begins."""
+        """Show part and detail beside the spinner; else a line where a new part begins."""
         if self._waiting is not None and self._live:
-            self._waiting.waits_for = f"{part}: {detail}" if detail else part
+            self._waiting.says = ": ".join(filter(None, (part, detail)))
         elif part != self._part:
             self._line(f"{step}: {escape(part)}")
         self._part, self._detail = part, detail
@@ -98,13 +98,16 @@ class Display:
 
 
 class _Waiting:
-    """What a step waits for, with the elapsed time of the moment in which it is drawn."""
+    """What a step waits for, or what it says itself, with the elapsed time when it is drawn."""
 
     def __init__(self, step: str, waits_for: str, began: float) -> None:
-        self._step, self.waits_for, self._began = step, waits_for, began
+        self._step, self._waits_for, self._began = step, waits_for, began
+        self.says = ""
 
     def __rich__(self) -> Text:
-        text = Text(f"{self._step}: {self.waits_for} ", no_wrap=True, overflow="ellipsis")
+        text = Text(
+            f"{self._step}: {self.says or self._waits_for} ", no_wrap=True, overflow="ellipsis"
+        )
         return Text(f"{elapsed(time.monotonic() - self._began)}  ", style="dim") + text
 
 

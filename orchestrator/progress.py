@@ -17,7 +17,10 @@ class Progress(Protocol):
         """Say that a step starts, and what it waits for: `nsys profile python llm_block.py`."""
 
     def doing(self, step: str, part: str, detail: str) -> None:
-        """Say what a running step does now: `process 2 of 3`, and the last line that it printed."""
+        """Say what a running step does now: `process 2 of 3`, and the last line that it printed.
+
+        `part` is empty where the step has no parts, `detail` where it has printed nothing.
+        """
 
     def waits(self, step: str, seconds: float) -> None:
         """Say a few times a second that the step still waits, `seconds` after its start."""

@@ -95,6 +95,7 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
         raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
     if not report.is_file():
         raise failure(finished, what, (nsys.explain, _no_report))
+    work.progress.doing(step.name, "nsys writes the trace as SQLite", "")
     export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
     _mask(folder / SQLITE, work, result)
     check_trace(folder / SQLITE)
@@ -204,7 +205,7 @@ def _profile(
     own = dict(ncu.ENVIRONMENT)
     if work.recipe.bench is None:  # a benchmark gets the file as its argument
         own[RESULTS_VARIABLE] = str(folder / RESULTS)
-    what = Call(step.name, tool, argv, folder, step.timeout_s, own)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, own, told=folder / NCU_LOG)
     finished = call(work, what)
     mask_file(folder / NCU_LOG, work.machine.environment.secrets)
     return finished, what

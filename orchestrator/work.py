@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.bench_records import last_line
 from orchestrator.discover import Tool
 from orchestrator.machine import Machine
 from orchestrator.process import Command, Finished, run
@@ -55,7 +56,8 @@ class Result:
 class Call:
     """One start of a tool for a step; `own` are variables that the tool itself needs.
 
-    `logs` is a part of the names of the logs, where a step starts several programs: stdout-1-2.log.
+    `part` says which of several programs of a step it is ("process 2 of 3"), `logs` is then a part
+    of the names of its logs: stdout-1-2.log. `told` is a log that the tool writes besides.
     """
 
     step: str
@@ -64,7 +66,9 @@ class Call:
     folder: Path
     timeout_s: float | None
     own: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
     logs: str = ""
+    told: Path | None = None
 
     @property
     def stdout(self) -> Path:
@@ -77,10 +81,11 @@ class Call:
         return self.folder / f"stderr{self.logs}.log"
 
 
-def call(work: Work, what: Call, watch: Callable[[], None] = lambda: None) -> Finished:
+def call(work: Work, what: Call) -> Finished:
     """Run a tool under its target's environment; command.json, stdout.log, stderr.log stay behind.
 
-    Secrets are masked in both logs, whoever printed them. `watch` is called a few times a second.
+    Meanwhile the watcher of the run sees the last line of the log that was written to last. Secrets
+    are masked in both logs and in what the watcher sees, whoever printed them.
     """
     environment = work.machine.environment
     write_atomic(what.folder / "command.json", _record(work, what))
@@ -94,7 +99,7 @@ def call(work: Work, what: Call, watch: Callable[[], None] = lambda: None) -> Fi
     )
 
     def waits(seconds: float) -> None:
-        watch()
+        work.progress.doing(what.step, what.part, environment.redact(_last_words(what)))
         work.progress.waits(what.step, seconds)
 
     try:
@@ -103,6 +108,13 @@ def call(work: Work, what: Call, watch: Callable[[], None] = lambda: None) -> Fi
         for log in (command.stdout, command.stderr):
             mask_file(log, environment.secrets)
     return finished
+
+
+def _last_words(what: Call) -> str:
+    """Return the last line of what the tool and its target tell people while they run."""
+    logs = [log for log in (what.stderr, what.told) if log is not None and log.is_file()]
+    newest = sorted(logs, key=lambda log: log.stat().st_mtime_ns, reverse=True)
+    return next(filter(None, map(last_line, newest)), "")
 
 
 def failure(

@@ -28,6 +28,7 @@ class Watcher:
         self.variants: list[str] = []
         self.waited_for: list[str] = []
         self.parts: list[str] = []
+        self.details: list[str] = []
 
     def variant(self, name: str, index: Any, total: Any) -> None:
         self.variants.append(name)
@@ -36,8 +37,9 @@ class Watcher:
         self.waited_for.append(waits_for)
 
     def doing(self, step: Any, part: str, detail: str) -> None:
-        if part not in self.parts:
+        if part and part not in self.parts:
             self.parts.append(part)
+        self.details.append(f"{step}: {detail}")
 
     def waits(self, step: Any, seconds: Any) -> None:
         if step == self.stop_at:

@@ -81,6 +81,34 @@ def test_on_a_terminal_the_spinner_shows_the_part_and_its_last_line() -> None:
     assert "process 1 of 2: [dram] read: 3 us" in out.getvalue()
 
 
+def test_on_a_terminal_the_last_line_takes_the_place_of_the_command() -> None:
+    shown, out = display(live=True)
+    shown.started("trace", "nsys python x.py")
+    shown.doing("trace", "", "")
+    shown.finished("trace", StepState.DONE, "")
+    assert "trace: nsys python x.py" in out.getvalue()
+    shown.started("untraced", "python x.py")
+    shown.doing("untraced", "", "loading [50 %]")
+    shown.finished("untraced", StepState.DONE, "")
+    assert "untraced: loading [50 %]" in out.getvalue()
+
+
+def test_without_a_terminal_the_last_line_is_told_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown, out = display(live=False)
+    clock = [0.0]
+    monkeypatch.setattr("orchestrator.display.time.monotonic", lambda: clock[0])
+    shown.started("untraced", "python x.py")
+    shown.doing("untraced", "", "loading [50 %]")
+    clock[0] = 61.0
+    shown.waits("untraced", 61.0)
+    assert out.getvalue().splitlines() == [
+        "untraced: python x.py",
+        "untraced: still waiting after 1 min 01 s: loading [50 %]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(4.21, "4.2 s"), (192, "3 min 12 s"), (3720, "1 h 02 min")]
 )

@@ -330,3 +330,48 @@ def test_the_wrapper_that_prof_starts_is_there_and_explains_itself(tmp_path: Pat
     finished = run_command(Command(argv, {"PATH": "/usr/bin"}, tmp_path, out, err, 60.0))
     assert finished.ok
     assert "--capture" in finished.tail
+
+
+# Speaks, and does not go on until the watcher has heard what the step is to tell.
+WAITS = """
+import os, sys, time
+print("layer 3 of 28,", os.environ["MINE"], file=sys.stderr, flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end and not os.path.exists(os.environ["HEARD"]):
+    time.sleep(0.02)
+sys.exit(0 if os.path.exists(os.environ["HEARD"]) else 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ("untraced", "layer 3 of 28, [redacted]"),
+        ("trace", "layer 3 of 28, [redacted]"),
+        ("counters", "layer 3 of 28, [redacted]"),
+        ("counters", "==PROF== Connected to process 1 (/usr/bin/python)"),
+    ],
+)
+def test_a_watcher_sees_the_last_line_of_a_step_that_runs(
+    lab: Any, watcher: Any, step: str, line: str
+) -> None:
+    heard = lab.folder / "heard"
+
+    class Listener(watcher):  # type: ignore[misc]
+        def doing(self, name: Any, part: str, detail: str) -> None:
+            super().doing(name, part, detail)
+            if name != step or detail == line:
+                heard.touch()
+
+        def started(self, name: Any, waits_for: Any) -> None:
+            super().started(name, waits_for)
+            heard.unlink(missing_ok=True)
+
+    lab.monkeypatch.setenv("API_TOKEN", "s3cret-value-of-mine")
+    listening = Listener()
+    script = WAITS if "PROF" not in line else WAITS.replace("file=sys.stderr", "file=sys.stdout")
+    env = {"MINE": "${API_TOKEN}", "HEARD": str(heard)}
+    asked = whole(lab, script, operators__enabled=False, target__env=env)
+    assert lab.run(asked, progress=listening).exit_code == 0
+    assert f"{step}: {line}" in listening.details
+    assert "s3cret" not in "".join(listening.details)
