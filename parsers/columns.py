@@ -133,7 +133,9 @@ class _Evaluation:
         """Say why a formula gives nothing: the reason of the first input that is 0, or the only."""
         reasons = dict(zip(source.of, column.empty, strict=False))
         zero = [n for n in reasons if (series := self._input(n)) is not None and series[row] == 0]
-        return reasons[zero[0]] if zero else " ".join(column.empty[:1]) or "the denominator is 0"
+        if zero:
+            return reasons[zero[0]]
+        return " ".join(column.empty[:1]) or column.unclear or "the denominator is 0"
 
     def _gate(self, column: MetricColumn, low: float, high: float) -> None:
         value = self.values[column.name]

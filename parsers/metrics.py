@@ -46,7 +46,8 @@ class MetricColumn:
 
     `gate` is the closed range outside of which a value, and those of the columns in
     `gate_closes`, are not available. `empty` says why the formula may give nothing: one reason, or
-    one an input that is 0. A `helper` only gates and is in no table.
+    one an input that is 0; `unclear` says it where known inputs do not decide. A `helper` only
+    gates and is in no table.
     """
 
     name: str
@@ -58,6 +59,7 @@ class MetricColumn:
     gate: tuple[float, float] | None = None
     gate_closes: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
+    unclear: str = ""
     quiet: bool = False
     helper: bool = False
 
@@ -254,6 +256,7 @@ def _column(name: str, facts: dict[str, Any]) -> MetricColumn:
         gate=(gate[0], gate[1]) if gate else None,
         gate_closes=tuple(gate[2:]) if gate else (),
         empty=tuple(facts.get("empty", ())),
+        unclear=facts.get("unclear", ""),
         quiet=facts.get("quiet", False),
         helper=facts.get("helper", False),
     )

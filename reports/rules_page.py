@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reports.program_rules import backends, program_rules
-from reports.rules import Condition, Rule, kernel_rules, known_facts, saturated
+from reports.rules import (
+    Condition,
+    Rule,
+    against_bound,
+    full_roof,
+    kernel_rules,
+    known_facts,
+    saturated,
+)
 
 INTRO = """# Rules of the findings
 
@@ -21,6 +29,15 @@ A kernel at a roof (60 % or more of one) is explained by a defect only where the
 off that roof. One that waits is explained by the first cause that is found: defects, then too few
 warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
 
+What warps wait for can contradict a roof or a defect. Below {full} of a roof ({source}) the
+confidence is then a step lower, and the finding says so. Other doubts cost a step each: ncu and
+nsys disagree on the duration, the launch was joined by a loose name, the share of the GPU time is
+not known, or the gain ends at the shortest launch of the trace, which is that of another kernel.
+Launches that do different work cost two steps.
+
+"Issue slots busy, of the active cycles" leaves out the time in which an SM holds no warp: rules
+about waits look at that. What bounds a kernel is the share of all cycles.
+
 Counters do not tell bytes that are needed from those that come twice. A program that knows prints a
 line of JSON, and `l2_thrashing` holds its kernels to it: bytes that a launch must move through
 DRAM.
@@ -34,7 +51,9 @@ DRAM.
 def rules_page() -> str:
     """Return the page as markdown."""
     kernels, program = kernel_rules(), program_rules()
-    parts = [INTRO, "## Kernels\n", _kernel_table(kernels.values()), _saturated()]
+    full, source = full_roof()
+    intro = INTRO.replace("{full}", f"{full:g} %").replace("{source}", source)
+    parts = [intro, "## Kernels\n", _kernel_table(kernels.values()), _saturated()]
     parts += [_kernel_section(rule) for rule in kernels.values()]
     parts += ["## The program\n", _program_table(program)]
     parts += [_program_section(key, rule) for key, rule in program.items()]
@@ -73,6 +92,8 @@ def _kernel_section(rule: Rule) -> str:
         lines += [f"- For kernels bound by {', '.join(rule.bounds)}."]
     if rule.unless:
         lines += [f"- Not where {' or '.join(rule.unless)} fires."]
+    if rule.against:
+        lines += [f"- Contradicted where {' or '.join(_held(rule.against))}."]
     lines += [
         f"- Source: {rule.source}.",
         f"- Gain: {rule.estimate}",
@@ -88,10 +109,12 @@ def _saturated() -> str:
     lines = [
         "A kernel that no rule explains is told by its roof:",
         "",
-        "| Key | Bound by | It is wrong if |",
-        "| --- | --- | --- |",
+        "| Key | Bound by | Contradicted where | It is wrong if |",
+        "| --- | --- | --- | --- |",
     ]
-    lines += [f"| {f['key']} | {bound} | {f['disprove']} |" for bound, f in saturated().items()]
+    for bound, facts in saturated().items():
+        doubts = " or ".join(_held(against_bound(bound))) or "–"
+        lines += [f"| {facts['key']} | {bound} | {doubts} | {facts['disprove']} |"]
     return "\n".join(lines) + "\n"
 
 

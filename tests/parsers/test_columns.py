@@ -61,6 +61,19 @@ def test_l1_traffic_without_tma_is_exact_before_hopper_and_flagged_from_there() 
     assert "TMA" in reasons(new, "l1_bytes")["k0"]
 
 
+def test_local_bytes_without_their_instructions_tell_of_none_only() -> None:
+    alone = evaluated(sm__sass_data_bytes_mem_local___sum=[0.0, 9.0])
+    assert alone.values["local_bytes"].tolist()[0] == 0
+    assert "local instructions" in reasons(alone, "local_bytes")["k1"]
+    held = evaluated(
+        sm__sass_data_bytes_mem_local___sum=[0.0, 64.0, 6.7e7],
+        smsp__sass_inst_executed_op_local_ld___sum=[5.0, 10.0, 0.0],
+        smsp__sass_inst_executed_op_local_st___sum=[5.0, 6.0, 0.0],
+    )
+    assert held.values["local_bytes"].tolist()[1:] == [2048, 0]
+    assert list(reasons(held, "local_bytes")) == ["k0"]
+
+
 def test_the_root_of_a_missing_value_is_named_once() -> None:
     found = evaluated(gpu__time_duration___sum=[10.0])
     assert reasons(found, "intensity_dram")["k0"] == reasons(found, "flop_throughput")["k0"]

@@ -1,0 +1,198 @@
+"""The numbers behind findings of kernels: where they stand, and how sure they make a finding."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from parsers import tables
+from parsers.metrics import catalogue
+from parsers.run_dir import RunDir
+from reports.analyse import build_tables
+from reports.cells import number, records, text
+from reports.evidence import Evidence, Finding
+from reports.findings import findings
+from reports.kernel_evidence import ISSUED
+from reports.kernel_findings import abstentions, bound_findings, kernel_findings
+from reports.kernel_judge import judge, shortest_launch
+from reports.load import Run, load_run
+from reports.profiled import is_mixed
+
+RECORDED = "h200-top-kernels"
+
+
+@pytest.fixture(scope="module")
+def recorded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    source = root / "captures" / RECORDED
+    if not source.is_dir():
+        pytest.skip(f"captures/{RECORDED} is not there")
+    path = tmp_path_factory.mktemp("evidence") / "run"
+    shutil.copytree(source, path)
+    build_tables(RunDir(path))
+    return load_run(path)
+
+
+@pytest.fixture(scope="module")
+def found(recorded: Run) -> list[Finding]:
+    return kernel_findings(recorded)
+
+
+def seen(finding: Finding, metric: str) -> Evidence:
+    (one,) = [e for e in finding.evidence if e.metric == metric]
+    return one
+
+
+def row(recorded: Run, finding: Finding, table: str) -> dict[str, object]:
+    frame = getattr(recorded, table).drop_duplicates("kernel_id").set_index("kernel_id")
+    return dict(frame.loc[finding.kernel_ids[0]])
+
+
+def test_every_number_says_where_it_stands(recorded: Run, found: list[Finding]) -> None:
+    declared = tables.tables()
+    for finding in (*found, *bound_findings(recorded)):
+        assert finding.evidence
+        for one in finding.evidence:
+            assert one.where, (finding.title, one.metric)
+            for place in one.where:
+                table, _, column = place.partition(".")
+                names = [c.name for c in declared[table]] if column else [*catalogue().columns]
+                assert (column or table) in names, (one.metric, place)
+
+
+def test_a_number_that_is_one_counter_is_that_counter(recorded: Run, found: list[Finding]) -> None:
+    alone = 0
+    for finding in found:
+        counters = row(recorded, finding, "counters")
+        for one in finding.evidence:
+            if len(one.where) == 1 and one.where[0] in counters and one.unit == "%":
+                assert one.value == pytest.approx(counters[one.where[0]]), one.metric
+                alone += 1
+    assert alone >= 4 * len(found)
+
+
+def test_no_number_is_told_twice(found: list[Finding]) -> None:
+    for finding in found:
+        rows = [(one.metric, one.threshold) for one in finding.evidence]
+        assert len(rows) == len(set(rows)), finding.title
+
+
+def test_the_share_of_a_roof_is_the_rate_over_the_roof(found: list[Finding]) -> None:
+    checked = 0
+    for finding in found:
+        rows = {one.metric: one.value for one in finding.evidence}
+        for label in [m.removesuffix(": roof") for m in rows if m.endswith(": roof")]:
+            part = rows[f"{label}: reached"] / rows[f"{label}: roof"]
+            assert rows[finding.evidence[0].metric] == pytest.approx(100 * part, rel=1e-3)
+            checked += 1
+    assert checked > 5
+
+
+def test_issue_slots_of_all_and_of_active_cycles_are_named_apart(
+    recorded: Run, found: list[Finding]
+) -> None:
+    bound = next(f for f in found if f.bound == "issue")
+    counters = row(recorded, bound, "counters")
+    active = number(counters["issue_active_pct"]) * number(counters["sm_active_pct"]) / 100
+    assert seen(bound, ISSUED).value == pytest.approx(active)
+    assert seen(bound, ISSUED).threshold == "60 % or more"
+    waiting = next(f for f in found if f.title.startswith("PyTorch softmax"))
+    slots = seen(waiting, "issue slots busy, of the active cycles")
+    assert slots.value == pytest.approx(
+        number(row(recorded, waiting, "counters")["issue_active_pct"])
+    )
+    assert slots.threshold == "under 80 %"
+
+
+def test_waits_for_memory_contradict_full_issue_slots(recorded: Run, found: list[Finding]) -> None:
+    doubted = next(f for f in found if f.title.startswith("PyTorch mul") and f.bound == "issue")
+    assert doubted.confidence != "high"
+    assert "But its warps wait for memory in 7" in doubted.sentence
+    stalls = recorded.stalls[recorded.stalls["kernel_id"] == doubted.kernel_ids[0]]
+    waits = ["long_scoreboard", "lg_throttle", "drain", "mio_throttle"]
+    part = stalls[stalls["reason"].isin(waits)]["share"].sum()
+    assert seen(doubted, "all stalls for memory").value == pytest.approx(100 * part)
+    assert part > 0.5
+
+
+def test_nothing_contradicts_a_roof_that_is_full(recorded: Run) -> None:
+    for one in judge(recorded):
+        if number(one.row["roof_share"]) >= 0.8:
+            assert one.against == ()
+
+
+def test_a_gain_that_ends_at_the_shortest_launch_shows_it_and_is_less_sure(
+    recorded: Run, found: list[Finding]
+) -> None:
+    norm = next(f for f in found if f.title.startswith("PyTorch RMSNorm") and f.bound == "latency")
+    least = min(records(recorded.kernels), key=lambda kernel: number(kernel["min_ns"]))
+    floor, mean = seen(norm, "shortest launch of the trace"), seen(norm, "mean launch")
+    assert floor.value == least["min_ns"]
+    assert floor.source == f"nsys: {least['short_name']}"
+    assert norm.gain_kernel == pytest.approx(1 - floor.value / mean.value)
+    assert norm.confidence == "medium", "the rule alone would be sure"
+    assert "the shortest of the trace" in norm.sentence
+    free = next(f for f in found if f.title.startswith("PyTorch softmax"))
+    assert not [one for one in free.evidence if "shortest" in one.metric]
+
+
+def test_kernels_of_mixed_work_are_marked_wherever_they_are_told(
+    recorded: Run, found: list[Finding]
+) -> None:
+    rows = {text(one.row["kernel_id"]): one.row for one in judge(recorded)}
+    mixed = [f for f in found if is_mixed(rows[f.kernel_ids[0]])]
+    assert mixed
+    for finding in found:
+        told = (finding.title, finding.headline, finding.sentence, finding.evidence[0].metric)
+        one = finding in mixed
+        assert all(("(of one launch)" in words) == one for words in told), finding.title
+    (bounds,) = bound_findings(recorded)
+    part = sum(number(r["share"]) for r in rows.values() if is_mixed(r))
+    assert f"{100 * part:.1f} % of the GPU time differ in their work" in bounds.sentence
+
+
+def test_the_parts_of_all_bounds_add_up(recorded: Run) -> None:
+    (bounds,) = bound_findings(recorded)
+    gains = [one.value for one in bounds.evidence if one.metric == "to gain of it"]
+    parts = [one.value for one in bounds.evidence if one.metric != "to gain of it"]
+    assert sum(gains) == pytest.approx(100 * bounds.gain_program)
+    assert sum(parts) == pytest.approx(100 * bounds.share)
+
+
+def test_the_sentences_are_short(recorded: Run) -> None:
+    for finding in findings(recorded):
+        if finding.key == "kernel":
+            for words in finding.sentence.replace("; ", ". ").split(". "):
+                assert len(words.split()) <= 45, words
+
+
+def test_a_rule_abstains_where_local_bytes_are_not_certain(recorded: Run) -> None:
+    counted = recorded.metrics
+    mine = counted[counted["metric"] == "sm__sass_data_bytes_mem_local.sum"]
+    doubtful = set(mine[mine["value"] > 0]["kernel_id"])
+    assert doubtful
+    unknown = recorded.counters[recorded.counters["local_bytes"].isna()]["kernel_id"]
+    assert set(unknown) == doubtful
+    told = {key: a.reason for a in abstentions(recorded) for key in a.kernel_ids
+            if "local_spills" in a.rules}  # fmt: skip
+    assert all("local instructions" in reason for reason in told.values())
+
+
+def test_without_issue_slots_a_wait_is_not_told_as_certain(run: Run) -> None:
+    for name in ("issue_active_pct", "top_stall"):
+        frame = run.counters.copy()
+        frame[name] = math.nan if name != "top_stall" else None
+        tables.write(frame, "counters", run.directory.tables)
+        run = load_run(run.path)
+    open_ones = [f for f in kernel_findings(run) if f.cause == "unknown"]
+    assert open_ones
+    assert all("how full the issue slots are was not counted" in f.sentence for f in open_ones)
+    assert all("less if its issue slots are full" in f.sentence for f in open_ones)
+    assert {f.confidence for f in open_ones} == {"low"}
+
+
+def test_long_launches_are_no_floor(run: Run) -> None:
+    assert shortest_launch(run).ns == run.kernels["min_ns"].min()
+    longer = run.kernels.assign(min_ns=1e6)
+    tables.write(longer, "kernels", run.directory.tables)
+    assert math.isnan(shortest_launch(load_run(run.path)).ns)
