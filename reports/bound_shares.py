@@ -9,6 +9,7 @@ import pandas as pd
 
 from reports.bound import LABELS
 from reports.cells import Row, known, number, records, text
+from reports.kernel_judge import judge
 from reports.load import Run
 from reports.profiled import kernel_time, profiled
 from reports.stage_times import ALL, stage_rows, wall_time
@@ -25,8 +26,9 @@ class BoundShare:
     kernels without counters, "launch" for time in which the GPU has nothing to do), `label` its
     plain name, `dtype` the type of the arithmetic where that is the limit. `share` is of the GPU
     time of the stage, `of_wall` of its wall time. `reached` is the share of the roof that was
-    reached, weighted by time, and `gain` the part of the stage's GPU time that would be saved if it
-    were reached in full; of waiting kernels the nearest roof counts. None is unknown.
+    reached, weighted by time; of waiting kernels the nearest roof counts. `gain` is the part of the
+    stage's GPU time that its kernels could save at most, each as much as `kernel_judge` allows, so
+    that the rows add up to what all kernels could save. None is unknown.
     """
 
     stage: str
@@ -42,10 +44,11 @@ class BoundShare:
 
 @dataclass
 class _Sum:
-    """Time in ns, weighted sum of the reached share, and kernels of one row."""
+    """Time in ns, weighted sum of the reached share, ns to save, and kernels of one row."""
 
     time: float = 0.0
     reached: float = 0.0
+    saved: float = 0.0
     kernels: set[str] = field(default_factory=set)
 
 
@@ -54,6 +57,8 @@ def bound_shares(run: Run) -> tuple[BoundShare, ...]:
     if math.isnan(kernel_time(run)) or run.counters.empty:
         return ()
     counters = {text(row["kernel_id"]): row for row in profiled(run)}
+    for judged in judge(run):
+        counters[text(judged.row["kernel_id"])]["gain"] = judged.gain
     wall, idle = wall_time(run)
     whole = {"stage": ALL, "wall_ns": wall, "idle_ns": idle}
     found = _rows(whole, run.kernels[["kernel_id", "total_ns"]], counters)
@@ -73,6 +78,7 @@ def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[Bou
         mine = sums.setdefault((bound, _dtype(bound, counted)), _Sum())
         mine.time += spent
         mine.reached += spent * number(counted.get("roof_share"))
+        mine.saved += spent * number(counted.get("gain"))
         mine.kernels.add(key)
     total = sum(one.time for one in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] == UNMEASURED, -item[1].time))
@@ -95,7 +101,7 @@ def _row(stage: Row, key: tuple[str, str], one: _Sum, total: float) -> BoundShar
         share=one.time / total,
         of_wall=one.time / number(stage["wall_ns"]) if _wall(stage) else None,
         reached=reached,
-        gain=None if reached is None else max(0.0, 1 - reached) * one.time / total,
+        gain=known(one.saved / total),
         kernels=len(one.kernels),
     )
 

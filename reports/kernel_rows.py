@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 
 import pandas as pd
 
@@ -31,10 +32,22 @@ def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
     rows.sort(key=lambda row: weight(counted.get(text(row["kernel_id"]), row)), reverse=True)
     missing = _missing(run.gaps)
     judged = {text(one.row["kernel_id"]): one for one in judge(run)}
-    return tuple(
+    sums = accumulate(number(row["share"]) for row in rows)
+    made = (
         _kernel_row(place, row, counted.get(key), missing, judged.get(key))
         for place, (row, key) in enumerate(((row, text(row["kernel_id"])) for row in rows), 1)
     )
+    return tuple(replace(row, so_far=known(s)) for row, s in zip(made, sums, strict=True))
+
+
+def saved(kernels: tuple[KernelRow, ...]) -> tuple[float | None, float | None]:
+    """Return what all judged kernels could save, in ns and of the GPU time; None where unknown."""
+    judged = [row for row in kernels if row.gain is not None]
+    times = [row.gain_ns for row in judged if row.gain_ns is not None]
+    shares = [row.gain_program for row in judged if row.gain_program is not None]
+    if not judged or len(times) < len(judged) or len(shares) < len(judged):
+        return None, None
+    return sum(times), sum(shares)
 
 
 def _missing(gaps: pd.DataFrame) -> dict[str, list[str]]:
@@ -57,11 +70,13 @@ def _kernel_row(
     difference = known(row["duration_difference"])
     bound = text(row["bound_by"])
     why = judged.why if judged is not None else None
+    gain = known(judged.gain) if judged is not None else None
     return KernelRow(
         number=place,
         kernel_id=key,
         **_identity(kernel),
         **_times(kernel),
+        so_far=None,
         profiled=counted is not None,
         ncu_duration_ns=known(row["duration_ns"]),
         trace_duration_ns=known(row["trace_duration_ns"]),
@@ -81,10 +96,19 @@ def _kernel_row(
         bound_label=LABELS.get(bound, ""),
         bound_cause=why.key if why is not None else "",
         bound_reason=why.text if why is not None else "",
+        gain=gain,
+        gain_ns=_part(gain, kernel["total_ns"]),
+        gain_program=_part(gain, kernel["share"]),
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
         **_figures(row),
     )
+
+
+def _part(gain: float | None, whole: object) -> float | None:
+    """Return the part `gain` of a time or share; None where either is unknown."""
+    of = known(whole)
+    return None if gain is None or of is None else gain * of
 
 
 NUMBERS = (

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from parsers.run_dir import StepRecord, StepState
-from reports.cells import count, known, records, text
+from reports.cells import known, records, text
 from reports.formats import byte_rate, clock, data_size
+from reports.launch_choice import choice
 from reports.load import Run
 from reports.view_models import (
     CommandRow,
@@ -21,7 +22,6 @@ from reports.view_models import (
     FailedJoin,
     GlossaryEntry,
     KernelRow,
-    LeftOut,
     Method,
 )
 
@@ -81,6 +81,7 @@ def method(run: Run, kernels: tuple[KernelRow, ...]) -> Method:
         cache_control=str(counters.get("cache_control", "")),
         sets=tuple(str(s) for s in counters.get("sets") or ()),
         passes=(min(passes), max(passes)) if passes else None,
+        choice=choice(run, kernels),
         profiled_kernels=sum(row.profiled for row in kernels),
         total_kernels=len(run.kernels),
     )
@@ -96,20 +97,6 @@ def _command(step: StepRecord, replayed: bool) -> CommandRow:
         None if replayed else step.seconds,
         step.exit_code,
         "; ".join(note for note in notes if note),
-    )
-
-
-def left_out(run: Run) -> tuple[LeftOut, ...]:
-    """Return what the selection left out, as it says."""
-    rows = run.selection.left_out if run.selection else []
-    return tuple(
-        LeftOut(
-            str(row.get("short_name", "")),
-            count(row.get("kernels")) or 0,
-            known(row.get("share")),
-            str(row.get("reason", "")),
-        )
-        for row in rows
     )
 
 

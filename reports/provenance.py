@@ -12,6 +12,9 @@ from reports.cells import Row, records, text
 from reports.formats import known
 from reports.load import Run
 
+LEAST_STALL = 0.02
+"""Share from which on a stall reason is told."""
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -40,11 +43,13 @@ class RawCounter:
 class Provenance:
     """Where the numbers of a kernel come from: its launch, our numbers, the tool's counters.
 
+    `stalls` are the shares of the stall reasons, those of 2 % and more, the largest first.
     `used` are the counters that our numbers were made from; `raw` are all of the launch.
     """
 
     launch: int | None
     traced: tuple[Traced, ...]
+    stalls: tuple[Traced, ...]
     used: tuple[RawCounter, ...]
     raw: tuple[RawCounter, ...]
 
@@ -52,20 +57,34 @@ class Provenance:
 def provenance(run: Run) -> dict[str, Provenance]:
     """Return the provenance of each profiled kernel, by kernel id."""
     by_kernel = {str(key): records(rows) for key, rows in _chosen(run).groupby("kernel_id")}
+    waits = {str(key): records(rows) for key, rows in run.stalls.groupby("kernel_id")}
     return {
-        text(row["kernel_id"]): _provenance(row, by_kernel.get(text(row["kernel_id"]), []))
+        key: _provenance(row, by_kernel.get(key, []), waits.get(key, []))
         for row in records(run.counters)
+        for key in [text(row["kernel_id"])]
     }
 
 
-def _provenance(row: Row, metrics: list[Row]) -> Provenance:
+def shown_columns(row: Row) -> frozenset[str]:
+    """Return the columns of a row of `counters` that are known, and so are in its provenance."""
+    columns = (c for c in catalogue().columns.values() if not c.helper)
+    return frozenset(c.name for c in columns if _is_known(row.get(c.name)))
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and (known(value) is not None or bool(text(value)))
+
+
+def _provenance(row: Row, metrics: list[Row], waits: list[Row]) -> Provenance:
     raw = tuple(_raw(metric) for metric in sorted(metrics, key=lambda m: text(m["metric"])))
-    traced = tuple(_traced(row, {counter.metric for counter in raw}))
-    used = {name for number in traced for name in number.inputs}
+    there = {counter.metric for counter in raw}
+    traced, stalls = tuple(_traced(row, there)), tuple(_stalls(waits, there))
+    used = {name for number in (*traced, *stalls) for name in number.inputs}
     launch = known(row["launch"])
     return Provenance(
         None if launch is None else int(launch),
         traced,
+        stalls,
         tuple(counter for counter in raw if counter.metric in used),
         raw,
     )
@@ -80,7 +99,7 @@ def _chosen(run: Run) -> pd.DataFrame:
 def _traced(row: Row, metrics: set[str]) -> Iterable[Traced]:
     for column in catalogue().columns.values():
         value = row.get(column.name)
-        if column.helper or value is None or (known(value) is None and not text(value)):
+        if column.helper or not _is_known(value):
             continue
         number = known(value)
         words = "" if number is not None else text(value)
@@ -88,6 +107,19 @@ def _traced(row: Row, metrics: set[str]) -> Iterable[Traced]:
         inputs = _inputs(source, metrics) if source else ()
         origin = _origin(source, inputs) if source and inputs else ""
         yield Traced(column.name, column.label, number, words, column.unit, origin, inputs)
+
+
+def _stalls(waits: list[Row], metrics: set[str]) -> Iterable[Traced]:
+    """Yield the share of each reason, and the counter whose part of all reasons it is."""
+    counted = {stall.reason: (stall.metric, stall.sampled) for stall in catalogue().stalls}
+    for row in sorted(waits, key=lambda row: -(known(row["share"]) or 0.0)):
+        reason, part = text(row["reason"]), known(row["share"])
+        if part is None or part < LEAST_STALL:
+            continue
+        inputs = tuple(m for m in counted.get(reason, ()) if m in metrics)[:1]
+        origin = f"share_of_reasons({inputs[0]})" if inputs else ""
+        label = f"Stall: {reason.replace('_', ' ')}"
+        yield Traced(f"stall_{reason}", label, 100 * part, "", "%", origin, inputs)
 
 
 def _source(column: MetricColumn, metrics: set[str]) -> Source | None:

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from parsers.errors import ArtifactUnreadable, UsageError
-from reports import formats
+from reports import formats, links
 from reports.bound import LABELS
 from reports.caveats import labelled
 from reports.language import LANGUAGES
@@ -142,6 +142,7 @@ def bound_label(bound: str) -> str:
 
 FILTERS: dict[str, Callable[..., str]] = {
     **formats.FILTERS,
+    **links.FILTERS,
     "labelled": labelled,
     "bound_label": bound_label,
 }

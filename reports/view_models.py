@@ -21,8 +21,17 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from reports.finding_models import EvidenceRow as EvidenceRow
+from reports.finding_models import FindingRow as FindingRow
+from reports.finding_models import Place as Place
+from reports.finding_models import RuleAbstention as RuleAbstention
 from reports.ncu_rule_models import RulesView
 from reports.roof_comparison import RoofComparison
+from reports.time_models import IdleRow as IdleRow
+from reports.time_models import KindTable as KindTable
+from reports.time_models import OperationRow as OperationRow
+from reports.time_models import StageKernel as StageKernel
+from reports.time_models import StageRow as StageRow
 
 
 @dataclass(frozen=True)
@@ -55,8 +64,11 @@ class KernelRow:
     `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency, or "" for
     unknown) and `bound_label` its plain name; `bound_cause` is the key of the rule that explains
     what a kernel misses (docs/rules.md) and `bound_reason` one clause of evidence. `roof_share` is
-    the share of the binding roof that was reached. `mixed`: launches do different amounts of work,
-    so that the profiled one does not stand for all. `missing` says why cells are empty.
+    the share of the binding roof that was reached. `gain` is the part of the kernel's own time that
+    it could save at most, and `gain_ns` and `gain_program` the same as time and as a fraction of
+    the GPU time: they add up to what all kernels could save. `so_far` adds up the shares of the
+    kernel table down to this one. `mixed`: launches do different amounts
+    of work, so that the profiled one does not stand for all. `missing` says why cells are empty.
     """
 
     number: int
@@ -72,6 +84,7 @@ class KernelRow:
     stages: tuple[str, ...]
     calls: int | None
     share: float | None
+    so_far: float | None
     total_ns: float | None
     mean_ns: float | None
     median_ns: float | None
@@ -108,91 +121,11 @@ class KernelRow:
     bound_cause: str
     bound_reason: str
     roof_share: float | None
+    gain: float | None
+    gain_ns: float | None
+    gain_program: float | None
     mixed: bool
     missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class StageKernel:
-    """One of the kernels that take the most time of a stage; `share` is of the stage's time.
-
-    `number` is None for a kernel that the kernel table does not show.
-    """
-
-    number: int | None
-    short_name: str
-    calls: int
-    total_ns: float
-    share: float | None
-
-
-@dataclass(frozen=True)
-class StageRow:
-    """One stage of the program. `share` is of all GPU time; `idle_share` of the stage's wall."""
-
-    stage: str
-    instances: int | None
-    launches: int | None
-    wall_ns: float | None
-    kernel_ns: float | None
-    busy_ns: float | None
-    idle_ns: float | None
-    idle_share: float | None
-    share: float | None
-    top: tuple[StageKernel, ...]
-
-
-@dataclass(frozen=True)
-class OperationRow:
-    """Copies and sets of memory (`bytes` known), or calls of one API function on the host."""
-
-    name: str
-    calls: int | None
-    total_ns: float | None
-    bytes: float | None
-
-
-@dataclass(frozen=True)
-class EvidenceRow:
-    """One number behind a finding; `threshold` and `source` are text, empty where there is none."""
-
-    metric: str
-    value: float | None
-    unit: str
-    threshold: str
-    source: str
-
-
-@dataclass(frozen=True)
-class FindingRow:
-    """One finding, ranked by what it could gain for the whole program; `key` is its sort.
-
-    `cause` is the key of the rule behind it (docs/rules.md), `stage` the stage that it is about
-    (empty for the whole program). `action` says what to do, `advice` the same without jargon,
-    `disprove` what one would see if the finding were wrong.
-
-    `gain_program` is the fraction of the GPU time (of the wall time, where `gain_of` says so) that
-    would be saved; `gain_ns` the same as time. `confidence` is high, medium or low.
-    """
-
-    rank: int
-    key: str
-    title: str
-    sentence: str
-    action: str
-    advice: str
-    bound_label: str
-    kernels: tuple[int, ...]
-    share: float | None
-    gain_kernel: float | None
-    gain_program: float | None
-    gain_ns: float | None
-    gain_of: str
-    confidence: str
-    evidence: tuple[EvidenceRow, ...]
-    cause: str = ""
-    stage: str = ""
-    disprove: str = ""
 
 
 @dataclass(frozen=True)
@@ -258,7 +191,10 @@ class CommandRow:
 
 @dataclass(frozen=True)
 class Method:
-    """How the numbers came about. `passes` are replays a kernel, lowest and highest."""
+    """How the numbers came about. `passes` are replays a kernel, lowest and highest.
+
+    `choice` are sentences: which launch of a kernel stands for it.
+    """
 
     commands: tuple[CommandRow, ...]
     versions: tuple[Fact, ...]
@@ -266,6 +202,7 @@ class Method:
     cache_control: str
     sets: tuple[str, ...]
     passes: tuple[int, int] | None
+    choice: tuple[str, ...]
     profiled_kernels: int
     total_kernels: int
 
@@ -279,26 +216,18 @@ class GlossaryEntry:
 
 
 @dataclass(frozen=True)
-class RuleAbstention:
-    """Rules (docs/rules.md) that were not held to some kernels, for want of what `reason` says.
-
-    `kernels` are numbers of the kernel table.
-    """
-
-    rules: tuple[str, ...]
-    kernels: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
 class ReportView:
     """The whole report. `tier`: trace and counters, trace only, counters only, or nothing.
 
-    `answer` are whole sentences, the most important first. `kernels` are those that the table
-    shows, in order of their share; `rest_kernels` and `rest_share` stand for all others.
-    `profiled_share` is the part of GPU time that has counters, and `bound_shares` divides the time
-    by what limits it. `sections` are what a serving engine adds (its model, steps and operators);
-    empty for other programs. `abstained` are questions that the evidence does not answer, each with
+    `answer` are whole sentences, the most important first, and `answer_anchors` the ids of the
+    places on the page that each rests on. `kinds` divides the GPU time by kind of kernel (None
+    where the kernel table says as much), `idle` the time without work by its cause. `kernels` are
+    those that the table shows, in order of their share; `rest_kernels` and `rest_share` stand for
+    all others.
+    `profiled_share` is the part of GPU time that has counters, `unprofiled_share` the rest (None
+    where that is nothing), and `bound_shares` divides the time by what limits it. `saved_ns` and
+    `saved_share` are what all kernels could save, the sums of their gains. `sections` are what a
+    serving engine adds (its model, steps and operators); empty for other programs. `abstained` are questions that the evidence does not answer, each with
     the reason; `rules_abstained` are the rules of kernels that lack evidence. `ncu_rules` is what
     ncu's own rules said where they were applied, beside what prof says.
     """
@@ -310,6 +239,7 @@ class ReportView:
     replayed_from: str
     tier: str
     answer: tuple[str, ...]
+    answer_anchors: tuple[str, ...]
     findings: tuple[FindingRow, ...]
     abstained: tuple[str, ...]
     rules_abstained: tuple[RuleAbstention, ...]
@@ -318,11 +248,16 @@ class ReportView:
     wall_ns: float | None
     idle_share: float | None
     profiled_share: float | None
+    unprofiled_share: float | None
+    saved_ns: float | None
+    saved_share: float | None
     bound_shares: tuple[BoundShare, ...]
     kernels: tuple[KernelRow, ...]
     rest_kernels: int
     rest_share: float | None
+    kinds: KindTable | None
     stages: tuple[StageRow, ...]
+    idle: tuple[IdleRow, ...]
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]
     sections: tuple[Section, ...]

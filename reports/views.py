@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from reports.bench.models import Section
 from reports.bench.view import section_words
-from reports.bound import LABELS
 from reports.bound_shares import bound_shares
 from reports.caveats import caveats, selection_notes
 from reports.cells import count, known, records, text
-from reports.evidence import Evidence, Finding
+from reports.evidence import Finding
 from reports.figure_views import (
     all_roofs,
     occupancy_bars,
@@ -20,20 +19,24 @@ from reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
+from reports.finding_rows import finding_row
 from reports.findings import abstained, findings, profiled_share
 from reports.gemm import Padding, paddings
 from reports.kernel_findings import abstentions
-from reports.kernel_rows import kernel_rows, stage_views
+from reports.kernel_rows import kernel_rows, saved, stage_views
+from reports.launch_choice import left_out
 from reports.load import Run
-from reports.method_view import environment, failed_joins, glossary, left_out, method
+from reports.method_view import environment, failed_joins, glossary, method
 from reports.ncu_rules import rules_view
+from reports.page_places import page_places
+from reports.places import OPEN
 from reports.profiled import kernel_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
 from reports.serving import leading, sections
 from reports.stage_times import wall_time
 from reports.summary import summarise
+from reports.time_views import idle_rows, kind_table
 from reports.view_models import (
-    EvidenceRow,
     FindingRow,
     GemmRow,
     KernelRow,
@@ -46,22 +49,27 @@ from reports.view_models import (
 ANSWERS = 4
 """Findings whose sentences make the answer; the rest follows in the list of findings."""
 TOP_CALLS = 8
+ALL_OF_IT = 0.9995
+"""A share that is shown as 100.0 %."""
 
 
 def report_view(run: Run) -> ReportView:
     """Return everything that the report of `run` shows."""
     kernels = kernel_rows(run)
     found = findings(run)
-    rows = tuple(finding_row(place, f, kernels) for place, f in enumerate(found, 1))
+    stages, idle_time = stage_views(run, kernels), idle_rows(run)
+    places = page_places(run, kernels, stages, idle_time)
+    rows = tuple(finding_row(place, f, places) for place, f in enumerate(found, 1))
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run)
     leads = section_sentences(made)
     most = ANSWERS - 1 if leads else ANSWERS
-    answer = (*leads, *answer_sentences(found[:most], open_questions))
+    told = answer_sentences(found[:most], open_questions)
     wall, idle = wall_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
+    counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
         title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
         question=str(run.manifest.recipe.get("question", "")),
@@ -69,7 +77,8 @@ def report_view(run: Run) -> ReportView:
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
         tier=tier(run),
-        answer=answer,
+        answer=(*leads, *told),
+        answer_anchors=(*section_anchors(made), *_answer_anchors(len(found[:most]), len(told))),
         findings=rows,
         abstained=open_questions,
         rules_abstained=_rules_abstained(run, kernels),
@@ -77,12 +86,17 @@ def report_view(run: Run) -> ReportView:
         gpu_time_ns=known(kernel_time(run)),
         wall_ns=known(wall),
         idle_share=known(idle / wall) if wall > 0 else None,
-        profiled_share=known(profiled_share(run)),
+        profiled_share=counted,
+        unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
+        saved_ns=saved_ns,
+        saved_share=saved_share,
         bound_shares=bound_shares(run),
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
         rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
-        stages=stage_views(run, kernels),
+        kinds=kind_table(run),
+        stages=stages,
+        idle=idle_time,
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
         sections=made,
@@ -143,33 +157,16 @@ def section_sentences(made: tuple[Section, ...]) -> tuple[str, ...]:
     return tuple(finding.sentence for finding in leading(made))
 
 
-def finding_row(rank: int, finding: Finding, kernels: tuple[KernelRow, ...]) -> FindingRow:
-    """Return a finding with the numbers that its kernels have in the table."""
-    numbers = {row.kernel_id: row.number for row in kernels}
-    return FindingRow(
-        rank=rank,
-        key=finding.key,
-        title=finding.title,
-        sentence=finding.sentence,
-        action=finding.action,
-        advice=finding.advice,
-        bound_label=LABELS.get(finding.bound, ""),
-        kernels=tuple(numbers[key] for key in finding.kernel_ids if key in numbers),
-        share=known(finding.share),
-        gain_kernel=known(finding.gain_kernel),
-        gain_program=known(finding.gain_program),
-        gain_ns=known(finding.gain_ns),
-        gain_of=finding.gain_of,
-        confidence=finding.confidence,
-        evidence=tuple(_evidence(seen) for seen in finding.evidence),
-        cause=finding.cause,
-        stage=finding.stage,
-        disprove=finding.disprove,
-    )
+def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the ids of the sections whose sentences `section_sentences` returns, in its order."""
+    of = {id(finding): section.key for section in made for finding in section.findings}
+    return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
 
 
-def _evidence(seen: Evidence) -> EvidenceRow:
-    return EvidenceRow(seen.metric, known(seen.value), seen.unit, seen.threshold, seen.source)
+def _answer_anchors(findings_told: int, told: int) -> tuple[str, ...]:
+    """Return the ids of the findings that the answer begins with, then that of open questions."""
+    ranks = tuple(f"finding-{rank}" for rank in range(1, findings_told + 1))
+    return (*ranks, *(OPEN for _ in range(told - findings_told)))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:

@@ -1,0 +1,46 @@
+"""Makes the view models of findings: kernels by number, evidence with the places it stands in."""
+
+from __future__ import annotations
+
+from reports.bound import LABELS
+from reports.cells import known
+from reports.evidence import Evidence, Finding
+from reports.finding_models import EvidenceRow, FindingRow
+from reports.places import Places
+
+
+def finding_row(rank: int, finding: Finding, places: Places) -> FindingRow:
+    """Return a finding with the numbers that its kernels have in the table."""
+    numbers = places.kernels
+    return FindingRow(
+        rank=rank,
+        key=finding.key,
+        title=finding.title,
+        sentence=finding.sentence,
+        action=finding.action,
+        advice=finding.advice,
+        bound_label=LABELS.get(finding.bound, ""),
+        kernels=tuple(numbers[key] for key in finding.kernel_ids if key in numbers),
+        share=known(finding.share),
+        gain_kernel=known(finding.gain_kernel),
+        gain_program=known(finding.gain_program),
+        gain_ns=known(finding.gain_ns),
+        gain_of=finding.gain_of,
+        confidence=finding.confidence,
+        evidence=tuple(_evidence(seen, finding, places) for seen in finding.evidence),
+        cause=finding.cause,
+        stage=finding.stage,
+        disprove=finding.disprove,
+        tables=places.of_finding(finding),
+    )
+
+
+def _evidence(seen: Evidence, finding: Finding, places: Places) -> EvidenceRow:
+    return EvidenceRow(
+        metric=seen.metric,
+        value=known(seen.value),
+        unit=seen.unit,
+        threshold=seen.threshold,
+        source=seen.source,
+        where=tuple(places.of_number(name, finding) for name in seen.where),
+    )

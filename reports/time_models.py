@@ -1,0 +1,87 @@
+"""Frozen view models of where the time goes: stages, kinds of kernels, idle time, operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StageKernel:
+    """One of the kernels that take the most time of a stage; `share` is of the stage's time.
+
+    `number` is None for a kernel that the kernel table does not show.
+    """
+
+    number: int | None
+    short_name: str
+    calls: int
+    total_ns: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage of the program. `share` is of all GPU time; `idle_share` of the stage's wall."""
+
+    stage: str
+    instances: int | None
+    launches: int | None
+    wall_ns: float | None
+    kernel_ns: float | None
+    busy_ns: float | None
+    idle_ns: float | None
+    idle_share: float | None
+    share: float | None
+    top: tuple[StageKernel, ...]
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    """Copies and sets of memory (`bytes` known), or calls of one API function on the host."""
+
+    name: str
+    calls: int | None
+    total_ns: float | None
+    bytes: float | None
+
+
+@dataclass(frozen=True)
+class KindRow:
+    """The kernels of one kind; `by_stage` is their GPU time in each stage of the table, in ns.
+
+    `categories` are the keys that the kernel table shows; a kernel of no known kind stands for
+    itself. `share` is of all GPU time.
+    """
+
+    kind: str
+    categories: tuple[str, ...]
+    kernels: int
+    launches: int | None
+    total_ns: float
+    share: float | None
+    by_stage: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class KindTable:
+    """GPU time by kind of kernel and by stage: the largest kinds, then all others in one row."""
+
+    stages: tuple[str, ...]
+    rows: tuple[KindRow, ...]
+
+
+@dataclass(frozen=True)
+class IdleRow:
+    """Time in which the GPU had nothing to do, of one cause, in a stage ("" outside of all).
+
+    `cause` is the key of table `idle_gaps`, `label` the same in words; `of_wall` is the part of the
+    wall time of the stage.
+    """
+
+    stage: str
+    cause: str
+    label: str
+    gaps: int
+    idle_ns: float
+    longest_ns: float | None
+    of_wall: float | None

@@ -1,0 +1,105 @@
+"""Makes the tables behind sentences about time: by kind of kernel and stage, and idle by cause."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from reports.cells import known, number, records, text
+from reports.load import Run
+from reports.program_findings import FEW, MOST_PARTS, kinds
+from reports.stage_times import ALL, stage_rows
+from reports.time_models import IdleRow, KindRow, KindTable
+
+SHOWN = 12
+"""Kinds of the table; what is beyond is added up in its last row."""
+CAUSES = {
+    "launches": "launches: the host issues them more slowly than the GPU runs them",
+    "host": "host: it did something else for 0.1 ms or longer",
+    "synchronisation": "synchronisation: the host had waited for the GPU",
+    "queued": "queued: the GPU's own time between operations that were there already",
+    "unknown": "unknown: the call that issued what came next is not in the trace",
+}
+"""Cause of table `idle_gaps` -> what it means (docs/reading-the-report.md)."""
+
+
+def kind_table(run: Run) -> KindTable | None:
+    """Return GPU time by kind and stage; None where a kernel each says as much, or nothing."""
+    kernels = run.kernels
+    if len(kernels) <= FEW or kernels["total_ns"].isna().all():
+        return None
+    stages = _stages(run)
+    times = _stage_times(run, stages)
+    of = kinds(run)
+    groups = sorted(kernels.groupby(of), key=lambda item: -item[1]["total_ns"].sum())
+    rows = [_row(str(kind), part, stages, times) for kind, part in groups[:SHOWN]]
+    if rest := groups[SHOWN:]:
+        together = pd.concat([part for _, part in rest])
+        rows.append(_row(f"{len(rest)} other kinds", together, stages, times))
+    return KindTable(tuple(stages), tuple(rows))
+
+
+def _stages(run: Run) -> list[str]:
+    named = [row for row in stage_rows(run) if row["stage"] != ALL]
+    named.sort(key=lambda row: -number(row["share"]))
+    return [text(row["stage"]) for row in named[:MOST_PARTS]] if len(named) > 1 else []
+
+
+def _stage_times(run: Run, stages: list[str]) -> dict[tuple[str, str], float]:
+    """Return the ns of each (stage, kernel id)."""
+    found = run.stage_kernels[run.stage_kernels["stage"].isin(stages)]
+    return {
+        (text(row["stage"]), text(row["kernel_id"])): number(row["total_ns"])
+        for row in records(found)
+    }
+
+
+def _row(
+    kind: str, part: pd.DataFrame, stages: list[str], times: dict[tuple[str, str], float]
+) -> KindRow:
+    ids = [text(key) for key in part["kernel_id"]]
+    categories = tuple(dict.fromkeys(text(c) or "other" for c in part["category"]))
+    calls = known(part["calls"].sum(min_count=1))
+    return KindRow(
+        kind=kind,
+        categories=categories,
+        kernels=len(ids),
+        launches=None if calls is None else int(calls),
+        total_ns=float(part["total_ns"].sum()),
+        share=known(part["share"].sum(min_count=1)),
+        by_stage=tuple(sum(times.get((stage, key), 0.0) for key in ids) for stage in stages),
+    )
+
+
+def idle_rows(run: Run) -> tuple[IdleRow, ...]:
+    """Return the time without work of each stage by cause, most of it first within a stage."""
+    if run.idle_gaps.empty:
+        return ()
+    walls = {text(row["stage"]): number(row["wall_ns"]) for row in records(run.stages)}
+    staged = {text(row["stage"]) for row in stage_rows(run)}
+    gaps = run.idle_gaps.assign(stage=run.idle_gaps["stage"].fillna(""))
+    if staged == {ALL}:
+        gaps = gaps.assign(stage=ALL)
+    sums = gaps.groupby(["stage", "cause"], sort=False).agg(
+        gaps=("gaps", "sum"), idle_ns=("idle_ns", "sum"), longest_ns=("longest_ns", "max")
+    )
+    order = {stage: place for place, stage in enumerate(sorted(staged))}
+    ranked = sorted(
+        records(sums.reset_index()),
+        key=lambda row: (order.get(text(row["stage"]), len(order)), -number(row["idle_ns"])),
+    )
+    return tuple(
+        IdleRow(
+            stage=text(row["stage"]),
+            cause=text(row["cause"]),
+            label=CAUSES.get(text(row["cause"]), text(row["cause"])),
+            gaps=int(number(row["gaps"])),
+            idle_ns=number(row["idle_ns"]),
+            longest_ns=known(row["longest_ns"]),
+            of_wall=_part(number(row["idle_ns"]), walls.get(text(row["stage"]))),
+        )
+        for row in ranked
+    )
+
+
+def _part(idle_ns: float, wall_ns: float | None) -> float | None:
+    return idle_ns / wall_ns if wall_ns is not None and wall_ns > 0 else None
