@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +96,47 @@ class Verdict:
         return 1 / FACTOR <= self.ratio <= FACTOR
 
 
+@dataclass(frozen=True)
+class Score:
+    """How many of `programs` defects are named, gone in the twin, and rightly priced."""
+
+    programs: int
+    named: int
+    gone: int
+    priced: int
+
+
+def score(judged: Sequence[Verdict]) -> Score:
+    """Count the verdicts."""
+    return Score(
+        programs=len(judged),
+        named=sum(one.named for one in judged),
+        gone=sum(one.gone for one in judged),
+        priced=sum(one.priced for one in judged),
+    )
+
+
 def planted(run: Run) -> tuple[list[Planted], str]:
     """Return the defects that a run of targets/defects planted, and the step that timed them.
 
     Raises:
         ArtifactUnreadable: the run is not one of these, or its output was lost.
     """
+    record, step = _output(run)
+    return [_planted(row) for row in record["pairs"]], step
+
+
+def left_out(run: Run) -> dict[str, str]:
+    """Return why a pair is not in the run, by its name: its programs failed, or did not agree.
+
+    Raises:
+        ArtifactUnreadable: as `planted`.
+    """
+    record, _ = _output(run)
+    return {str(row["name"]): str(row["reason"]) for row in record.get("failed", [])}
+
+
+def _output(run: Run) -> tuple[dict[str, Any], str]:
     for step in STEPS:
         path = run.directory.artifact(step, "stdout.log")
         if path is None:
@@ -110,7 +145,7 @@ def planted(run: Run) -> tuple[list[Planted], str]:
             lines = plain.read_text(encoding="utf-8", errors="replace").splitlines()
         for line in lines:
             if (record := _record(line)) is not None:
-                return [_planted(row) for row in record["pairs"]], step
+                return record, step
     raise ArtifactUnreadable(
         f"{run.path} holds no output of targets/defects/run.py",
         "record it: prof run recipes/planted-defects.yaml",

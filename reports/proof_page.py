@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reports.evidence import Finding
+from reports.first_look import FirstLook, read_first_look
 from reports.formats import NA, count, escape, seconds, share, significant
 from reports.load import Run
-from reports.proof import FACTOR, Verdict, planted, verdicts
+from reports.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
 COLUMNS = (
     *("defect", "time", "repaired", "first finding", "named", "gone"),
@@ -17,6 +19,15 @@ CLOCKS = {
     "untraced": "Times are those of the programs without a profiler.",
     "trace": "Times are those of the programs under nsys, which lengthens each launch.",
 }
+QUESTIONS = (
+    ("named", "Is the planted cause the first finding?", 0.9),
+    ("gone", "Is it gone in the twin?", 0.9),
+    (
+        "priced",
+        f"Is the estimated gain within a factor of {FACTOR:g} of the measured one?",
+        0.75,
+    ),
+)
 
 LEARNT = (
     "The first recording, on an H200, corrected some rules: how atomics on one address queue, what "
@@ -27,69 +38,135 @@ LEARNT = (
 """What the rules owe to the recorded run, so that nobody takes a fit for a prediction."""
 
 
-def proof_page(run: Run) -> str:
-    """Return the page of a run of recipes/planted-defects.yaml as markdown.
+@dataclass(frozen=True)
+class Recording:
+    """A recorded set with its verdicts.
+
+    `look` is what the rules made of it at first, None where they were mended on it; `missing` says
+    why a pair is not in it, by name.
+    """
+
+    title: str
+    run: Run
+    judged: list[Verdict]
+    look: FirstLook | None
+    missing: dict[str, str]
+
+    @property
+    def mark(self) -> str:
+        """What headings of pairs end in, so that those of two sets differ."""
+        return "" if self.title == "First set" else f" ({self.title.lower()})"
+
+    def heading(self, one: Verdict) -> str:
+        """Return the heading of the words on a pair."""
+        return one.planted.title + self.mark
+
+
+def recording(run: Run, title: str = "First set") -> Recording:
+    """Judge the planted defects of a run; its folder may have a first look.
 
     Raises:
         ArtifactUnreadable: the run has no planted defects, or its trace cannot be read.
     """
-    judged = verdicts(run)
+    return Recording(title, run, verdicts(run), read_first_look(run.path), left_out(run))
+
+
+def proof_page(first: Recording, second: Recording | None = None) -> str:
+    """Return the page of one or two runs of recipes/planted-defects.yaml as markdown."""
+    sets = [first] if second is None else [first, second]
     parts = [
-        "<!-- Written by scripts/proof from a recorded run; do not edit. -->",
+        "<!-- Written by scripts/proof from recorded runs; do not edit. -->",
         "# Proof: planted defects",
-        _introduction(run, judged),
-        _summary(judged),
-        _table(judged),
-        _legend(planted(run)[1]),
-        LEARNT,
-        "## What is planted, and what the report said",
-        *(_details(one) for one in judged),
+        _introduction(sets),
+        _summary(sets),
+        *(_sample(one) for one in sets),
+        *(part for one in sets for part in _set(one)),
     ]
+    for one in sets:
+        parts += [
+            f"## What is planted, and what the report said{one.mark}",
+            *(_details(one, verdict) for verdict in one.judged),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
-def _introduction(run: Run, judged: Sequence[Verdict]) -> str:
-    gpus = sorted({str(gpu["name"]) for gpu in run.manifest.gpus if gpu.get("name")})
-    where = " and ".join(gpus) or "an unknown GPU"
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(run.manifest.tools.items()))
+def _introduction(sets: Sequence[Recording]) -> str:
+    programs = " and ".join(count(len(one.judged)) for one in sets)
+    where = "; ".join(dict.fromkeys(_machine(one.run) for one in sets))
+    other = (
+        ""
+        if len(sets) == 1
+        else " The second set has the same kinds of defects in other programs "
+        "([second.yaml](../targets/defects/second.yaml)): other kernels, sizes and data types."
+    )
     return (
-        f"{count(len(judged))} small programs have one defect each, and a repaired twin that does "
-        f"the same work ([targets/defects](../targets/defects/defects.yaml)). Both were profiled "
-        f"on {where} ({tools}, {run.manifest.created[:10]}). The report was made of each as "
+        f"{programs} small programs have one defect each, and a repaired twin that does "
+        f"the same work ([targets/defects](../targets/defects/defects.yaml)).{other} All were "
+        f"profiled on {where}. The report was made of each as "
         "though it were a program of its own. `scripts/proof` makes this page from the recorded "
-        f"run, without a GPU; `prof run planted-defects` records a new one."
+        "runs, without a GPU; `prof run planted-defects` records a new one."
     )
 
 
-def _summary(judged: Sequence[Verdict]) -> str:
-    def row(words: str, held: Sequence[bool], wanted: float) -> str:
-        part = sum(held) / len(held)
-        return f"| {words} | {sum(held)} of {len(held)} ({share(part)}) | {share(wanted)} |"
-
-    return "\n".join(
-        [
-            "| question | programs | wanted |",
-            "| --- | --- | --- |",
-            row("Is the planted cause the first finding?", [v.named for v in judged], 0.9),
-            row("Is it gone in the twin?", [v.gone for v in judged], 0.9),
-            row(
-                f"Is the estimated gain within a factor of {FACTOR:g} of the measured one?",
-                [v.priced for v in judged],
-                0.75,
-            ),
-        ]
-    )
+def _machine(run: Run) -> str:
+    gpus = sorted({str(gpu["name"]) for gpu in run.manifest.gpus if gpu.get("name")})
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(run.manifest.tools.items()))
+    return f"{' and '.join(gpus) or 'an unknown GPU'} ({tools}, {run.manifest.created[:10]})"
 
 
-def _table(judged: Sequence[Verdict]) -> str:
+def _summary(sets: Sequence[Recording]) -> str:
+    columns: list[tuple[str, Score]] = []
+    for one in sets:
+        if one.look is not None:
+            columns.append((f"{one.title.lower()}, first look", one.look.score))
+        columns.append((f"{one.title.lower()}, rules of now", score(one.judged)))
+    lines = [
+        f"| question | {' | '.join(title for title, _ in columns)} | wanted |",
+        f"| --- |{' --- |' * len(columns)} --- |",
+    ]
+    for key, words, wanted in QUESTIONS:
+        cells = [_of(getattr(found, key), found.programs) for _, found in columns]
+        lines.append(f"| {words} | {' | '.join(cells)} | {share(wanted)} |")
+    return "\n".join(lines)
+
+
+def _of(held: int, programs: int) -> str:
+    return f"{held} of {programs} ({share(held / programs)})" if programs else NA
+
+
+def _sample(one: Recording) -> str:
+    """Say whether the rules had seen the recording, and which pairs it lacks."""
+    if one.look is None:
+        text = (
+            f"**{one.title}: in sample.** The rules were mended on this recording, so its score "
+            "says that they can tell these defects, not how they do on programs never seen."
+        )
+    else:
+        wrong = ", ".join(f"`{name}` ({', '.join(held)})" for name, held in one.look.wrong.items())
+        text = (
+            f"**{one.title}: out of sample at its first look.** The rules of commit "
+            f"`{one.look.commit[:10]}` judged it before anybody had seen what they make of it. "
+            f"Not right then: {wrong or 'nothing'}. What the rules of now do better on it is in "
+            "sample."
+        )
+    missing = "; ".join(f"`{name}`: {escape(why)}" for name, why in one.missing.items())
+    return f"{text} Left out, because a program failed: {missing}." if missing else text
+
+
+def _set(one: Recording) -> list[str]:
+    parts = [f"## {one.title}", _table(one), _legend(planted(one.run)[1])]
+    return [*parts, LEARNT] if one.look is None else parts
+
+
+def _table(of: Recording) -> str:
     lines = [
         f"| {' | '.join(COLUMNS)} |",
         "| --- | ---: | ---: | --- | --- | --- | ---: | ---: | ---: |",
     ]
-    for one in judged:
+    for one in of.judged:
         plan, top = one.planted, one.top
         cells = (
-            f"[{escape(plan.title)}](#{anchor(plan.title)})",
+            f"[{escape(plan.title)}](#{anchor(of.heading(one))})",
             seconds(plan.seconds["defect"]),
             seconds(plan.seconds["twin"]),
             f"`{_cause(top)}`" if top else "none",
@@ -113,10 +190,10 @@ def _legend(step: str) -> str:
     )
 
 
-def _details(one: Verdict) -> str:
+def _details(of: Recording, one: Verdict) -> str:
     plan = one.planted
     lines = [
-        f"### {escape(plan.title)}",
+        f"### {escape(of.heading(one))}",
         f"- Planted: {plan.defect}",
         f"- Repaired: {plan.twin}",
         f"- Expected: {' or '.join(f'`{key}`' for key in plan.expects)}",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from parsers.errors import ArtifactUnreadable
 from parsers.run_dir import RunDir, decompress
 from reports.analyse import build_tables
 from reports.evidence import Finding
+from reports.first_look import first_look, read_first_look, write_first_look
 from reports.load import Run, load_run
-from reports.proof import FACTOR, Planted, Verdict, planted, verdicts
-from reports.proof_page import anchor, proof_page
+from reports.proof import FACTOR, Planted, Score, Verdict, left_out, planted, score, verdicts
+from reports.proof_page import Recording, anchor, proof_page, recording
 from reports.stage_run import stage_runs
 
 RECORDED = "h200-planted-defects"
+SECOND = f"{RECORDED}-second"
 
 
 def a_plan(**changed: Any) -> Planted:
@@ -107,11 +111,56 @@ def test_a_stage_is_a_program_of_its_own(run: Run) -> None:
 
 
 def test_the_page_tells_the_verdict(run: Run) -> None:
-    page = proof_page(run)
+    page = proof_page(recording(run))
+    assert "| question | first set, rules of now | wanted |" in page
     assert "| Is the planted cause the first finding? | 1 of 1 (100.0 %) | 90.0 % |" in page
+    assert "**First set: in sample.**" in page
     assert "[Idle GPU](#idle-gpu)" in page
     assert "### Idle GPU" in page
     assert "under nsys, which lengthens each launch" in page  # the trace is the only clock here
+
+
+def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
+    first = recording(run)
+    wrong = Verdict(a_plan(name="one", expects=("tail",)), (a_finding("idle"),), (), math.nan)
+    look = first_look([wrong, *first.judged], "0123456789abcdef")
+    page = proof_page(first, replace(recording(run, "Second set"), look=look,
+                                     missing={"tail": "Mismatch: they differ"}))  # fmt: skip
+    assert "| question | first set, rules of now | second set, first look | " in page
+    row = next(line for line in page.splitlines() if line.startswith("| Is the planted cause"))
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[2:6] == ["1 of 1 (100.0 %)", "1 of 2 (50.0 %)", "1 of 1 (100.0 %)", "90.0 %"]
+    assert "**Second set: out of sample at its first look.**" in page
+    assert "commit `0123456789`" in page
+    assert "Not right then: `one` (named, priced)" in page
+    assert "`tail`: Mismatch: they differ" in page
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    assert len(headings) == len(set(headings)), "GitHub would number anchors of equal headings"
+    anchors = {anchor(heading) for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+
+
+def test_a_first_look_is_kept_and_never_overwritten(run: Run, tmp_path: Path) -> None:
+    look = first_look(verdicts(run), "abc")
+    assert look.score == Score(programs=1, named=1, gone=1, priced=look.score.priced)
+    assert read_first_look(tmp_path) is None
+    write_first_look(tmp_path, look)
+    assert read_first_look(tmp_path) == look
+    with pytest.raises(ArtifactUnreadable, match="second look"):
+        write_first_look(tmp_path, look)
+    (tmp_path / "first_look.json").write_text('{"commit": "abc"}')
+    with pytest.raises(ArtifactUnreadable, match="no first look"):
+        read_first_look(tmp_path)
+
+
+def test_pairs_that_failed_are_told_with_their_reason(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    assert left_out(load_run(path)) == {}
+    log = path / "steps" / "1-trace" / "stdout.log"
+    failed = [{"name": "tail", "reason": "Mismatch: they differ"}]
+    log.write_text(json.dumps({"target": "defects", "pairs": [], "failed": failed}))
+    assert left_out(load_run(path)) == {"tail": "Mismatch: they differ"}
 
 
 @pytest.mark.parametrize(
@@ -153,20 +202,30 @@ def test_anchors_are_those_of_github() -> None:
     assert anchor("L2 (thrashing), twice") == "l2-thrashing-twice"
 
 
-@pytest.fixture(scope="module")
-def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    source = root / "captures" / RECORDED
+def prepared(root: Path, name: str, factory: pytest.TempPathFactory) -> Run:
+    """Return a recorded run with its tables; skips the test where it is not recorded."""
+    source = root / "captures" / name
     if not source.is_dir():
-        pytest.skip(f"captures/{RECORDED} is not recorded yet")
-    path = tmp_path_factory.mktemp("planted") / "run"
+        pytest.skip(f"captures/{name} is not recorded yet")
+    path = factory.mktemp("planted") / "run"
     shutil.copytree(source, path)
     build_tables(RunDir(path))
     return load_run(path)
 
 
 @pytest.fixture(scope="module")
+def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return prepared(root, RECORDED, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
 def recorded(recorded_run: Run) -> list[Verdict]:
     return verdicts(recorded_run)
+
+
+@pytest.fixture(scope="module")
+def second(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recording(prepared(root, SECOND, tmp_path_factory), "Second set")
 
 
 def test_nine_tenths_of_the_planted_causes_are_the_first_finding(recorded: list[Verdict]) -> None:
@@ -205,6 +264,21 @@ def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
     assert all(v.planted.gain > 0 for v in recorded), "each repair gains something"
 
 
-def test_the_page_in_the_docs_is_what_the_code_renders(root: Path, recorded_run: Run) -> None:
+def test_the_second_set_was_recorded_and_looked_at(second: Recording) -> None:
+    from targets.defects.pair import plans
+
+    ran = [v.planted.name for v in second.judged]
+    assert set(ran) | set(second.missing) == set(plans("second"))
+    assert len(ran) >= 20
+    assert second.look is not None, "scripts/proof --first-look, before anybody reads the run"
+    assert second.look.score.programs == len(ran)
+    assert score(second.judged).programs == len(ran)
+
+
+def test_the_page_in_the_docs_is_what_the_code_renders(
+    root: Path, recorded_run: Run, request: pytest.FixtureRequest
+) -> None:
+    both = (root / "captures" / SECOND).is_dir()
+    second = request.getfixturevalue("second") if both else None
     page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
-    assert page == proof_page(recorded_run), "scripts/proof writes it anew"
+    assert page == proof_page(recording(recorded_run), second), "scripts/proof writes it anew"
