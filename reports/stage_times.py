@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from reports.cells import Row, number, records
+from reports.evidence import threshold
+from reports.formats import duration
 from reports.load import Run
 
 ALL = "(all)"
@@ -33,3 +35,26 @@ def idle_share(row: Row) -> float:
     """Return idle over wall time of a stage, 0 to 1; NaN where unknown."""
     wall = number(row["wall_ns"])
     return number(row["idle_ns"]) / wall if wall > 0 else math.nan
+
+
+def stages_note(run: Run) -> str:
+    """Say why the wall times of the stages do not add up to that of the capture; empty if they do.
+
+    The capture lasts from its first to its last work on the GPU. A stage also lasts from the start
+    of its range to its first work, and from its last work to the end of its range (table `stages`).
+    """
+    rows, whole = stage_rows(run), run.stages[run.stages["stage"] == ALL]
+    if whole.empty or not rows or rows[0]["stage"] == ALL:
+        return ""
+    wall, _ = wall_time(run)
+    apart = sum(number(row["wall_ns"]) for row in rows) - wall
+    if not abs(apart) >= threshold("stage_sum") * wall:
+        return ""
+    if apart < 0:
+        return f"{duration(-apart)} of the capture lie in none of the stages."
+    return (
+        f"The stages add up to {duration(wall + apart)}, {duration(apart)} more than the capture "
+        f"({duration(wall)}), which lasts from its first to its last work on the GPU. A stage also "
+        "counts the idle time between the start or end of its range and this work; stages of "
+        "several threads may overlap."
+    )

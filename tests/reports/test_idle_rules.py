@@ -10,7 +10,7 @@ from reports.evidence import Finding
 from reports.findings import abstained, findings
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
-from reports.stage_times import wall_time
+from reports.stage_times import ALL, stages_note, wall_time
 
 US = 1000
 
@@ -127,3 +127,20 @@ def test_without_causes_the_report_says_what_is_open(run: Run) -> None:
     hole = {"table": "idle_gaps", "kernel_id": "", "column": "", "reason": "no CUDA calls."}
     run = write(run, "gaps", [hole])
     assert "Why the GPU is idle is not known: no CUDA calls." in abstained(run)
+
+
+def test_stages_that_last_longer_than_the_capture_are_explained(run: Run) -> None:
+    named = run.stages["stage"] != ALL
+    total = float(run.stages.loc[named, "wall_ns"].sum())
+
+    def note(whole: float) -> str:
+        frame = run.stages.copy()
+        frame["wall_ns"] = frame["wall_ns"].where(named, whole)
+        tables.write(frame, "stages", run.directory.tables)
+        return stages_note(load_run(run.path))
+
+    assert note(total) == ""
+    assert note(total + 5e6) == "5.00 ms of the capture lie in none of the stages."
+    assert "2.00 ms more than the capture" in note(total - 2e6)
+    tables.write(run.stages[~named], "stages", run.directory.tables)
+    assert stages_note(load_run(run.path)) == ""
