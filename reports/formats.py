@@ -13,6 +13,8 @@ from typing import Any
 
 NA = "n/a"
 DIGITS = 3
+MANY = 10
+"""Ratio from which on a change in per cent is hard to read."""
 
 _SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
@@ -151,9 +153,11 @@ def difference(value: Any) -> str:
 
 
 def change(ratio: Any, work: Any = 1) -> str:
-    """Return a ratio as its change, per unit where `work` grew too: 1.031 as "+3.1 %"."""
+    """Return a ratio as its change, per unit where `work` grew too: "+3.1 %", from ten on "12x"."""
     number, units = known(ratio), known(work)
-    return NA if number is None or not units else difference(number / units - 1)
+    if number is None or not units:
+        return NA
+    return speedup(number / units) if number / units >= MANY else difference(number / units - 1)
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {

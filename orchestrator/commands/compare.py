@@ -48,7 +48,8 @@ REGRESSION = 1
     "--per",
     default="",
     metavar="ARG",
-    help="Also compare times per unit of work: an argument of the program (batch, batch*steps).",
+    help="Also compare times per unit of work: an argument of the program (batch, batch*steps); "
+    "taken by itself where such an argument differs; none: not.",
 )
 @click.option("--force", is_flag=True, help="Compare what prof would refuse to: other GPUs, say.")
 def command(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from reports.compare.models import Change, CompareView, KernelChange
+from reports.compare.answer_kernels import MOST_ROWS, apart_stages, kernel_sentences
+from reports.compare.models import Change, CompareView
 from reports.compare.wording import section, threshold
+from reports.formats import change as ratio_change
 from reports.formats import (
-    brief,
     counted,
     difference,
     duration,
@@ -18,18 +19,18 @@ from reports.formats import (
     speedup,
 )
 
-WIDTH = 36
-MOST_ROWS = 3
-"""Kernels and cases that a sentence names."""
-
 
 def answer(view: CompareView) -> list[str]:
     """Return what a reader should know first: rules, the program, its stages, its kernels."""
-    told = [*_rules(view), *_work(view)]
+    told = _rules(view)
+    work = _work(view)
+    if _other_program(view):
+        told, work = told + work, []
     if view.kind == "bench":
-        told += _cases(view)
+        told += [*work, *_cases(view)]
     else:
-        told += [*_program(view), *_stages(view), *_kernels(view)]
+        first, *rest = _program(view) or [""]
+        told += [s for s in (first, *work, *rest, *_stages(view), *kernel_sentences(view)) if s]
     return [*told, *_points(view), *_doubt(view)]
 
 
@@ -39,22 +40,107 @@ def _rules(view: CompareView) -> list[str]:
 
 
 def _program(view: CompareView) -> list[str]:
-    known = {change.key: change for change in view.totals}
-    gpu, wall = known.get("total_gpu_time"), known.get("wall_time")
+    """Say what the program gained: per unit of work, else per step, else in all."""
+    known = {change.key: change for change in view.totals if change.ratio}
     told = []
-    if gpu is not None and gpu.ratio:
-        told.append(_time("The GPU time of all kernels", gpu))
-    if wall is not None and wall.ratio:
-        told.append(_time("The wall time of the capture", wall))
-    told += [_time(f"The {c.label}", c) for c in view.totals if c.key.endswith("_per_unit")]
+    if view.work is not None:
+        told += _per_unit(view, known)
+    step, steady = known.get("step_time"), known.get("steady_gpu_time")
+    if step is not None:
+        told.append(_time(f"The {step.label}", step))
+    told += _busy(known, bool(view.one_off))
+    if steady is not None:
+        told.append(_time(f"The {steady.label}", steady))
+    told += _one_off(view)
+    if view.work is None:
+        for key, subject in (
+            ("total_gpu_time", "The GPU time of all kernels"),
+            ("wall_time", "The wall time of the capture"),
+        ):
+            if key in known:
+                told.append(_time(subject, known[key]))
+    return told + _outside(view, known)
+
+
+def _per_unit(view: CompareView, known: Mapping[str, Change]) -> list[str]:
+    """Say the work first: all totals hang on it."""
+    told = []
+    wall, gpu = known.get("wall_time"), known.get("total_gpu_time")
+    spent = [
+        f"{speedup(c.ratio)} the {label}"
+        for c, label in ((wall, "wall time"), (gpu, "GPU time"))
+        if c is not None
+    ]
+    if spent:
+        told.append(f"B does {speedup(view.work)} the work of A in {listed(spent)}.")
+    keys = ("wall_time_per_unit", "total_gpu_time_per_unit")
+    return told + [_time(f"The {known[key].label}", known[key]) for key in keys if key in known]
+
+
+def _busy(known: Mapping[str, Change], one_off: bool) -> list[str]:
+    """Say how far the host and not the GPU sets the pace, where that differs."""
+    step, wall, idle = (known.get(key) for key in ("step_busy", "wall_time", "idle_time"))
+    if step is not None:
+        shares = [step.a, step.b]
+    elif wall is not None and idle is not None and not one_off:
+        shares = [
+            1 - (of or 0.0) / all_ for of, all_ in ((idle.a, wall.a), (idle.b, wall.b)) if all_
+        ]
+    else:
+        return []
+    a, b = (value or 0.0 for value in shares)
+    if abs(a - b) < threshold("busy"):
+        return []
+    what = "kernels run" if step is not None else "the GPU works"
+    return [
+        f"In A {what} {share(a)} of that time, in B {share(b)}: the rest waits for the host, "
+        "which tracing slows."
+        if step is not None
+        else f"In A {what} {share(a)} of the wall time, in B {share(b)}."
+    ]
+
+
+def _one_off(view: CompareView) -> list[str]:
+    """Say which part of the totals is work that a loop does once."""
+    told = []
+    for side in ("A", "B"):
+        mine = [one for one in view.one_off if one.side == side]
+        if not mine:
+            continue
+        launches, spent = sum(one.launches for one in mine), sum(one.gpu_ns for one in mine)
+        where = listed([f"{one.odd} of {one.instances} {one.stage}" for one in mine])
+        told.append(
+            f"{side} does work in {where} that the others do not, as compiling and tuning do: "
+            f"{counted(launches, 'launch')} and {duration(spent)} of GPU time, kept apart below."
+        )
+    if told:
+        told.append(
+            "Totals hold that work; warm up before the capture (capture: profiler-api) to leave "
+            "it out."
+        )
     return told
+
+
+def _outside(view: CompareView, known: Mapping[str, Change]) -> list[str]:
+    """Say where the wall time is that of starting the program, not of its stages."""
+    wall = known.get("wall_time")
+    stages = [c for s in view.stages for c in s.changes if c.key == "wall_time"]
+    if wall is None or not stages or not wall.a or not wall.b:
+        return []
+    inside = [sum(c.a or 0.0 for c in stages) / wall.a, sum(c.b or 0.0 for c in stages) / wall.b]
+    if 1 - max(inside) < threshold("outside"):
+        return []
+    return [
+        f"Of the wall time, {share(1 - inside[0])} in A and {share(1 - inside[1])} in B lie "
+        "outside of all stages (start, loading, compiling): it says little about them."
+    ]
 
 
 def _time(subject: str, change: Change) -> str:
     values = f"{_value(change.a, change)} in A, {_value(change.b, change)} in B"
-    moved = difference((change.ratio or 1.0) - 1)
+    change_ = ratio_change(change.ratio)
     if change.verdict == "same":
-        words = f"{subject} is the same within the noise: {values} ({moved}{_plus_minus(change)})"
+        words = f"{subject} is the same within the noise: {values} ({change_}{_plus_minus(change)})"
         if (
             change.low is not None
             and change.high is not None
@@ -64,11 +150,11 @@ def _time(subject: str, change: Change) -> str:
         return f"{words}."
     if change.verdict == "faster":
         return (
-            f"{subject} falls: {values} ({moved}{_plus_minus(change)}, {_times(change)} as fast)."
+            f"{subject} falls: {values} ({change_}{_plus_minus(change)}, {_times(change)} as fast)."
         )
     if change.verdict == "slower":
-        return f"{subject} grows: {values} ({moved}{_plus_minus(change)})."
-    return f"{subject}: {values} ({moved}); one run each does not show whether that is noise."
+        return f"{subject} grows: {values} ({change_}{_plus_minus(change)})."
+    return f"{subject}: {values} ({change_}); one run each does not show whether that is noise."
 
 
 def _times(change: Change) -> str:
@@ -78,7 +164,7 @@ def _times(change: Change) -> str:
 def _plus_minus(change: Change) -> str:
     if change.low is None or change.high is None:
         return ""
-    return f", 95 % interval {difference(change.low - 1)} to {difference(change.high - 1)}"
+    return f", 95 % interval {ratio_change(change.low)} to {ratio_change(change.high)}"
 
 
 def _value(value: float | None, change: Change) -> str:
@@ -89,81 +175,16 @@ def _value(value: float | None, change: Change) -> str:
 
 def _stages(view: CompareView) -> list[str]:
     parts = []
-    for stage in view.stages:
-        gpu = next((c for c in stage.changes if c.key == "gpu_time"), None)
+    key = "gpu_time" if view.work is None else "gpu_time_per_unit"
+    apart = apart_stages(view)
+    for stage in (s for s in view.stages if s.stage not in apart):
+        gpu = next((c for c in stage.changes if c.key == key), None)
         if stage.on == "both" and gpu and gpu.ratio and gpu.verdict in ("faster", "slower"):
-            parts.append(f"{stage.stage} {difference(gpu.ratio - 1)}")
+            parts.append(f"{stage.stage} {ratio_change(gpu.ratio)}")
     if len(view.stages) < 2 or not parts:
         return []
-    return [f"By stage, GPU time of kernels: {listed(parts[:4])}."]
-
-
-def _kernels(view: CompareView) -> list[str]:
-    material = threshold("material")
-    large = [row for row in view.kernels if abs(row.program or 0.0) >= material]
-    told = []
-    for verdicts, word in (
-        (("faster", "less", "gone"), "Less time goes to"),
-        (("slower", "more", "new"), "More time goes to"),
-    ):
-        rows = [row for row in large if row.total.verdict in verdicts]
-        if rows:
-            named = listed([_row(row) for row in rows[:MOST_ROWS]])
-            total = sum((row.total.b or 0.0) - (row.total.a or 0.0) for row in rows)
-            told.append(
-                f"{word} {counted(len(rows), 'row')} of the kernel table, "
-                f"{duration(abs(total))} in all; most: {named}."
-            )
-    became = [row for row in view.kernels if row.match in ("fused", "split")]
-    if became:
-        told.append(_fusions(became))
-    same = sum(row.total.verdict == "same" for row in view.kernels)
-    told.append(f"Within the noise: {same} of {counted(len(view.kernels), 'row')} of kernels.")
-    small = sum(row.total.verdict in ("faster", "slower") for row in view.kernels) - sum(
-        row.total.verdict in ("faster", "slower") for row in large
-    )
-    if small:
-        told.append(
-            f"{counted(small, 'row')} changed beyond the noise, but by less than {share(material)} "
-            "of the program."
-        )
-    return told + _scaling(view)
-
-
-def _scaling(view: CompareView) -> list[str]:
-    """Say which kernels grow faster than the work."""
-    if view.work is None:
-        return []
-    grown = [row for row in view.kernels if row.total.ratio and row.total.a and row.total.b]
-    over = [row for row in grown if (row.total.ratio or 0.0) > view.work * (1 + row.total.floor)]
-    told = f"B does {speedup(view.work)} the work: {counted(len(over), 'row')} of {len(grown)} "
-    if not over:
-        return [f"{told}grow by more, so every kernel costs less per unit of work."]
-    worst = max(
-        over, key=lambda row: (row.total.b or 0.0) - (row.total.a or 0.0) * (view.work or 1)
-    )
-    return [f"{told}grow by more; most: kernel {worst.number}."]
-
-
-def _row(row: KernelChange) -> str:
-    moved = (row.total.b or 0.0) - (row.total.a or 0.0)
-    sign = "+" if moved > 0 else "-"
-    name = brief((row.b or row.a)[0].short_name, WIDTH)
-    known = "" if row.match == "identical" else f", {row.match_label}"
-    return f"{row.number}. {name} ({sign}{duration(abs(moved))}{known})"
-
-
-def _fusions(rows: Sequence[KernelChange]) -> str:
-    before = sum(member.calls for row in rows for member in row.a)
-    after = sum(member.calls for row in rows for member in row.b)
-    spent = [
-        sum(value or 0.0 for value in side)
-        for side in ([row.total.a for row in rows], [row.total.b for row in rows])
-    ]
-    return (
-        f"Fusing and splitting turned {before:,} launches ({duration(spent[0])}) into {after:,} "
-        f"({duration(spent[1])})."
-    )
+    unit = f" per {view.unit}" if view.work is not None else ""
+    return [f"By stage, GPU time of kernels{unit}: {listed(parts[:4])}."]
 
 
 def _cases(view: CompareView) -> list[str]:
@@ -215,9 +236,13 @@ def _points(view: CompareView) -> list[str]:
     return told
 
 
+def _other_program(view: CompareView) -> bool:
+    return any(check.key == "target" for check in view.checks)
+
+
 def _work(view: CompareView) -> list[str]:
     """Say what was asked of the programs differently: every number hangs on it."""
-    if any(check.key == "target" for check in view.checks):
+    if _other_program(view):
         return ["A and B are different programs: numbers compare them as wholes."]
     if not view.settings:
         return []
@@ -227,9 +252,10 @@ def _work(view: CompareView) -> list[str]:
     rest = len(view.settings) - MOST_ROWS
     more = f" and {rest} more" if rest > 0 else ""
     started = f"The programs were started differently ({', '.join(parts)}{more})"
-    if view.work is not None:
+    counts = [c.label for c in view.settings if c.a.isdigit() and c.b.isdigit()]
+    if view.work is not None or not counts:
         return [f"{started}."]
-    return [f"{started}: where B has more or less work to do, compare per unit of work (--per)."]
+    return [f"{started}: if {counts[0]} counts work, compare with --per {counts[0]}."]
 
 
 def _doubt(view: CompareView) -> list[str]:
@@ -275,6 +301,12 @@ def method(view: CompareView) -> list[str]:
             f"have several, else from samples. Differences below {floor} are noise as well, and "
             f"below {specimen} on GPUs that differ or are not known; repeats of each run show the "
             "real noise."
+        )
+    if view.one_off:
+        times = f"{threshold('one_off_launches'):g}"
+        told.append(
+            f"Instances of a stage with more than {times} times the launches of the median one are "
+            'a stage of their own on both sides ("first"), so that the usual ones compare.'
         )
     rows = len(view.kernels) or len(view.cases)
     if rows >= 20:

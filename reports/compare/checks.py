@@ -158,14 +158,25 @@ def _clock(run: Run) -> float:
 
 def _settings(a: Run, b: Run) -> list[Check]:
     """Return the arguments and variables of the programs that differ."""
-    why = section("checks")["args"]["why"]
+    counts, other = (section("checks")[key]["why"] for key in ("args", "option"))
     ours, theirs = _arguments(a), _arguments(b)
     keys = [*ours, *(key for key in theirs if key not in ours)]
     return [
-        Check("args", "warn", key, ours.get(key, "not set"), theirs.get(key, "not set"), why)
+        Check(
+            "args",
+            "warn",
+            key,
+            ours.get(key, "not set"),
+            theirs.get(key, "not set"),
+            counts if _counts(ours.get(key)) or _counts(theirs.get(key)) else other,
+        )
         for key in keys
         if ours.get(key) != theirs.get(key)
     ]
+
+
+def _counts(value: str | None) -> bool:
+    return value is not None and value.replace(".", "", 1).isdigit()
 
 
 def _arguments(run: Run) -> dict[str, str]:

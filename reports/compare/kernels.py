@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,21 +103,30 @@ def _over_runs(row: Row, parts: Sequence[Part], runs: Sequence[Times]) -> noise.
 
 
 def kernel_changes(
-    rows: Sequence[Row], times: Clocked, a: Side, b: Side
+    rows: Sequence[Row], times: Clocked, a: Side, b: Side, apart: Collection[str] = ()
 ) -> tuple[KernelChange, ...]:
-    """Return all rows, the largest change of the program's time first, numbered from 1."""
+    """Return all rows, the largest change of the program's time first, numbered from 1.
+
+    Those of stages in `apart`, work that a loop does once, come last.
+    """
     whole = sum(row.total_a for row in rows)
     counters = tuple(
         {text(r["kernel_id"]): r for r in records(side.run.counters)} for side in (a, b)
     )
-    ranked = sorted(rows, key=lambda row: -abs(row.total_b - row.total_a))
+    ranked = sorted(rows, key=lambda r: (r.stage in apart, -abs(r.total_b - r.total_a)))
     return tuple(
-        _change(number, row, times, whole, counters) for number, row in enumerate(ranked, 1)
+        _change(number, row, times, whole, counters, row.stage in apart)
+        for number, row in enumerate(ranked, 1)
     )
 
 
 def _change(
-    place: int, row: Row, times: Clocked, whole: float, counters: tuple[Counted, ...]
+    place: int,
+    row: Row,
+    times: Clocked,
+    whole: float,
+    counters: tuple[Counted, ...],
+    one_off: bool,
 ) -> KernelChange:
     ratio = row_ratio(row, times)
     values = _values(row, times)
@@ -142,6 +151,7 @@ def _change(
         counters=seen,
         bound_a=bounds[0],
         bound_b=bounds[1],
+        one_off=one_off,
     )
 
 

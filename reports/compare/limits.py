@@ -92,7 +92,7 @@ def _judge(limit: Limit, change: Change) -> str:
         return "kept"
     if not (amount > limit.value if limit.above else amount < limit.value):
         return "kept"
-    inside = change.verdict in ("same", "unknown")
+    inside = change.verdict in ("same", "equal", "unknown")
     return "noise" if limit.change and inside else "broken"
 
 

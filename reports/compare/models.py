@@ -79,6 +79,7 @@ class KernelChange:
     same in words. `total` compares all launches, `launch` a single one (equal numbers of launches
     make both the same). `program` is the change over the GPU time of A. `explanation` says how the
     kernels were matched where that is not by name, and which counters changed with the time.
+    `one_off`: of instances of a stage that launch far more than the others.
     """
 
     number: int
@@ -95,6 +96,7 @@ class KernelChange:
     counters: tuple[CounterChange, ...]
     bound_a: str
     bound_b: str
+    one_off: bool
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,22 @@ class PointChange:
     source: str
     case: str
     changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class OneOff:
+    """Instances of a stage in a run (A or B) that launch far more kernels than the others.
+
+    `instances` of the stage in all, `odd` of these; `launches` and `gpu_ns` are what the odd ones
+    have beyond as many usual ones: compiling, tuning, loading, which a loop does once.
+    """
+
+    side: str
+    stage: str
+    instances: int
+    odd: int
+    launches: int
+    gpu_ns: float
 
 
 @dataclass(frozen=True)
@@ -142,7 +160,8 @@ class CompareView:
 
     `answer` are the sentences that a reader should know first. `kernels` hold every launch of both
     runs once, largest change first. `basis` of a change is runs where there are repeats.
-    `work` is the units of work of B over those of A where they were asked for.
+    `work` is the units of work of B over those of A where they are known, `unit` what one is
+    called. `one_off` is work that a loop does once and that stands in stages of its own.
     """
 
     title: str
@@ -161,3 +180,5 @@ class CompareView:
     points: tuple[PointChange, ...]
     method: tuple[str, ...]
     work: float | None
+    unit: str
+    one_off: tuple[OneOff, ...]

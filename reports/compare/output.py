@@ -19,7 +19,7 @@ from reports.render import render_template
 SCHEMA_VERSION = 1
 SHOWN = 30
 """Rows of a table in markdown; JSON has all."""
-QUIET = ("same", "unknown", "missing")
+QUIET = ("same", "equal", "unknown", "missing")
 """Verdicts of what no table of changes lists."""
 MOST_CHARACTERS = 60_000
 """GitHub cuts comments at 65,536 characters."""

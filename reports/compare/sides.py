@@ -16,6 +16,8 @@ import pandas as pd
 from parsers.errors import UsageError
 from parsers.run_dir import VARIANTS
 from reports.cells import number, records, text
+from reports.compare.models import Check
+from reports.compare.wording import section
 from reports.load import Run, load_run
 
 ALL = "(all)"
@@ -24,6 +26,8 @@ MOST_STAGES = 24
 """Names of stages from which on they are no stages but ranges that a framework numbers."""
 REPEAT = "target.env.REPEAT"
 """A sweep over this variable alone runs one program several times."""
+NO_UNITS = "none"
+"""What --per takes for: no times per unit of work."""
 _DIGITS = re.compile(r"\d+")
 Durations = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -182,3 +186,16 @@ def units(side: Side, expression: str) -> float:
             )
         product *= value
     return product
+
+
+def counted_units(settings: Iterable[Check]) -> str:
+    """Return the arguments that differ and count units of work, as --per takes them, or ""."""
+    known = section("work")
+    return "*".join(c.label for c in settings if c.label in known and _count(c.a) and _count(c.b))
+
+
+def _count(value: str) -> bool:
+    try:
+        return float(value) > 0
+    except ValueError:
+        return False

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,29 +15,47 @@ from reports.compare import noise
 from reports.compare.kernels import Clocked, change, row_ratio
 from reports.compare.models import Change, StageChange
 from reports.compare.noise import Ratio
+from reports.compare.oneoff import Apart
 from reports.compare.rows import Row
 from reports.compare.sides import ALL, Side
 from reports.compare.wording import threshold
 from reports.load import Run
 
 Values = Mapping[str, float]
-PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time")
+PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time", "steady_gpu_time")
 """What `--per` divides by the units of work."""
 HOST = {"wall_time": "wall time", "idle_time": "GPU idle time", "copy_time": "time of copies"}
 """Times of a run or stage that hang on the host: key -> label."""
+LAUNCHES = ("launches", "kernel launches", "")
 
 
 def totals(rows: Sequence[Row], times: Clocked, a: Side, b: Side) -> tuple[Change, ...]:
     """Return GPU, wall, idle and copy time, launches and copied bytes of the whole capture."""
-    gpu = _gpu_time("total_gpu_time", rows, times, None)
+    gpu = _gpu_time("total_gpu_time", rows, times, lambda _: True)
     ours, theirs = ([_whole(run) for run in side.runs] for side in (a, b))
     return tuple(c for c in (gpu, *_host(ours, theirs)) if c is not None)
 
 
+def steady(rows: Sequence[Row], times: Clocked, apart: Apart) -> tuple[Change, ...]:
+    """Return the time of a step, and the GPU time of all that is no one-off work."""
+    found = []
+    if apart.one_off:
+        usual = [row for row in rows if row.stage not in apart.names]
+        gpu = _gpu_time("steady_gpu_time", usual, times, lambda name: name not in apart.names)
+        found.append(gpu and replace(gpu, label="GPU time without one-off steps"))
+    return tuple(c for c in (*found, *apart.steps) if c is not None)
+
+
 def stage_changes(
-    rows: Sequence[Row], times: Clocked, a: Side, b: Side, rename: Mapping[str, str]
+    rows: Sequence[Row], times: Clocked, apart: Apart, rename: Mapping[str, str]
 ) -> tuple[StageChange, ...]:
-    """Return the stages of both runs, most GPU time first; none where there are no stages."""
+    """Return the stages of both runs, most GPU time first; none where there are no stages.
+
+    Wall and idle time of a stage hold its one-off instances, too: where they stand in a stage of
+    their own, the labels say so.
+    """
+    a, b = apart.a, apart.b
+    torn = {one.stage for one in apart.one_off}
     ours, theirs = ([_stages(run, rename) for run in side.runs] for side in (a, b))
     spent: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -43,20 +63,36 @@ def stage_changes(
     named = sorted((name for name in spent if name), key=lambda name: -spent[name])
     found = []
     for name in named:
-        on = [any(name in run for run in side) for side in (ours, theirs)]
-        gpu = _gpu_time("gpu_time", [row for row in rows if row.stage == name], times, name)
+        mine = [row for row in rows if row.stage == name]
+        calls = [sum(row.calls[side] for row in mine) for side in (0, 1)]
+        on = [
+            count > 0 or any(name in run for run in side)
+            for count, side in zip(calls, (ours, theirs), strict=True)
+        ]
+        gpu = _gpu_time("gpu_time", mine, times, partial(str.__eq__, name))
         host = _host(*([run.get(name, {}) for run in side] for side in (ours, theirs)))
+        changes = [c for c in (gpu, *host) if c is not None]
+        if name in torn | apart.names:
+            changes = [_torn(c) for c in changes if c.key != "launches"]
+            ours_, theirs_ = ({"launches": float(n)} for n in calls)
+            changes += [c for c in (_number(*LAUNCHES, ours_, theirs_),) if c is not None]
         which = "both" if all(on) else "a" if on[0] else "b"
-        found.append(StageChange(name, which, tuple(c for c in (gpu, *host) if c is not None)))
+        found.append(StageChange(name, which, tuple(changes)))
     return tuple(found)
 
 
-def _gpu_time(key: str, rows: Sequence[Row], times: Clocked, stage: str | None) -> Change | None:
+def _torn(of: Change) -> Change:
+    return replace(of, label=f"{of.label}, first ones too") if of.key in HOST else of
+
+
+def _gpu_time(
+    key: str, rows: Sequence[Row], times: Clocked, among: Callable[[str], bool]
+) -> Change | None:
     a, b = sum(row.total_a for row in rows), sum(row.total_b for row in rows)
     if not (a > 0 or b > 0):
         return None
     if times.repeated:
-        sums = [np.array([_sum(run, stage) for run in side]) for side in (times.a, times.b)]
+        sums = [np.array([_sum(run, among) for run in side]) for side in (times.a, times.b)]
         ratio = noise.of_runs(*sums)
         a, b = map(noise.middle, sums)
     else:
@@ -66,8 +102,8 @@ def _gpu_time(key: str, rows: Sequence[Row], times: Clocked, stage: str | None) 
     return change(key, "GPU time of kernels", "ns", (a, b), ratio, verdict)
 
 
-def _sum(run: Mapping[tuple[str, str], float], stage: str | None) -> float:
-    return sum(time for (name, _), time in run.items() if stage is None or name == stage)
+def _sum(run: Mapping[tuple[str, str], float], among: Callable[[str], bool]) -> float:
+    return sum(time for (name, _), time in run.items() if among(name))
 
 
 def _whole(run: Run) -> Values:
@@ -98,7 +134,7 @@ def _stages(run: Run, rename: Mapping[str, str]) -> dict[str, Values]:
 
 def _host(ours: Sequence[Values], theirs: Sequence[Values]) -> list[Change | None]:
     found = [_host_time(key, label, ours, theirs) for key, label in HOST.items()]
-    found.append(_number("launches", "kernel launches", "", ours[0], theirs[0]))
+    found.append(_number(*LAUNCHES, ours[0], theirs[0]))
     found.append(_number("copied_bytes", "copied bytes", "B", ours[0], theirs[0]))
     return found
 
@@ -126,7 +162,7 @@ def _number(key: str, label: str, unit: str, ours: Values, theirs: Values) -> Ch
     a, b = ours.get(key, math.nan), theirs.get(key, math.nan)
     if math.isnan(a) and math.isnan(b):
         return None
-    verdict = "same" if a == b else "more" if b > a else "less"
+    verdict = "equal" if a == b else "more" if b > a else "less"
     return change(key, label, unit, (a, b), Ratio(b / a if a > 0 else math.nan), verdict)
 
 

@@ -14,9 +14,10 @@ from reports.compare.kernels import clocked, kernel_changes
 from reports.compare.limits import Limit, check_limits
 from reports.compare.matching import match
 from reports.compare.models import Check, CompareView, Origin
-from reports.compare.sides import Side, stage_names, units
-from reports.compare.totals import stage_changes, totals, with_units
-from reports.compare.wording import threshold
+from reports.compare.oneoff import keep_apart
+from reports.compare.sides import NO_UNITS, Side, counted_units, stage_names, units
+from reports.compare.totals import stage_changes, steady, totals, with_units
+from reports.compare.wording import section, threshold
 from reports.formats import listed
 
 
@@ -24,6 +25,9 @@ def compare(
     a: Side, b: Side, limits: Sequence[Limit] = (), force: bool = False, per: str = ""
 ) -> CompareView:
     """Return the comparison of two sides; `per` is an argument that counts their units of work.
+
+    Without it, arguments that differ and that compare.yaml knows to count units are taken;
+    NO_UNITS takes none.
 
     Raises:
         UsageError: the runs cannot be compared (unless `force`), or a rule names nothing.
@@ -43,7 +47,8 @@ def compare(
             "a comparison needs traces, counters or benchmark cases on both sides; "
             "`prof report RUN` says what a run lacks",
         )
-    if per:
+    per = per or counted_units(settings)
+    if per and per != NO_UNITS:
         view = _per_unit(view, per, units(a, per), units(b, per))
     notes = (*view.notes, untold) if untold else view.notes
     view = replace(view, notes=notes, limits=check_limits(limits, view))
@@ -55,22 +60,26 @@ def _profile(
 ) -> CompareView:
     rename, why = stage_names(a, b)
     floor = _floor(a, b, differing)
+    apart = keep_apart(a, b, rename)
+    a, b = apart.a, apart.b
     rows, times = match(a, b, rename), clocked(a, b, rename, floor)
     view = _empty("profile", a, b, settings, differing)
     return replace(
         view,
         notes=(why,) if why else (),
-        totals=totals(rows, times, a, b),
-        stages=stage_changes(rows, times, a, b, rename),
-        kernels=kernel_changes(rows, times, a, b),
+        totals=(*totals(rows, times, a, b), *steady(rows, times, apart)),
+        stages=stage_changes(rows, times, apart, rename),
+        kernels=kernel_changes(rows, times, a, b, apart.names),
         points=of_cases.point_changes(a, b),
+        one_off=apart.one_off,
     )
 
 
 def _per_unit(view: CompareView, per: str, a: float, b: float) -> CompareView:
-    stages = [replace(s, changes=with_units(s.changes, per, a, b)) for s in view.stages]
-    whole = with_units(view.totals, per, a, b)
-    return replace(view, totals=whole, stages=tuple(stages), work=b / a)
+    unit = section("work").get(per, per)
+    stages = [replace(s, changes=with_units(s.changes, unit, a, b)) for s in view.stages]
+    whole = with_units(view.totals, unit, a, b)
+    return replace(view, totals=whole, stages=tuple(stages), work=b / a, unit=unit)
 
 
 def _bench(
@@ -104,7 +113,18 @@ def _empty(
     title = " against ".join(dict.fromkeys((_name(a), _name(b)))) or "comparison"
     nothing = ((), (), (), (), (), (), ())
     return CompareView(
-        title, kind, _origin(a), _origin(b), (), settings, differing, *nothing, method=(), work=None
+        title,
+        kind,
+        _origin(a),
+        _origin(b),
+        (),
+        settings,
+        differing,
+        *nothing,
+        method=(),
+        work=None,
+        unit="",
+        one_off=(),
     )
 
 
