@@ -34,7 +34,7 @@ from reports.provenance import Provenance, provenance
 from reports.results_json import render_results
 from reports.summary import summarise
 from reports.sweep_models import SweepView
-from reports.templating import Style, render, style_of, templates_folder
+from reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from reports.view_models import Fact, ReportView, SummaryView
 from reports.views import report_view, section_sentences
 
@@ -50,6 +50,7 @@ PLAIN = Style()
 class ReportPaths:
     """Files of a rendered report; `pictures` are the SVG and PNG files, `page` is report.html.
 
+    `report` is report.html where no markdown is written, and `page` is not there where no HTML is.
     `headline`: at most three sentences that a reader should know first.
     """
 
@@ -185,8 +186,9 @@ def _write(
             shutil.rmtree(stale, ignore_errors=True)
         new.mkdir(parents=True)
         for picture in shown:
-            drawn += _draw(picture, new, figures)
-        for name, text in {**files, **html_pages(files, figures, style.templates)}.items():
+            drawn += _draw(picture, new, figures, style)
+        pages = html_pages(files, figures, style.templates) if HTML in style.formats else {}
+        for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_text(text, encoding="utf-8")
         if folder.exists():
@@ -201,19 +203,28 @@ def _write(
         ) from error
     return ReportPaths(
         folder,
-        folder / REPORT,
+        folder / (REPORT if MARKDOWN in style.formats else PAGE),
         folder / PAGE,
-        folder / SUMMARY if SUMMARY in files else None,
+        folder / SUMMARY if SUMMARY in _kept(files, style) else None,
         folder / METRICS if METRICS in files else None,
         tuple(folder / name for name in drawn),
         tuple(first),
     )
 
 
-def _draw(picture: Picture, folder: Path, figures: dict[str, str]) -> list[str]:
-    """Write a picture to its files; add it to the `figures` of the pages; return the names."""
+def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
+    """Return the files that are written: markdown only where it is asked for."""
+    whole = MARKDOWN in style.formats
+    return {name: text for name, text in files.items() if whole or not name.endswith(".md")}
+
+
+def _draw(picture: Picture, folder: Path, figures: dict[str, str], style: Style) -> list[str]:
+    """Write a picture to the files of markdown; add it to the `figures` of HTML; return names."""
     figure = picture.draw()
-    figures[picture.name] = render_inline(figure, picture.name, picture.alt)
+    if HTML in style.formats:
+        figures[picture.name] = render_inline(figure, picture.name, picture.alt)
+    if MARKDOWN not in style.formats:
+        return []
     names = [f"{picture.name}.svg", f"{picture.name}.png"]
     for name, data in zip(names, (render_svg(figure), render_png(figure)), strict=True):
         (folder / name).write_bytes(data)

@@ -22,6 +22,7 @@ from reports.caveats import labelled
 from reports.language import LANGUAGES
 
 SUFFIX = ".j2"
+MARKDOWN, HTML = FORMATS = ("md", "html")
 BUNDLED = "prof"
 """Prefix of the bundled templates for a template of the user's that builds on one of them."""
 FAULTS = (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError)
@@ -29,13 +30,15 @@ FAULTS = (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupErr
 
 @dataclass(frozen=True)
 class Style:
-    """How a report is written: folder of the user's templates, languages of the summary.
+    """How a report is written: folder of the user's templates, languages of the summary, formats.
 
-    The summary is always there in English; each of `languages` gets a file of its own.
+    The summary is always there in English; each of `languages` gets a file of its own. `formats`
+    are those of the pages: "md" (with picture files) and "html" (one file each).
     """
 
     templates: Path | None = None
     languages: tuple[str, ...] = ()
+    formats: tuple[str, ...] = FORMATS
 
 
 def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
@@ -47,7 +50,7 @@ def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
     chosen = given or Style()
     folder = chosen.templates or (Path(recipe["templates"]) if recipe.get("templates") else None)
     languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
-    style = Style(folder, tuple(dict.fromkeys(languages)))
+    style = Style(folder, tuple(dict.fromkeys(languages)), chosen.formats)
     check_style(style)
     return style
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.commands import style_options
-from parsers.errors import ProfError
+from parsers.errors import ProfError, UsageError
 from parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 if TYPE_CHECKING:
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["md", "html", style_options.ALL]),
+    default=style_options.ALL,
+    show_default=True,
+    help="Pages to write: markdown with pictures beside it, HTML with all inside, or both.",
+)
 @click.option(
     "--open",
     "open_it",
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 @style_options.options
 def command(
     run: Path,
+    formats: str,
     open_it: str,
     roofs: Path | None,
     templates: Path | None,
@@ -44,18 +53,25 @@ def command(
 
     Reads the raw captures in RUN, makes the tables again and writes report/report.md,
     report/stakeholder_summary.md, report/metrics.json and the plots; report/report.html is the same
-    as one file, with figures that tell numbers and tables that sort. A run that was recorded on
-    another machine works too: no GPU, no Nsight and no torch are needed.
+    as one file, with figures that tell numbers and tables that sort. The folder report/ is written
+    anew: with --format md or html it holds pages of that format alone, and metrics.json. A run that
+    was recorded on another machine works too: no GPU, no Nsight and no torch are needed.
 
     \b
     Examples:
       prof report runs/top-kernels-20260101-120000
       prof report captures/h200-top-kernels
       prof report runs/mine --roofs captures/h200-roofline
+      prof report runs/mine --format html --open yes
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates
     """
-    style = style_options.given_style(templates, languages)
+    if open_it == "yes" and formats == "md":
+        raise UsageError(
+            "--open shows report.html, and --format md writes none",
+            "leave out one of the two, or take --format html",
+        )
+    style = style_options.given_style(templates, languages, formats)
     if roofs is not None:
         _attach(RunDir(run), roofs)
     findings, report = _render(RunDir(run), style)

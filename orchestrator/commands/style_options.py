@@ -42,17 +42,20 @@ def chosen(languages: Sequence[str]) -> tuple[str, ...]:
     return LANGUAGES if ALL in languages else tuple(dict.fromkeys(languages))
 
 
-def given_style(templates: Path | None, languages: Sequence[str]) -> Style | None:
+def given_style(
+    templates: Path | None, languages: Sequence[str], formats: str = ALL
+) -> Style | None:
     """Return the style that the options ask for; None where they ask for nothing.
 
     Raises:
         UsageError: there is no such folder, or it replaces no template.
     """
-    if templates is None and not languages:
+    if templates is None and not languages and formats == ALL:
         return None
-    from reports.templating import Style, check_style
+    from reports.templating import FORMATS, Style, check_style
 
-    style = Style(templates.absolute() if templates else None, chosen(languages))
+    pages = FORMATS if formats == ALL else (formats,)
+    style = Style(templates.absolute() if templates else None, chosen(languages), pages)
     check_style(style)
     return style
 

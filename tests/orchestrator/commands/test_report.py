@@ -8,6 +8,7 @@ from orchestrator import reporting
 from orchestrator.cli import main
 from parsers.errors import ArtifactUnreadable
 from parsers.run_dir import Manifest, RunDir, write_manifest
+from reports.templating import Style
 
 
 @pytest.fixture
@@ -61,3 +62,24 @@ def test_a_folder_that_is_no_run_is_refused(
 ) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "is not a run directory" in capsys.readouterr().err
+
+
+def test_pages_of_one_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, ...] | None] = []
+
+    def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+        asked.append(style.formats if style is not None else None)
+        return (), run.report / "report.html"
+
+    monkeypatch.setattr(reporting, "make_report", make_report)
+    run = str(make_run(tmp_path / "mine"))
+    for kind in ("all", "md", "html"):
+        assert main(["report", run, "--format", kind]) == 0
+    assert asked == [None, ("md",), ("html",)]
+    assert main(["report", run, "--format", "pdf"]) == 2
+    capsys.readouterr()
+    assert main(["report", run, "--format", "md", "--open", "yes"]) == 2
+    assert "--open shows report.html, and --format md writes none" in capsys.readouterr().err
+    assert len(asked) == 3

@@ -1,0 +1,40 @@
+"""Formats of a report's pages: what is left out, and that the rest is the same without it."""
+
+from pathlib import Path
+
+import pytest
+
+from reports.load import Run
+from reports.render import ReportPaths, render_report
+from reports.templating import Style
+
+
+def contents(made: ReportPaths) -> dict[str, bytes]:
+    """Return the files of a report by their names in its folder."""
+    found = (path for path in made.folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(made.folder)): path.read_bytes() for path in found}
+
+
+def test_each_format_alone_is_its_part_of_both(run: Run) -> None:
+    both = contents(render_report(run))
+    markdown = render_report(run, Style(formats=("md",)))
+    as_markdown = contents(markdown)
+    page = render_report(run, Style(formats=("html",)))
+    as_html = contents(page)
+    kinds = {Path(name).suffix for name in both}
+    assert kinds == {".md", ".html", ".json", ".svg", ".png"}
+    assert as_markdown == {n: data for n, data in both.items() if not n.endswith(".html")}
+    assert as_html == {n: data for n, data in both.items() if n.endswith((".html", ".json"))}
+    assert markdown.report.name == "report.md"
+    assert markdown.summary is not None
+    assert markdown.pictures
+    assert page.report == page.page
+    assert page.report.is_file()
+    assert (page.summary, page.pictures) == (None, ())
+
+
+@pytest.mark.parametrize("kind", ["md", "html"])
+def test_a_recipe_s_languages_are_kept(run: Run, kind: str) -> None:
+    run.manifest.recipe["languages"] = ["ko"]
+    made = render_report(run, Style(formats=(kind,)))
+    assert f"stakeholder_summary.ko.{kind}" in contents(made)
