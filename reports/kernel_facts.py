@@ -173,11 +173,13 @@ def _shared(row: Row) -> dict[str, float]:
 
 
 def _waits(row: Row) -> dict[str, float]:
+    issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
     return {
         "memory_waits": _top_wait(row, MEMORY_STALLS),
-        "execution_waits": _stalled(row, EXECUTION_STALLS),
+        "execution_waits": waits,
+        "instruction_time": _spent(issued, waits),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
-        "issue_active": number(row["issue_active_pct"]),
+        "issue_active": issued,
     }
 
 
@@ -206,6 +208,15 @@ def _if_saturated(busy: float) -> float:
     return busy if busy >= 100 * LATENCY_BELOW else math.nan
 
 
+def _spent(busy: float, waits: float) -> float:
+    """Return the per cent of its time that a kernel can owe to a unit.
+
+    All of it where the unit is saturated and sets the pace; else no more than the unit works or
+    warps wait for it.
+    """
+    return 100.0 if busy >= 100 * LATENCY_BELOW else _most([busy, waits])
+
+
 def _levels(row: Row) -> dict[str, float]:
     use = {level: number(row[f"{level}_pct"]) for level in LEVELS}
     busiest = _most(use.values())
@@ -213,12 +224,14 @@ def _levels(row: Row) -> dict[str, float]:
     # A level that is used less than the Tensor Cores is not what the kernel is about.
     rules = 0.0 if tensor > busiest else busiest
     local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
-    asked = _asked(row)
+    asked, waits = _asked(row), _stalled(row, MEMORY_STALLS)
     l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
     return {
         "level_busy": busiest,
         "level_rules": _most([rules, use["dram"]]),
         "dram_use": use["dram"],
+        "sector_time": _spent(busiest, waits),
+        "dram_time": _spent(use["dram"], waits),
         "local_share": _percent(local, l1),
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,

@@ -29,11 +29,12 @@ A kernel at a roof (60 % or more of one) is explained by a defect only where the
 off that roof. One that waits is explained by the first cause that is found: defects, then too few
 warps, then what the warps wait for. Of several defects the one with the largest gain comes first.
 
-What warps wait for can contradict a roof or a defect. Below {full} of a roof ({source}) the
-confidence is then a step lower, and the finding says so. Other doubts cost a step each: ncu and
-nsys disagree on the duration, the launch was joined by a loose name, the share of the GPU time is
-not known, or the gain ends at the shortest launch of the trace, which is that of another kernel.
-Launches that do different work cost two steps.
+What warps wait for can contradict a roof or a defect: below {full} of a roof
+({source}) the confidence is then a step
+lower, and the finding says so. Other doubts cost a step each: ncu and nsys disagree on the
+duration, the launch was joined by a loose name, the share of the GPU time is not known, or the gain
+ends at the shortest launch of the trace, which is that of another kernel. Launches that do
+different work cost two steps.
 
 "Issue slots busy, of the active cycles" leaves out the time in which an SM holds no warp: rules
 about waits look at that. What bounds a kernel is the share of all cycles.
@@ -140,6 +141,6 @@ def _program_section(key: str, rule: dict[str, object]) -> str:
         lines += [
             f"- `{n}`: {facts['value']:g} ({facts['source']})." for n, facts in limits.items()
         ]
-    told = (("action", "To try"), ("disprove", "It is wrong if"))
+    told = (("gain", "Could save"), ("action", "To try"), ("disprove", "It is wrong if"))
     lines += [f"- {label}: {rule[name]}" for name, label in told if rule.get(name)]
     return "\n".join([*lines, ""])

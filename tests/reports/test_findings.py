@@ -117,7 +117,7 @@ def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
 def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
     scattered = {"global_sector_efficiency_pct": 20.0, "bound_by": "l2", "roof_share": 0.95}
     finding = named(
-        edit(run, "counters", "FlashAttention forward", **scattered, dram_pct=30.0,
+        edit(run, "counters", "FlashAttention forward", **scattered, dram_pct=30.0, l2_pct=95.0,
              flops=0.0, flops_tensor=0.0, tensor_pct=0.0),
         "FlashAttention forward",
     )  # fmt: skip

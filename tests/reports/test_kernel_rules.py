@@ -97,6 +97,25 @@ def test_sectors_that_dram_delivers_in_vain_are_no_floor() -> None:
     assert cause.gain == pytest.approx(1 - 2 / 9)
 
 
+def test_a_level_that_is_not_full_costs_no_more_than_it_works_or_is_waited_for() -> None:
+    # A quarter of L2, and a third of the stalls: the other two thirds of the time do not go.
+    quiet: dict[str, Any] = TRANSPOSE | {"l2_pct": 25.0, "dram_pct": 10.0}
+    assert first(**quiet, **waits("long_scoreboard", 1 / 3)).gain == pytest.approx(7 / 9 / 3)
+    assert first(**quiet | {"l2_pct": 40.0}, **waits("wait", 0.9)).gain == pytest.approx(
+        0.4 * 7 / 9
+    )
+    # Without stalls the use of the level is all that is known.
+    assert first(**quiet).gain == pytest.approx(0.25 * 7 / 9)
+
+
+def test_few_threads_cost_no_more_than_the_time_of_instructions() -> None:
+    half = row(threads_per_instruction=4.0, issue_active_pct=40.0, **waits("wait", 0.5),
+               achieved_occupancy_pct=96.0)  # fmt: skip
+    half["stalls"] = {"wait": 0.5, "long_scoreboard": 0.5}
+    (divergent,) = [c for c in causes(half, H200) if c.key == "divergence"]
+    assert divergent.gain == pytest.approx(0.5 * (1 - 4 / 32))
+
+
 def test_loads_and_stores_apart_make_the_sum_of_both_no_cause() -> None:
     found = causes(row(**TRANSPOSE, global_sector_efficiency_pct=22.2), H200)
     assert [c.key for c in found] == ["uncoalesced_loads"]
@@ -181,6 +200,13 @@ def test_data_that_comes_again_and_again_needs_to_come_once() -> None:
     assert "16 times the bytes" in cause.text
     streamed = row(dram_bytes=1.05e9, dram_pct=92.0, l2_pct=40.0, bound_by="dram")
     assert causes(streamed, known) == []
+
+
+def test_data_that_comes_again_costs_no_more_than_the_time_of_dram() -> None:
+    known = Context(SMS, ROOFS, {"k1": Need(bytes=1e9)})
+    (twice,) = [c for c in causes(row(dram_bytes=4e9, dram_pct=30.0), known)
+                if c.key == "l2_thrashing"]  # fmt: skip
+    assert twice.gain == pytest.approx(0.3 * (1 - 1 / 4))
 
 
 def test_blocks_that_share_an_sm_lose_less_in_the_last_wave() -> None:
