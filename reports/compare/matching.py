@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +17,8 @@ from reports.compare.sides import Kernel, Side
 
 LONG = 240
 """Launches of a stretch from which on it is taken kernel by kernel: the runs loop differently."""
+STRAY = 0.1
+"""Of the launches of a kernel: as many without a partner go with the others."""
 Identity = Callable[[Kernel], str | None]
 IDENTITIES: tuple[Identity, ...] = (
     lambda kernel: kernel.kernel_id,
@@ -74,11 +76,36 @@ class _Stage:
         rest = Stretch(tuple(self._alone[0]), tuple(self._alone[1]))
         for identity in IDENTITIES:
             rest = self._common(rest, identity)
+        rest = self._adopted(rest)
         for x in rest.a:
             self._bags["gone", self._a[x].kernel_id, ""].a.append(x)
         for y in rest.b:
             self._bags["new", "", self._b[y].kernel_id].b.append(y)
         return [self._row(stage, bag) for bag in self._bags.values()]
+
+    def _adopted(self, rest: Stretch) -> Stretch:
+        """Give a launch that stayed alone to the row of almost all launches of its kernel."""
+        left: tuple[list[int], list[int]] = [], []
+        for side, alone, kernels in ((0, rest.a, self._a), (1, rest.b, self._b)):
+            # A kernel may be in several rows: what is missing is missing where it has fewest.
+            homes = dict(
+                sorted(
+                    (
+                        (kernels[where[0]].kernel_id, (bag, len(where)))
+                        for bag in self._bags.values()
+                        for where in _by(IDENTITIES[0], (bag.a, bag.b)[side], kernels).values()
+                    ),
+                    key=lambda home: -home[1][1],
+                )
+            )
+            count = Counter(kernels[x].kernel_id for x in alone)
+            for x in alone:
+                bag, others = homes.get(kernels[x].kernel_id, (None, 0))
+                if bag is None or count[kernels[x].kernel_id] > STRAY * others:
+                    left[side].append(x)
+                else:
+                    (bag.a, bag.b)[side].append(x)
+        return Stretch(tuple(left[0]), tuple(left[1]))
 
     def _row(self, stage: str, bag: _Bag) -> Row:
         a = parts(bag.a, self._sequences[0], self._a)

@@ -228,8 +228,8 @@ def _steps(names: Sequence[str], seen: Sequence[Sequence[Stages]]) -> tuple[Chan
     found = [change("step_time", label, "ns", values, ratio)]
     busy = [_gpu_of_step(names, side[0]) / value for side, value in zip(seen, values, strict=True)]
     if all(0 < part <= 1 for part in busy):
-        verdict = "more" if busy[1] > busy[0] else "less"
-        shares = Ratio(busy[1] / busy[0])
+        shares = Ratio(busy[1] / busy[0], floor=threshold("host_floor"))
+        verdict = {"faster": "less", "slower": "more"}.get(shares.verdict, shares.verdict)
         label = "share of the step time in which kernels run"
         found.append(change("step_busy", label, "fraction", (busy[0], busy[1]), shares, verdict))
     return tuple(found)

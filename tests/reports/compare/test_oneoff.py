@@ -112,7 +112,7 @@ def test_steps_of_the_recorded_training_loop(root: Path, tmp_path: Path) -> None
         shutil.copytree(root / "captures" / "compare" / name, tmp_path / name)
         build_tables(RunDir(tmp_path / name))
         sides.append(open_side(name, tmp_path / name))
-    view = compare(*sides)
+    view = compare(sides[0], sides[1])
     step = total(view, "step_time")
     for side, value in zip(sides, (step.a, step.b), strict=True):
         frame = side.run.launches.sort_values("start_ns").reset_index(drop=True)
