@@ -242,7 +242,8 @@ def _kinds(rows: pd.DataFrame) -> dict[str, float]:
     """Return ns by kind of `moves`, the first whose name fits, in their order."""
     found = dict.fromkeys(moves(), 0.0)
     for row in records(rows):
-        fits = (k for k, kind in moves().items() if re.search(kind["name"], row["short_name"]))
+        names = f"{text(row['short_name'])}\n{text(row['name'])}"
+        fits = (key for key, kind in moves().items() if re.search(kind["name"], names))
         found[next(fits)] += number(row["total_ns"])
     return {key: value for key, value in found.items() if value > 0}
 
