@@ -17,7 +17,8 @@ SOFTMAX = (8192, 16384)
 OFFLOADED, BATCH = (8192, 4096), 512
 SMALL_ROWS, SMALL_COLUMNS = 1024, 2048
 PARAMETERS, VALUES = 600, 1 << 16
-STEPS, RECORDS = 12, 8000
+SQUARE, STEPS, RECORDS = 4096, 12, 8000
+IMAGES, WEIGHTS = (32, 256, 56, 56), (256, 256, 3, 3)
 LOSSES, RESIDUALS = 50, 1 << 23
 
 
@@ -59,8 +60,8 @@ def fp32_gemm() -> Pair:
     import torch.nn.functional as F
 
     form = torch.channels_last
-    x = _normal(32, 256, 56, 56, dtype="float32").to(memory_format=form)
-    w = _normal(256, 256, 3, 3, dtype="float32").to(memory_format=form)
+    x = _normal(*IMAGES, dtype="float32").to(memory_format=form)
+    w = _normal(*WEIGHTS, dtype="float32").to(memory_format=form)
     out: dict[bool, Any] = {}
 
     def convolve(tf32: bool) -> None:
@@ -248,7 +249,7 @@ def host_bound() -> Pair:
     """Products whose scale the host reads from JSON: in each step, or once before."""
     import torch
 
-    a, b = (_normal(4096, 4096, dtype="float16") for _ in range(2))
+    a, b = (_normal(SQUARE, SQUARE, dtype="float16") for _ in range(2))
     out = [torch.zeros_like(a) for _ in range(2)]
     text = records()
     known = scale_of(text)
