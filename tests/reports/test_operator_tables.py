@@ -168,16 +168,8 @@ def test_what_has_no_fraction_is_told() -> None:
     assert "fp64" in reasons
 
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 3,
-    "num_key_value_heads": 4,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())
 
 
 def engines(**changed: Any) -> dict[str, pd.DataFrame]:

@@ -6,6 +6,7 @@ to count by hand.
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,16 +16,8 @@ import pytest
 from parsers import tables
 from reports.load import Run, load_run
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 3,
-    "num_key_value_heads": 4,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())
 ENGINE = {
     "source": "trace",
     "process": 1,

@@ -1,7 +1,9 @@
 """FLOPs and bytes of engine steps, by vLLM's estimate, by torch's counter and by brute force."""
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,16 +29,8 @@ from reports.serving.formulas import (
     weight_bytes,
 )
 
-SMALL: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 3,
-    "num_key_value_heads": 4,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+SMALL: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())
 CHUNKS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 60)), max_size=4)
 CONTEXTS = st.lists(st.integers(0, 60), max_size=5)
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,16 +22,8 @@ from reports.serving.stages import section
 from reports.views import report_view
 
 Make = Callable[..., Run]
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 3,
-    "num_key_value_heads": 4,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())
 SHAPE = model_shape(CONFIG)
 PREFILL = flops(SHAPE, prefill(2, 10)).total
 READ = sum(traffic(SHAPE, decode(2, context)).read for context in (10, 11))
