@@ -14,6 +14,7 @@ from reports.evidence import threshold
 from reports.formats import clock, duration, listed, share
 from reports.load import Run
 from reports.profiled import profiled
+from reports.run_time import WALL, RunTime
 from reports.view_models import Caveat, KernelRow
 
 MOST = 8
@@ -23,9 +24,9 @@ _SAID = ("profiled at launch", "its launches take")
 """Notes of the selection that other caveats tell from the numbers themselves."""
 
 
-def caveats(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Caveat, ...]:
+def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Caveat, ...]:
     """Return at most MOST caveats: failed steps, doubtful counters, clock, then missing values."""
-    found = [*_failed(run), *_mixed(kernels), *_durations(kernels), *_clock(run)]
+    found = [*_failed(run), *_mixed(kernels, time), *_durations(kernels, time), *_clock(run)]
     found += [*_warnings(run, kernels), *_impossible(run, kernels), *_gaps(run, kernels)]
     if len(found) <= MOST:
         return tuple(found)
@@ -60,7 +61,7 @@ def _failed(run: Run) -> list[Caveat]:
     return found
 
 
-def _mixed(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+def _mixed(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
     rows = [row for row in kernels if row.mixed and row.profiled]
     if not rows:
         return []
@@ -72,15 +73,22 @@ def _mixed(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
         "Launches of one kernel that do different amounts of work: one launch does not stand for "
         f"all, and counters are known for one only. Kernels {listed(spans)}."
     )
-    part = share(sum(row.share or 0.0 for row in rows))
     plain = (
-        f"{part} of the GPU time goes to parts whose runs differ in size, of which one run only "
-        "was measured in detail."
+        f"{_part_of(time, rows)} goes to steps that differ in size from call to call; one call "
+        "of each was measured in detail."
     )
     return [Caveat(words, (), plain)]
 
 
-def _durations(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+def _part_of(time: RunTime, rows: list[KernelRow]) -> str:
+    """Return "18.1 % of the run": what kernels take, in the one measure of the summary."""
+    taken = sum(row.share or 0.0 for row in rows)
+    if time.basis == WALL:
+        return f"{share(time.part(taken))} of the run"
+    return f"{share(taken)} of the GPU time"
+
+
+def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
     flagged = [row for row in kernels if row.duration_flagged]
     if not flagged:
         return []
@@ -93,8 +101,8 @@ def _durations(kernels: tuple[KernelRow, ...]) -> list[Caveat]:
         "cache state or size of work than the typical launch. Trust their counters less."
     )
     plain = (
-        f"For {part} of the GPU time the two measuring tools disagree on how long it takes, so "
-        "the limits named there are less certain."
+        f"For {_part_of(time, flagged)} the two measuring tools differ by up to "
+        f"{share(abs(worst))} on how long it takes, so the limits named there are less certain."
     )
     return [Caveat(words, (), plain)]
 

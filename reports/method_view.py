@@ -116,16 +116,18 @@ def _glossary() -> list[dict[str, Any]]:
     return entries
 
 
-def glossary(used: str) -> tuple[GlossaryEntry, ...]:
+def glossary(used: str, page: str = "report") -> tuple[GlossaryEntry, ...]:
     """Return the terms that the text `used` contains, in plain words.
 
-    A term is left out where a word of its `unless` shows that the text means something else.
+    A term is left out where a word of its `unless` shows that the text means something else, or
+    where it is for readers of the other `page` ("report" or "summary") only.
     """
     return tuple(
         GlossaryEntry(entry["term"], entry["meaning"])
         for entry in _glossary()
         if any(_contains(used, word) for word in entry.get("words", [entry["term"]]))
         and not any(_contains(used, word) for word in entry.get("unless", ()))
+        and entry.get("only", page) == page
     )
 
 

@@ -33,9 +33,10 @@ from reports.plots.style import render_png, render_svg
 from reports.provenance import Provenance, provenance
 from reports.results_json import render_results
 from reports.summary import summarise
+from reports.summary_models import SummaryView
 from reports.sweep_models import SweepView
 from reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
-from reports.view_models import Fact, ReportView, SummaryView
+from reports.view_models import Fact, ReportView
 from reports.views import report_view, section_sentences
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]

@@ -14,9 +14,10 @@ from reports.footnotes import Footnotes
 from reports.language import LANGUAGES, words_of
 from reports.plots.gallery import Picture
 from reports.provenance import Provenance
+from reports.summary_models import SummaryView
 from reports.sweep_models import SweepView
 from reports.templating import FILTERS
-from reports.view_models import KernelRow, ReportView, SummaryView
+from reports.view_models import KernelRow, ReportView
 
 
 @dataclass(frozen=True)

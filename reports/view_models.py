@@ -8,7 +8,6 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reports.bench.models import Section
@@ -27,6 +26,8 @@ from reports.finding_models import Place as Place
 from reports.finding_models import RuleAbstention as RuleAbstention
 from reports.ncu_rule_models import RulesView
 from reports.roof_comparison import RoofComparison
+from reports.run_time import RunTime as RunTime
+from reports.time_models import HostCost as HostCost
 from reports.time_models import IdleRow as IdleRow
 from reports.time_models import KindTable as KindTable
 from reports.time_models import OperationRow as OperationRow
@@ -221,15 +222,18 @@ class ReportView:
 
     `answer` are whole sentences, the most important first, and `answer_anchors` the ids of the
     places on the page that each rests on. `kinds` divides the GPU time by kind of kernel (None
-    where the kernel table says as much), `idle` the time without work by its cause. `kernels` are
+    where the kernel table says as much), `idle` the time without work by its cause; `stages_note`
+    says why stages do not add up to the capture, where they do not. `kernels` are
     those that the table shows, in order of their share; `rest_kernels` and `rest_share` stand for
     all others.
+    `run_time` divides the time that the user waits into work and idle time.
     `profiled_share` is the part of GPU time that has counters, `unprofiled_share` the rest (None
     where that is nothing), and `bound_shares` divides the time by what limits it. `saved_ns` and
     `saved_share` are what all kernels could save, the sums of their gains. `sections` are what a
-    serving engine adds (its model, steps and operators); empty for other programs. `abstained` are questions that the evidence does not answer, each with
-    the reason; `rules_abstained` are the rules of kernels that lack evidence. `ncu_rules` is what
-    ncu's own rules said where they were applied, beside what prof says.
+    serving engine adds (its model, steps and operators); empty for other programs. `abstained` are
+    questions that the evidence does not answer, each with the reason; `rules_abstained` are the
+    rules of kernels that lack evidence. `ncu_rules` is what ncu's own rules said where they were
+    applied, beside what prof says.
     """
 
     title: str
@@ -247,6 +251,7 @@ class ReportView:
     gpu_time_ns: float | None
     wall_ns: float | None
     idle_share: float | None
+    run_time: RunTime
     profiled_share: float | None
     unprofiled_share: float | None
     saved_ns: float | None
@@ -257,7 +262,9 @@ class ReportView:
     rest_share: float | None
     kinds: KindTable | None
     stages: tuple[StageRow, ...]
+    stages_note: str
     idle: tuple[IdleRow, ...]
+    host_costs: tuple[HostCost, ...]
     memory_operations: tuple[OperationRow, ...]
     api_calls: tuple[OperationRow, ...]
     sections: tuple[Section, ...]
@@ -279,43 +286,3 @@ class ReportView:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     glossary: tuple[GlossaryEntry, ...]
-
-
-@dataclass(frozen=True)
-class SummaryRow:
-    """One line of the stakeholder's table, in plain words; `gain` is a fraction of GPU time.
-
-    `kernels` are numbers of the report, given only where two lines have the same name.
-    """
-
-    what: str
-    kernels: tuple[int, ...]
-    share: float | None
-    limited_by: str
-    reached: float | None
-    gain: float | None
-
-
-@dataclass(frozen=True)
-class SummaryView:
-    """Half a page for a reader who decides and does not tune kernels.
-
-    `facts` are what was measured in plain words, `learned` the plain sentences about it. `words`
-    are the fixed words of the page in its `language`, by key (section `page` of
-    reports/language/en.yaml); `others` are the names and files of the same summary in other
-    languages.
-    """
-
-    title: str
-    question: str
-    machine: str
-    answer: str
-    rows: tuple[SummaryRow, ...]
-    facts: tuple[Fact, ...]
-    learned: tuple[str, ...]
-    next_steps: tuple[str, ...]
-    reservations: tuple[str, ...]
-    terms: tuple[GlossaryEntry, ...]
-    language: str
-    words: Mapping[str, str]
-    others: tuple[Fact, ...] = ()

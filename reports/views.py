@@ -32,10 +32,12 @@ from reports.page_places import page_places
 from reports.places import OPEN
 from reports.profiled import kernel_time
 from reports.roof_comparison import compare_roofs, roofs_measured_by
+from reports.run_time import run_time
 from reports.serving import leading, sections
-from reports.stage_times import wall_time
+from reports.stage_times import stages_note, wall_time
 from reports.summary import summarise
-from reports.time_views import idle_rows, kind_table
+from reports.summary_models import SummaryView
+from reports.time_views import host_costs, idle_rows, kind_table
 from reports.view_models import (
     FindingRow,
     GemmRow,
@@ -43,7 +45,6 @@ from reports.view_models import (
     OperationRow,
     ReportView,
     RuleAbstention,
-    SummaryView,
 )
 
 ANSWERS = 4
@@ -67,6 +68,7 @@ def report_view(run: Run) -> ReportView:
     most = ANSWERS - 1 if leads else ANSWERS
     told = answer_sentences(found[:most], open_questions)
     wall, idle = wall_time(run)
+    spent = run_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
@@ -86,6 +88,7 @@ def report_view(run: Run) -> ReportView:
         gpu_time_ns=known(kernel_time(run)),
         wall_ns=known(wall),
         idle_share=known(idle / wall) if wall > 0 else None,
+        run_time=spent,
         profiled_share=counted,
         unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
         saved_ns=saved_ns,
@@ -96,7 +99,9 @@ def report_view(run: Run) -> ReportView:
         rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
         kinds=kind_table(run),
         stages=stages,
+        stages_note=stages_note(run),
         idle=idle_time,
+        host_costs=host_costs(run),
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
         sections=made,
@@ -113,7 +118,7 @@ def report_view(run: Run) -> ReportView:
         left_out=left_out(run),
         selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),
-        caveats=caveats(run, kernels),
+        caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
         assumptions=tuple(run.manifest.assumptions),
         notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),

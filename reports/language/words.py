@@ -15,6 +15,7 @@ REASONS = ("why",)
 """Placeholders with a sentence of their own, which is marked where it stays English."""
 RECOGNISED = ("sentences", "advice")
 _ENDS = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+_TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
 _PLURAL = "(s)"
 _VALUES = {"part": r"\S+ %|n/a"}
 """How the value of a placeholder looks where it is not any text."""
@@ -45,7 +46,7 @@ class Words:
 
     def say(self, key: str, **values: str) -> str:
         """Return the sentence `key` of the summary with its values."""
-        return self._own["summary"][key].format(**values)
+        return self._spaced(self._own["summary"][key].format(**values))
 
     def word(self, section: str, key: str, default: str = "") -> str:
         """Return the word for a key, as for a category; English, marked, where there is none."""
@@ -89,7 +90,7 @@ class Words:
         """Return "a, b and c"."""
         *most, last = parts
         head = self._own["page"]["comma"].join(most)
-        return f"{head}{self._own['page']['and']}{last}" if head else last
+        return self._spaced(f"{head}{self._own['page']['and']}{last}" if head else last)
 
     def terms(self, entries: Iterable[GlossaryEntry]) -> tuple[GlossaryEntry, ...]:
         """Return the entries of the English glossary in this language."""
@@ -100,6 +101,23 @@ class Words:
             else GlossaryEntry(e.term, self.marked(e.meaning))
             for e in entries
         )
+
+    def recognise(self, text: str) -> tuple[str, dict[str, str]]:
+        """Return key and values (in this language) of an English text; "" where it is unknown."""
+        for pattern in _patterns():
+            if found := pattern.expression.fullmatch(text):
+                values = found.groupdict().items()
+                return pattern.key, {name: self._value(name, value) for name, value in values}
+        return "", {}
+
+    @staticmethod
+    def sentences(text: str) -> list[str]:
+        """Return the sentences of an English text."""
+        return _ENDS.split(text)
+
+    def _spaced(self, text: str) -> str:
+        """Return Chinese with a space between its characters and Latin letters or digits."""
+        return _TOUCHING.sub(" ", text) if self.language == "zh" else text
 
     def _recognised(self, text: str) -> str | None:
         """Return a whole English text in this language; None where no catalogue has it."""
@@ -112,8 +130,9 @@ class Words:
         return None
 
     def _section(self, pattern: Pattern) -> str:
-        """Return where its text stands: English says what is recognised in plainer words only."""
-        return "plainer" if self.language == ENGLISH else pattern.section
+        """Return where its text stands: English says some sentences in plainer words."""
+        plainer = self.language == ENGLISH and pattern.section == "sentences"
+        return "plainer" if plainer else pattern.section
 
     def _value(self, name: str, value: str) -> str:
         if name in REASONS:

@@ -16,8 +16,9 @@ from reports.language.words import placeholders
 from reports.load import Run, load_run
 from reports.render import render_report
 from reports.summary import summarise
+from reports.summary_models import SummaryView
 from reports.templating import Style
-from reports.view_models import Fact, GlossaryEntry, SummaryView
+from reports.view_models import Fact, GlossaryEntry
 from reports.views import report_view
 
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -43,6 +44,7 @@ def shown(view: SummaryView) -> str:
     """Return all sentences of a summary; its table, too."""
     rows = [f"{row.what} {row.limited_by} {row.kernels}" for row in view.rows]
     facts = [f"{fact.label} {fact.value}" for fact in view.facts]
+    rows += [f"{row.time_ns} {row.share} {row.gain_ns}" for row in (*view.rows, view.total) if row]
     lines = (view.answer, *view.learned, *view.next_steps, *view.reservations, *rows, *facts)
     return "\n".join(lines)
 
@@ -132,15 +134,23 @@ def test_what_is_not_known_stays_english_with_a_mark(language: str) -> None:
 def test_english_passes_and_has_no_mark() -> None:
     words = words_of(ENGLISH)
     assert words.of("A new thing takes 3.5 ms.") == "A new thing takes 3.5 ms."
-    assert words.of("The SM clock is 80 % of its maximum") == (
-        "The GPU runs at 80 % of its highest clock"
+    assert words.of("q: the tile pads the work by 8.0 %") == (
+        "q: the GPU computes in whole blocks, which adds 8.0 % of work"
     )
+
+
+def test_advice_is_no_plainer_sentence_of_the_same_key() -> None:
+    # "padding" is the key of a sentence with values and of an advice without.
+    advice = catalogue(ENGLISH)["advice"]["padding"]
+    assert words_of(ENGLISH).of(advice) == advice
 
 
 def test_lists_read_as_in_the_language() -> None:
     assert words_of("en").listed(["a", "b", "c"]) == "a, b and c"
     assert words_of("ko").listed(["a", "b", "c"]) == "a, b 및 c"
-    assert words_of("zh").listed(["a", "b", "c"]) == "a、b和c"
+    assert words_of("zh").listed(["甲", "乙", "丙"]) == "甲、乙和丙"
+    # Latin letters have a space beside Chinese.
+    assert words_of("zh").listed(["a", "b", "c"]) == "a、b 和 c"
     assert words_of("zh").listed(["a"]) == "a"
 
 
@@ -154,9 +164,17 @@ def test_a_summary_says_the_same_numbers_in_every_language(run: Run, language: s
     ours, theirs = summarise(view), summarise(view, language)
     assert numbers(shown(theirs)) == numbers(shown(ours))
     assert words_of(language).marked("").strip() not in shown(theirs)
-    assert [(r.share, r.reached, r.gain) for r in theirs.rows] == [
-        (r.share, r.reached, r.gain) for r in ours.rows
-    ]
+    for ours_row, theirs_row in zip(
+        (*ours.rows, ours.total), (*theirs.rows, theirs.total), strict=True
+    ):
+        assert ours_row is not None
+        assert theirs_row is not None
+        assert (ours_row.time_ns, ours_row.share, ours_row.reached, ours_row.gain_ns) == (
+            theirs_row.time_ns,
+            theirs_row.share,
+            theirs_row.reached,
+            theirs_row.gain_ns,
+        )
     assert len(theirs.terms) == len(ours.terms)
 
 
@@ -178,8 +196,8 @@ def test_each_language_asked_for_has_a_file_and_they_name_each_other(run: Run) -
     for name, page in pages.items():
         assert {other for other in pages if f"]({other})" in page} == set(pages) - {name}
     assert "## " not in pages["stakeholder_summary.ko.md"]
-    assert "GPU 작업 시간은" in pages["stakeholder_summary.ko.md"]
-    assert "GPU 共工作" in pages["stakeholder_summary.zh.md"]
+    assert "실행에는 " in pages["stakeholder_summary.ko.md"]
+    assert "整个运行耗时" in pages["stakeholder_summary.zh.md"]
 
 
 def test_without_a_wish_there_is_one_summary_without_links(run: Run) -> None:
@@ -213,6 +231,6 @@ def test_a_run_keeps_the_languages_of_its_recipe(make_run: Callable[..., Path]) 
 def test_an_acronym_keeps_its_capitals_inside_of_a_sentence(run: Run) -> None:
     tables.write(run.kernels.assign(category="copy"), "kernels", run.directory.tables)
     view = report_view(load_run(run.path))
-    assert "on copying data inside the GPU" in summarise(view).answer
+    assert "to copying data inside the GPU" in summarise(view).answer
     assert "GPU 내부 데이터 복사" in summarise(view, "ko").answer
     assert "GPU 内部的数据拷贝" in summarise(view, "zh").answer

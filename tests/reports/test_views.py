@@ -1,5 +1,4 @@
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from reports.caveats import ranges
 from reports.load import Run, load_run
 from reports.method_view import glossary
 from reports.view_models import ReportView
-from reports.views import report_view, summary_view
+from reports.views import report_view
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -232,63 +231,6 @@ def test_the_glossary_explains_the_terms_that_are_used() -> None:
 
 def test_the_glossary_does_not_find_terms_inside_words() -> None:
     assert "warp" not in {entry.term for entry in glossary("warping")}
-
-
-def test_a_summary_is_short_and_of_the_same_numbers(run: Run) -> None:
-    summary, view = summary_view(run), report_view(run)
-    assert summary.machine == "NVIDIA H200 (GH100)"
-    assert len(summary.rows) <= 5
-    assert summary.answer.startswith("The GPU works for 35.4 ms, 80.7 % of it on matrix")
-    assert summary.answer.count(".") == summary.answer.rstrip(".").count(".") + 1
-    first = summary.rows[0]
-    merged = [row for row in view.kernels if row.number in first.kernels]
-    assert len(merged) > 1
-    assert first.share == pytest.approx(sum(row.share or 0.0 for row in merged))
-    assert first.limited_by == "speed of the GPU's memory"
-    assert summary.next_steps[0].startswith("The GPU has nothing to do for 23.7 %")
-    assert len(summary.next_steps) <= 3
-    assert len(summary.reservations) <= 3
-
-
-def test_a_summary_has_no_jargon_of_kernels(run: Run) -> None:
-    summary = summary_view(run)
-    words = " ".join(
-        [summary.answer, *summary.next_steps, *summary.reservations]
-        + [f"{row.what} {row.limited_by}" for row in summary.rows]
-    )
-    jargon = ("tile", "cluster", "stages", "occupancy", "warp", "SM", "ncu", "nsys", "_pct", "DRAM")
-    assert not [word for word in jargon if re.search(rf"\b{word}\b", words)]
-    assert not re.search(r"\bk[0-9a-f]{10}\b", words)
-
-
-def test_a_kernel_of_the_users_own_keeps_its_name(run: Run) -> None:
-    own = run.kernels.assign(library="other", short_name="my_kernel")
-    summary = summary_view(write(run, "kernels", own))
-    assert {row.what for row in summary.rows} == {"my_kernel"}
-    assert "on my_kernel" in summary.answer
-
-
-def test_nearness_in_a_summary_is_weighted_by_time(run: Run) -> None:
-    first, view = summary_view(run).rows[0], report_view(run)
-    merged = [row for row in view.kernels if row.number in first.kernels]
-    shares = [(row.share or 0.0, row.roof_share or 0.0) for row in merged]
-    expected = sum(s * r for s, r in shares) / sum(s for s, _ in shares)
-    assert first.reached == pytest.approx(expected)
-
-
-def test_gains_in_a_summary_are_those_of_the_kernels(run: Run) -> None:
-    rows = {(row.what, row.limited_by): row for row in summary_view(run).rows}
-    row = rows["Matrix multiplication (cuBLAS, bf16)", "speed of the matrix units"]
-    assert row.share == pytest.approx(0.1494 + 0.0756 + 0.0341, abs=1e-3)
-    kernels = [k for k in report_view(run).kernels if k.number in row.kernels]
-    gains = [(k.share or 0.0) * (1 - (k.roof_share or 0.0)) for k in kernels]
-    assert row.gain == pytest.approx(sum(gains))
-
-
-def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
-    summary = summary_view(trace_only_run)
-    assert {row.limited_by for row in summary.rows} == {"not measured"}
-    assert "not known" in summary.reservations[0]
 
 
 def test_a_run_that_failed_at_once_is_still_a_view(make_run: Callable[..., Path]) -> None:

@@ -1,0 +1,118 @@
+"""Divides the time of a run, as its user waits for it, into work of the GPU and idle time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.cells import number, text
+from reports.load import Run
+from reports.profiled import kernel_time
+from reports.stage_times import wall_time
+from reports.timeline import union
+
+PEER = "peer"
+"""Cause of idle time of one GPU while another works, beside those of table `idle_gaps`."""
+WALL, GPU = "wall", "gpu"
+"""What a time is a part of: the run from its first to its last GPU work, or its kernels' time."""
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The time of a run in ns; `kernels_ns`, `copies_ns` and `idle_ns` add up to `whole_ns`.
+
+    `basis` is "wall" (from the first to the last work of the GPU), "gpu" where only the time of the
+    kernels is known, or "" where no time is. Of several GPUs each time is the mean of those that
+    ran kernels (`gpus`, of `present` in the machine; `gpu` is their name). Kernels of one GPU that
+    ran at the same time count once, and copies count where no kernel ran. `queued_ns` is the part
+    of the idle time between operations that were issued before; `waits` says for what the rest
+    waited: the cause of table `idle_gaps` with the most time, or "peer" for another GPU. None is
+    unknown.
+    """
+
+    basis: str
+    whole_ns: float | None
+    kernels_ns: float | None
+    copies_ns: float | None
+    idle_ns: float | None
+    queued_ns: float | None
+    waits: str
+    gpu_time_ns: float | None
+    gpu: str
+    gpus: int
+    present: int
+
+    def of_kernels(self, gpu_time_ns: float) -> float | None:
+        """Return what a part of the summed kernel time is of the run's own time, in ns."""
+        if self.kernels_ns is None or not self.gpu_time_ns:
+            return None
+        return gpu_time_ns * self.kernels_ns / self.gpu_time_ns
+
+    def part(self, share: float | None) -> float | None:
+        """Return what a share of the summed kernel time is as a share of the whole, 0 to 1."""
+        if share is None or self.kernels_ns is None or not self.whole_ns:
+            return None
+        return share * self.kernels_ns / self.whole_ns
+
+
+def run_time(run: Run) -> RunTime:
+    """Return how the time of a run divides.
+
+    Several GPUs: the mean over those that ran kernels of the time in which at least one kernel ran;
+    their copies are taken to overlap no kernel, so that idle time is rather too short. Without
+    single launches kernels are taken not to overlap.
+    """
+    total = kernel_time(run)
+    alone = _kernel_unions(run)
+    gpus = max(1, len(alone))
+    name, present = _gpu(run)
+    seen = (name, gpus if alone or present <= 1 else present, max(present, gpus))
+    if math.isnan(total):
+        return RunTime("", None, None, None, None, None, "", None, *seen)
+    busy = sum(alone) / gpus if alone else total
+    wall, idle = wall_time(run)
+    if not wall > 0:
+        return RunTime(GPU, busy, busy, None, None, None, "", total, *seen)
+    kernels = min(busy, wall if gpus > 1 else wall - idle)
+    copies = wall - idle - kernels
+    if gpus > 1:
+        copies = min(number(run.stages["memory_ns"].max()) / gpus, wall - kernels)
+    queued, waits, longest = _gaps(run)
+    rest = max(0.0, wall - kernels - copies)
+    if waits and rest - idle > longest:
+        waits = PEER
+    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *seen)
+
+
+def _kernel_unions(run: Run) -> list[float]:
+    """Return for each GPU the ns in which at least one kernel ran; empty without launches."""
+    if run.launches.empty:
+        return []
+    frame = run.launches[["device", "start_ns", "duration_ns"]]
+    return [
+        union(start, start + rows["duration_ns"].to_numpy(np.int64))
+        for _, rows in frame.groupby("device", dropna=False)
+        for start in [rows["start_ns"].to_numpy(np.int64)]
+    ]
+
+
+def _gpu(run: Run) -> tuple[str, int]:
+    """Return name and number of the machine's GPUs; several names where they differ."""
+    names = [
+        f"{text(row.name_)} ({text(row.chip)})".replace(" ()", "")
+        for row in run.gpus.rename(columns={"name": "name_"}).itertuples()
+    ]
+    names = names or [str(gpu["name"]) for gpu in run.manifest.gpus if gpu.get("name")]
+    return ", ".join(dict.fromkeys(names)), len(names)
+
+
+def _gaps(run: Run) -> tuple[float | None, str, float]:
+    """Return idle time between queued operations, the largest cause of idle time and its time."""
+    sums = run.idle_gaps.groupby("cause")["idle_ns"].sum()
+    known = {str(cause): number(value) for cause, value in sums.items()}
+    if not set(known) - {"unknown"}:
+        return None, "", 0.0
+    most = max(known, key=known.__getitem__)
+    return known.get("queued", 0.0), most, known[most]

@@ -1,0 +1,58 @@
+"""Frozen view models of the summary for a reader who decides and does not tune kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reports.view_models import Fact, GlossaryEntry
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One line of the table of where the time goes, in plain words; lines add up to `total`.
+
+    `kind` is kernels, idle, copies, other or total. `share` and `gain` are parts of the whole run
+    (of the GPU time, where `basis` of the summary says so), 0 to 1, `time_ns` and `gain_ns` the
+    same as time; `reached` is the part of its limit that was reached. `kernels` are numbers of the
+    report, given only where two lines have the same name. None is unknown.
+    """
+
+    kind: str
+    what: str
+    kernels: tuple[int, ...]
+    time_ns: float | None
+    share: float | None
+    limited_by: str
+    reached: float | None
+    gain: float | None
+    gain_ns: float | None
+
+
+@dataclass(frozen=True)
+class SummaryView:
+    """Half a page for a reader who decides and does not tune kernels.
+
+    All times and gains are of one whole, which `basis` names: "wall" (the run from the first to the
+    last work of the GPU), "gpu" (the time of its kernels, where no other is known), or "" (no time
+    is known). `facts` are what was measured in plain words, `learned` the plain sentences about it.
+    `words` are the fixed words of the page in its `language`, by key (section `page` of
+    reports/language/en.yaml); `others` are the names and files of the same summary in other
+    languages.
+    """
+
+    title: str
+    question: str
+    machine: str
+    answer: str
+    basis: str
+    rows: tuple[SummaryRow, ...]
+    total: SummaryRow | None
+    facts: tuple[Fact, ...]
+    learned: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    reservations: tuple[str, ...]
+    terms: tuple[GlossaryEntry, ...]
+    language: str
+    words: Mapping[str, str]
+    others: tuple[Fact, ...] = ()

@@ -1,0 +1,115 @@
+"""Says what to do next in plain words, and what it saves of the run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from reports.evidence import say
+from reports.formats import brief, duration, share
+from reports.language import Words
+from reports.summary_rows import plain_name, subject
+from reports.view_models import FindingRow, KernelRow, ReportView
+
+STEPS, SUBJECTS = 3, 3
+WORTH_SAYING = 0.01
+
+
+def steps(
+    view: ReportView, learned: Sequence[str], words: Words
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return what to do, and of the `learned` sentences those that are no step.
+
+    Findings of one advice are one step, the largest gain first. A batch that gives more output is
+    the first: it gains more than the same work in less time.
+    """
+    first, rest = _batch(learned, words)
+    groups: dict[str, list[FindingRow]] = defaultdict(list)
+    for row in view.findings:
+        if row.advice and _gain(view, row) >= WORTH_SAYING:
+            groups[row.advice].append(row)
+    # Who is near the limit gains little by better code: that is told where nothing else is.
+    ranked = sorted(
+        groups.values(), key=lambda rows: (_near(rows[0]), -sum(_gain(view, r) for r in rows))
+    )
+    better = [rows for rows in ranked if not _near(rows[0])]
+    said = [*first, *(_step(view, rows, words) for rows in (better or ranked))]
+    return tuple(said[:STEPS]), rest
+
+
+def inside(name: str) -> str:
+    """Return a name inside of a sentence: no capital but that of an acronym, as of GPU."""
+    return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+
+def _gain(view: ReportView, row: FindingRow) -> float:
+    """Return what a finding saves, as a part of the whole run; 0 where it is not known."""
+    time = view.run_time
+    if row.gain_ns is None or not time.whole_ns:
+        return 0.0
+    saved = row.gain_ns if row.gain_of == "wall time" else time.of_kernels(row.gain_ns)
+    return min(1.0, (saved or 0.0) / time.whole_ns)
+
+
+def _near(row: FindingRow) -> bool:
+    return row.advice in (say("advice", "near"), say("advice", "near_dram"))
+
+
+def _open(row: FindingRow) -> bool:
+    return row.advice == say("advice", "unknown")
+
+
+def _step(view: ReportView, rows: list[FindingRow], words: Words) -> str:
+    gain = min(1.0, sum(_gain(view, row) for row in rows))
+    time = duration(gain * (view.run_time.whole_ns or 0.0))
+    saved = words.say("may_save" if _open(rows[0]) else "saves", time=time, part=share(gain))
+    kernels = rows[0].key == "kernel"
+    what = _subjects(view, rows, words) if kernels else _problem(rows, words)
+    advice = words.of(rows[0].advice)
+    if kernels and _near(rows[0]):
+        return words.say("step_near", what=what, advice=advice)
+    return words.say("step", what=what, advice=advice, gain=saved)
+
+
+def _problem(rows: list[FindingRow], words: Words) -> str:
+    """Return what is wrong without its numbers, which are of a stage: the gain says the rest."""
+    key, values = words.recognise(rows[0].title)
+    title = values.get("what") if key == "backend" else words.word("problems", rows[0].cause)
+    if not title:
+        return words.of(rows[0].title)
+    stages = list(dict.fromkeys(row.stage for row in rows if row.stage not in ("", "(all)")))
+    if not stages:
+        return title
+    return words.say("in_stage", what=title, stage=words.listed(stages))
+
+
+def _subjects(view: ReportView, rows: list[FindingRow], words: Words) -> str:
+    plain = {kernel.number: _subject_of(kernel, words) for kernel in view.kernels}
+    subjects = list(dict.fromkeys(plain[row.kernels[0]] for row in rows if row.kernels))
+    first, *rest = subjects[:SUBJECTS]
+    own = {kernel.short_name for kernel in view.kernels}
+    lowered = [name if name in own else inside(name) for name in rest]
+    more = [words.say("others")] if len(subjects) > SUBJECTS else []
+    return words.listed([first, *lowered, *more])
+
+
+def _subject_of(kernel: KernelRow, words: Words) -> str:
+    """Return the plain name without its explanation."""
+    name = plain_name(kernel, words)
+    return name if name == brief(kernel.short_name, 40) else subject(name)
+
+
+def _batch(learned: Sequence[str], words: Words) -> tuple[list[str], list[str]]:
+    """Take the sentence about a larger batch out of the learned ones, and make it a step."""
+    rest: list[str] = []
+    first: list[str] = []
+    for text in learned:
+        kept = []
+        for sentence in words.sentences(text):
+            key, values = words.recognise(sentence)
+            if key == "batch_more" and not first:
+                first.append(words.say("step_batch", **values))
+            else:
+                kept.append(sentence)
+        rest += [" ".join(kept)] if kept else []
+    return first, rest

@@ -1,0 +1,215 @@
+"""The summary for who decides: one measure of time, lines that add up, no jargon."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from reports.language import ENGLISH, LANGUAGES, catalogue, words_of
+from reports.load import Run, load_run
+from reports.render import render_template
+from reports.summary import summarise
+from reports.summary_models import SummaryView
+from reports.view_models import ReportView
+from reports.views import report_view, summary_view
+
+
+def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
+    tables.write(frame, table, run.directory.tables)
+    return load_run(run.path)
+
+
+@pytest.fixture
+def view(run: Run) -> ReportView:
+    return report_view(run)
+
+
+def page_of(summary: SummaryView) -> str:
+    return render_template("stakeholder_summary.md.j2", {"view": summary})
+
+
+def adds_up(summary: SummaryView) -> None:
+    assert summary.total is not None
+    for column in ("time_ns", "share"):
+        parts = [getattr(row, column) for row in summary.rows]
+        assert sum(parts) == pytest.approx(getattr(summary.total, column)), column
+    gains = [row.gain_ns for row in summary.rows if row.gain_ns is not None]
+    assert sum(gains) == pytest.approx(summary.total.gain_ns or 0.0)
+    for row in (*summary.rows, summary.total):
+        assert row.gain_ns is None or row.gain_ns <= (row.time_ns or 0.0)
+        assert row.gain is None or 0 <= row.gain <= (row.share or 0.0) <= 1
+
+
+def test_lines_add_up_to_the_whole_run(run: Run, view: ReportView) -> None:
+    summary = summarise(view)
+    adds_up(summary)
+    assert summary.basis == "wall"
+    (whole,) = run.stages.loc[run.stages["stage"] == "(all)", "wall_ns"]
+    assert summary.total is not None
+    assert summary.total.time_ns == pytest.approx(whole)
+    assert [row.kind for row in summary.rows].count("idle") == 1
+    assert summary.rows[-1].kind == "other"
+    times = [row.time_ns or 0.0 for row in summary.rows[:-1]]
+    assert times == sorted(times, reverse=True)
+    assert len(summary.rows) <= 6
+
+
+def test_shares_and_gains_are_of_the_wall_time_not_of_the_gpu_time(
+    run: Run, view: ReportView
+) -> None:
+    (row,) = [r for r in summarise(view).rows if r.limited_by == "speed of the matrix units"]
+    kernels = [k for k in view.kernels if k.number in row.kernels]
+    (whole,) = run.stages.loc[run.stages["stage"] == "(all)", "wall_ns"]
+    # No launches overlap in this run: the kernels take what they take.
+    assert row.time_ns == pytest.approx(sum(k.total_ns or 0.0 for k in kernels))
+    assert row.share == pytest.approx(sum(k.total_ns or 0.0 for k in kernels) / whole)
+    gains = [(k.total_ns or 0.0) * (1 - (k.roof_share or 0.0)) for k in kernels]
+    assert row.gain_ns == pytest.approx(sum(gains))
+    assert row.gain == pytest.approx(sum(gains) / whole)
+
+
+def test_the_answer_says_the_numbers_of_the_table(view: ReportView) -> None:
+    summary = summarise(view)
+    said = summary.answer
+    idle = next(row for row in summary.rows if row.kind == "idle")
+    assert summary.total is not None
+    assert idle.share is not None
+    assert said.startswith("The run takes ")
+    assert f"{100 * idle.share:.1f} % the GPU has nothing to do" in said
+    assert f"({100 * (summary.total.gain or 0.0):.1f} %)" in said
+    assert all(len(sentence.split()) <= 45 for sentence in words_of(ENGLISH).sentences(said))
+
+
+def test_no_page_mixes_two_measures_of_time(view: ReportView) -> None:
+    page = page_of(summarise(view)).split("<details>")[0]
+    assert "GPU time" not in page.replace(view.question, "")
+    assert "Share of the run" in page
+
+
+def test_a_summary_is_short(view: ReportView) -> None:
+    summary = summarise(view)
+    assert len(summary.next_steps) <= 3
+    assert len(summary.reservations) <= 4
+    assert summary.machine == "NVIDIA H200 (GH100)"
+
+
+def test_a_summary_has_no_jargon_of_kernels(view: ReportView) -> None:
+    summary = summarise(view)
+    words = " ".join(
+        [summary.answer, *summary.next_steps, *summary.reservations]
+        + [f"{row.what} {row.limited_by}" for row in summary.rows]
+    )
+    jargon = (
+        *("tile", "cluster", "stages", "occupancy", "warp", "SM", "ncu", "nsys", "_pct", "DRAM"),
+        *("kernel", "kernels", "latency", "roof", "wall time", "launches"),
+    )
+    assert not [word for word in jargon if re.search(rf"\b{word}\b", words)]
+    assert not re.search(r"\bk[0-9a-f]{10}\b", words)
+    assert "–" not in page_of(summary)
+
+
+def test_words_that_an_explanation_uses_are_explained_too(view: ReportView) -> None:
+    terms = {entry.term for entry in summarise(view).terms}
+    # "decode" is explained as one token of each request a step.
+    assert {"decode", "token", "run", "GPU"} <= terms
+    assert "latency bound" not in terms
+
+
+def test_a_kernel_of_the_users_own_keeps_its_name(run: Run) -> None:
+    own = run.kernels.assign(library="other", short_name="my_kernel")
+    summary = summary_view(write(run, "kernels", own))
+    names = {row.what for row in summary.rows if row.kind == "kernels"}
+    assert names == {"my_kernel"}
+    assert "goes to my_kernel" in summary.answer
+
+
+def test_nearness_in_a_summary_is_weighted_by_time(view: ReportView) -> None:
+    first = summarise(view).rows[0]
+    merged = [row for row in view.kernels if row.number in first.kernels]
+    assert len(merged) > 1
+    shares = [(row.share or 0.0, row.roof_share or 0.0) for row in merged]
+    expected = sum(s * r for s, r in shares) / sum(s for s, _ in shares)
+    assert first.reached == pytest.approx(expected)
+
+
+def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
+    summary = summary_view(trace_only_run)
+    adds_up(summary)
+    rows = [row for row in summary.rows if row.kind == "kernels"]
+    assert {row.limited_by for row in rows} == {"not measured"}
+    assert {row.gain for row in rows} == {None}
+    assert "not known" in page_of(summary)
+    assert "not known" in summary.reservations[0]
+    assert "what faster code could save was not measured" in summary.answer
+
+
+def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:
+    summary = summary_view(write(run, "stages", tables.empty("stages")))
+    adds_up(summary)
+    assert summary.basis == "gpu"
+    assert "idle" not in {row.kind for row in summary.rows}
+    page = page_of(summary)
+    assert "Share of GPU time" in page
+    assert "the run" not in page.split("<details>")[0].replace(summary.question, "")
+
+
+def test_without_any_time_there_are_limits_and_no_shares(run: Run) -> None:
+    alone = write(write(run, "kernels", run.kernels), "stages", tables.empty("stages"))
+    unknown = {c: None for c in ("calls", "total_ns", "share", "mean_ns", "median_ns")}
+    summary = summary_view(write(alone, "kernels", run.kernels.assign(**unknown)))
+    assert summary.total is None
+    assert {row.share for row in summary.rows} == {None}
+    page = page_of(summary)
+    assert "speed of the GPU's memory" in page
+    assert "n/a" not in page.split("<details>")[0]
+
+
+def test_a_machine_says_how_many_of_its_gpus_worked(view: ReportView) -> None:
+    time = replace(view.run_time, gpus=1, present=2)
+    machine = summarise(replace(view, run_time=time)).machine
+    assert machine == "NVIDIA H200 (GH100), 1 of the 2 in the machine"
+    both = summarise(replace(view, run_time=replace(time, gpus=2)))
+    assert both.machine == "2 x NVIDIA H200 (GH100)"
+    assert "on 2 GPUs" in both.answer
+
+
+def test_no_step_promises_more_than_the_whole_run(view: ReportView) -> None:
+    huge = tuple(
+        replace(row, gain_ns=1e15) if row.gain_ns is not None else row for row in view.findings
+    )
+    said = " ".join(summarise(replace(view, findings=huge)).next_steps)
+    parts = [float(part) for part in re.findall(r"\(([\d.]+) %\)", said)]
+    assert parts
+    assert max(parts) <= 100
+
+
+def test_a_larger_batch_is_one_step_and_no_small_gain_beside_it(view: ReportView) -> None:
+    told = "Generating costs 5 ms. Batch 64 costs 19.9 % more a step and gives 6.7 times the "
+    finding = type("F", (), {"plain": f"{told}tokens a second."})
+    section = type("S", (), {"findings": (finding,), "plain": ()})
+    summary = summarise(replace(view, sections=(section,)))  # type: ignore[arg-type]
+    assert "batch 64 costs 19.9 % more time a step" in summary.next_steps[0]
+    assert summary.learned == ("Generating costs 5 ms.",)
+    for advice in catalogue(ENGLISH)["advice"].values():
+        assert "larger batch, say" not in advice
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_cause_of_idle_time_has_its_words(language: str) -> None:
+    from parsers.nsys import idle_gaps
+    from reports.run_time import PEER
+
+    assert set(catalogue(language)["waits"]) == {*idle_gaps._CAUSES, PEER}
+
+
+def test_a_row_of_nothing_to_save_says_so(view: ReportView, make_run: Callable[..., Path]) -> None:
+    time = view.run_time
+    queued = replace(time, queued_ns=time.idle_ns, waits="queued")
+    rest = tuple(f for f in view.findings if f.key != "idle")
+    summary = summarise(replace(view, run_time=queued, findings=rest))
+    (line,) = [text for text in page_of(summary).splitlines() if "nothing to do |" in text]
+    assert line.endswith("| hardly anything |")
