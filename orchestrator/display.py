@@ -32,7 +32,7 @@ class Display:
 
     def __init__(self, console: Console, live: bool) -> None:
         self._console = console
-        self._live = live
+        self.live = live
         self._status: Status | None = None
         self._waiting: _Waiting | None = None
         self._began = 0.0
@@ -48,7 +48,7 @@ class Display:
         self._stop()
         self._began = self._said = time.monotonic()
         self._part = self._detail = ""
-        if self._live:
+        if self.live:
             self._waiting = _Waiting(step, waits_for, self._began)
             self._status = self._console.status(self._waiting)
             self._status.start()
@@ -57,7 +57,7 @@ class Display:
 
     def doing(self, step: str, part: str, detail: str) -> None:
         """Show part and detail beside the spinner; else a line where a new part begins."""
-        if self._waiting is not None and self._live:
+        if self._waiting is not None and self.live:
             self._waiting.says = ": ".join(filter(None, (part, detail)))
         elif part != self._part:
             self._line(f"{step}: {escape(part)}")
@@ -65,7 +65,7 @@ class Display:
 
     def waits(self, step: str, seconds: float) -> None:
         """Say now and then that the step still lives; the spinner counts by itself."""
-        if not self._live and time.monotonic() - self._said >= PLAIN_EVERY_S:
+        if not self.live and time.monotonic() - self._said >= PLAIN_EVERY_S:
             self._said = time.monotonic()
             tail = f": {escape(self._detail)}" if self._detail else ""
             self._line(f"{step}: still waiting after {elapsed(seconds)}{tail}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from parsers.errors import ProfError, UsageError
 from parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 if TYPE_CHECKING:
+    from orchestrator.display import Display
     from reports.templating import Style
 
 
@@ -74,10 +76,25 @@ def command(
     style = style_options.given_style(templates, languages, formats)
     if roofs is not None:
         _attach(RunDir(run), roofs)
-    findings, report = _render(RunDir(run), style)
+    with _watched(run) as display:
+        findings, report = _render(RunDir(run), style, display)
     show_report(findings, report)
     if open_it == "yes":
         click.launch(str(report.with_suffix(".html")))
+
+
+@contextmanager
+def _watched(run: Path) -> Iterator[Display]:
+    """Show on a terminal that the report is being made, and for how long already."""
+    from orchestrator.display import make_display
+
+    display = make_display()
+    if display.live:
+        display.started("report", f"tables and report of {run}")
+    try:
+        yield display
+    finally:
+        display.close()
 
 
 def show_report(findings: Sequence[str], report: Path) -> None:
@@ -98,7 +115,7 @@ def _attach(run: RunDir, roofs: Path) -> None:
         attach_given(RunDir(path), roofs)
 
 
-def _render(run: RunDir, style: Style | None) -> tuple[tuple[str, ...], Path]:
+def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, or of every variant of a sweep and their comparison."""
     from orchestrator.reporting import compare_variants, make_report
 
@@ -112,5 +129,5 @@ def _render(run: RunDir, style: Style | None) -> tuple[tuple[str, ...], Path]:
             make_report(RunDir(run.path / VARIANTS / name), *given)
         except ProfError as error:
             # The others can be compared all the same; the comparison names this one too.
-            click.echo(f"warning: {name}: {error.message}", err=True)
+            display.warning(f"{name}: {error.message}")
     return compare_variants(run, *given)

@@ -1,10 +1,12 @@
 """`prof report`: renders a run, and every variant of a sweep, again."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from orchestrator import reporting
+from orchestrator import display, reporting
 from orchestrator.cli import main
 from parsers.errors import ArtifactUnreadable
 from parsers.run_dir import Manifest, RunDir, write_manifest
@@ -55,6 +57,25 @@ def test_a_sweep_is_compared_even_where_a_variant_is_broken(
     assert main(["report", str(run)]) == 0
     assert rendered == ["a", "b", "comparison of sweep"]
     assert capsys.readouterr().err == "warning: broken: trace.sqlite is cut\n"
+
+
+def test_a_terminal_shows_that_the_report_is_being_made(
+    tmp_path: Path,
+    rendered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = str(make_run(tmp_path / "sweep", "broken", "a"))
+    seen = io.StringIO()
+    console = Console(file=seen, force_terminal=True, width=300, color_system=None)
+    assert main(["report", run]) == 0
+    plain = capsys.readouterr()
+    monkeypatch.setattr(display, "make_display", lambda: display.Display(console, live=True))
+    assert main(["report", run]) == 0
+    assert capsys.readouterr().out == plain.out
+    assert f"report: tables and report of {run}" in seen.getvalue()
+    assert "warning: broken: trace.sqlite is cut" in seen.getvalue()
+    assert plain.err == "warning: broken: trace.sqlite is cut\n"
 
 
 def test_a_folder_that_is_no_run_is_refused(
