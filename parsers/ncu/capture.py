@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -64,8 +65,7 @@ class Launch:
     workload: str = "kernel"
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One metric of one result, in base units; `value` is NaN where it is text or unknown."""
 
     profile: int
@@ -134,8 +134,8 @@ class Gatherer:
         return self.values[place].value
 
     def _put(self, value: Value) -> None:
-        self._seen.setdefault((value.profile, value.metric), len(self.values))
-        if self._seen[value.profile, value.metric] == len(self.values):
+        place = len(self.values)
+        if self._seen.setdefault((value.profile, value.metric), place) == place:
             self.values.append(value)
 
     def capture(self, version: str) -> NcuCapture:
@@ -143,8 +143,8 @@ class Gatherer:
         for launch in self.launches:
             self._complete(launch)
         return NcuCapture(
-            launches=_frame(self.launches, LAUNCH_DTYPES, Launch),
-            metrics=_frame(self.values, METRIC_DTYPES, Value),
+            launches=_frame([astuple(launch) for launch in self.launches], LAUNCH_DTYPES),
+            metrics=_frame(self.values, METRIC_DTYPES),
             version=version,
             warnings=self.warnings,
             rules=rules_frame(self.rules),
@@ -179,8 +179,12 @@ def dimensions(sizes: str | Sequence[int | None]) -> str | None:
     return "x".join(str(size) for size in sizes)
 
 
-def _frame(
-    rows: Sequence[Launch] | Sequence[Value], dtypes: dict[str, str], row: type
-) -> pd.DataFrame:
-    columns = {f.name: [getattr(item, f.name) for item in rows] for f in fields(row)}
-    return pd.DataFrame({n: pd.Series(v, dtype=dtypes[n]) for n, v in columns.items()})
+def _frame(rows: Sequence[tuple[Any, ...]], dtypes: dict[str, str]) -> pd.DataFrame:
+    """Return a row a tuple; `dtypes` are its columns, in the order of the tuples."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in dtypes)
+    return pd.DataFrame(
+        {
+            name: pd.Series(list(v), dtype=dtypes[name])
+            for name, v in zip(dtypes, columns, strict=True)
+        }
+    )

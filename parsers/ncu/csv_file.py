@@ -93,7 +93,7 @@ class _Context:
     def put(self, profile: int, metric: str, unit: str, text: str) -> None:
         """Add one printed value: a number, a text, or `n/a`; nothing where it is empty."""
         text = text.strip()
-        if instances := _INSTANCES.match(text):
+        if text.endswith(")") and (instances := _INSTANCES.match(text)):
             text = instances["value"]
         if not text:
             return

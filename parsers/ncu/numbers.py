@@ -19,6 +19,9 @@ from parsers.errors import ArtifactUnreadable
 _SPACES = " \u00a0\u202f\u2009'\u2019"
 _PLAIN = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$")
 _NUMBER = re.compile(rf"^[+-]?[\d.,{_SPACES}]*\d[\d.,{_SPACES}]*([eE][+-]?\d+)?$")
+# Most numbers of a file are like these, and neither form can be read in two ways.
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+_POINT = re.compile(r"[+-]?[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,})")
 _GROUPED = re.compile(r"^[1-9]\d{0,2}(,\d{2})*(,\d{3})$|^[1-9]\d{0,2}(,\d{3})+$")
 _NAN = {"nan", "-nan", "+nan", "nan(ind)", "-nan(ind)"}
 _INFINITE = {"inf", "+inf", "-inf", "infinity", "-infinity"}
@@ -34,6 +37,8 @@ class Marks:
     def parse(self, text: str) -> float | None:
         """Return the number, or None where `text` is no number; nan and inf are numbers."""
         text = text.strip()
+        if _DIGITS.fullmatch(text) or (self.decimal == "." and _POINT.fullmatch(text)):
+            return float(text)
         if text.lower() in _NAN:
             return math.nan
         if text.lower() in _INFINITE:
@@ -60,7 +65,12 @@ def find_marks(texts: Iterable[str], where: str) -> Marks:
     found: dict[str, str] = {}
     ambiguous = ""
     for text in texts:
-        if "," not in text and "." not in text or not _NUMBER.match(text.strip()):
+        if "," not in text and "." not in text:
+            continue
+        if _POINT.fullmatch(text):
+            found.setdefault(".", text)
+            continue
+        if not _NUMBER.match(text.strip()):
             continue
         decimal = _decimal_of(text.strip())
         if decimal:
@@ -76,6 +86,8 @@ def find_marks(texts: Iterable[str], where: str) -> Marks:
 
 def is_unavailable(text: str) -> bool:
     """Return whether ncu says that it has no value: n/a, no data, (!)."""
+    if text[:1].isdigit():
+        return False
     return text.replace("(!)", "").strip().lower() in UNAVAILABLE
 
 
