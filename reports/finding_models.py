@@ -11,11 +11,12 @@ class Place:
 
     The name of a number is a column of the counters ("dram_pct"), or "table.column" of a table of
     the run ("kernels.total_ns" is in tables/kernels.csv). `anchor` is empty where the page does
-    not show it.
+    not show it. `kernel` is the number of the kernel, where a number is of several.
     """
 
     name: str
     anchor: str = ""
+    kernel: int | None = None
 
 
 @dataclass(frozen=True)

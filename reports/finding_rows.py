@@ -42,5 +42,5 @@ def _evidence(seen: Evidence, finding: Finding, places: Places) -> EvidenceRow:
         unit=seen.unit,
         threshold=seen.threshold,
         source=seen.source,
-        where=tuple(places.of_number(name, finding) for name in seen.where),
+        where=tuple(p for name in seen.where for p in places.of_number(name, seen, finding)),
     )

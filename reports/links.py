@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from reports.finding_models import EvidenceRow, Place
 from reports.formats import Markdown, code, escape, quantity
-from reports.places import stage_anchor
+from reports.places import idle_anchor, stage_anchor
 from reports.view_models import KernelRow
 
 MOST = 4
@@ -75,10 +75,10 @@ def _link(name: str, numbers: Sequence[int]) -> str:
 
 
 def evidence_value(seen: EvidenceRow) -> Markdown:
-    """Return the value of a row of evidence, as a link where the page shows that very number."""
+    """Return the value of a row of evidence, as a link to the first row that it is from."""
     shown = escape(quantity(seen.value, seen.unit))
-    places = list(dict.fromkeys(place.anchor for place in seen.where if place.anchor))
-    return Markdown(f"[{shown}](#{places[0]})") if len(places) == 1 else shown
+    anchor = next((place.anchor for place in seen.where if place.anchor), "")
+    return Markdown(f"[{shown}](#{anchor})") if anchor else shown
 
 
 def places(given: Iterable[Place]) -> Markdown:
@@ -87,11 +87,13 @@ def places(given: Iterable[Place]) -> Markdown:
 
 
 def _place(place: Place) -> str:
-    return f"[{code(place.name)}](#{place.anchor})" if place.anchor else str(code(place.name))
+    whose = f" of {place.kernel}" if place.kernel is not None else ""
+    return f"[{code(place.name)}{whose}](#{place.anchor})" if place.anchor else code(place.name)
 
 
 FILTERS: dict[str, Callable[..., str]] = {
     "stage_anchor": stage_anchor,
+    "idle_anchor": idle_anchor,
     "linked": linked,
     "evidence_value": evidence_value,
     "places": places,

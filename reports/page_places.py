@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from reports.cells import Row, known, records, text
 from reports.gemm import paddings
 from reports.load import Run
 from reports.places import (
     CALLS,
+    COSTS,
     ENVIRONMENT,
     IDLE,
     KERNELS,
@@ -26,6 +29,7 @@ from reports.profiled import kernel_time
 from reports.program_findings import FEW
 from reports.provenance import shown_columns
 from reports.time_models import IdleRow, StageRow
+from reports.time_views import host_costs
 from reports.view_models import KernelRow
 
 
@@ -38,13 +42,25 @@ def page_places(
     """Return the rows and tables that the page of `run` shows."""
     stalled = {text(key) for key in run.stalls["kernel_id"]}
     counted = {text(row["kernel_id"]): row for row in records(run.counters)}
-    ids, names = row_anchors(stages, idle)
+    tables = {"kernels": (run.kernels, "kernel_id"), "stages": (run.stages, "stage")}
     return Places(
         kernels={row.kernel_id: row.number for row in kernels},
         numbers={key: _rows(row, key in stalled) for key, row in counted.items()},
-        anchors=frozenset((*ids, *_tables(run, kernels, stages, idle), *_saved(kernels))),
-        stages=names,
+        anchors=frozenset(
+            (*row_anchors(stages, idle), *_tables(run, kernels, stages, idle), *_saved(kernels))
+        ),
+        idle=idle,
+        values={name: _values(frame, key) for name, (frame, key) in tables.items()},
     )
+
+
+def _values(frame: pd.DataFrame, key: str) -> dict[str, dict[str, float]]:
+    """Return the known numbers of each row of a table."""
+    numbers = frame.select_dtypes("number").columns
+    return {
+        text(row[key]): {c: v for c in numbers if (v := known(row[c])) is not None}
+        for row in records(frame)
+    }
 
 
 def _rows(row: Row, stalls: bool) -> frozenset[str]:
@@ -66,6 +82,7 @@ def _tables(
         IDLE: bool(idle),
         OPERATIONS: not run.memory_operations.empty,
         CALLS: not run.api_calls.empty,
+        COSTS: bool(host_costs(run)) and not (run.api_calls.empty and run.memory_operations.empty),
         PEAKS: profiled,
         SAVED: any(row.bound_by for row in kernels),
         LIMITS: timed and not run.counters.empty,

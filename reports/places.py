@@ -5,20 +5,22 @@ The ids are those of templates/report.md.j2 and templates/kernel.md.j2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reports.evidence import Finding
+from reports.evidence import Evidence, Finding
 from reports.finding_models import Place
 from reports.time_models import IdleRow, StageRow
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
 OPERATIONS, CALLS, PRODUCTS = "memory-operations", "api-calls", "products"
-OPEN, ENVIRONMENT = "open-questions", "environment"
+OPEN, ENVIRONMENT, COSTS = "open-questions", "environment", "host-costs"
+MOST = 4
+"""Kernels of a finding whose counters are led to one by one."""
 OF_TABLE = {
     "kernels": KERNELS,
-    "launches": KERNELS,
     "stages": STAGES,
     "stage_kernels": STAGES,
     "idle_gaps": IDLE,
@@ -30,7 +32,7 @@ OF_TABLE = {
     "gemms": PRODUCTS,
     "gpus": ENVIRONMENT,
 }
-"""Table of the run -> where the page shows it; `launches` is summed up in the kernel table."""
+"""Table of the run -> where the page shows it; the page does not show single launches."""
 FACTS = {
     **dict.fromkeys(("grid", "block"), "grid"),
     **dict.fromkeys(("calls", "total_ns", "share"), "total_ns"),
@@ -69,62 +71,115 @@ TITLES = {
 class Places:
     """What the page shows.
 
-    `numbers` are the columns that the section of a kernel shows, by kernel id; `kernels` the
-    numbers of the kernels; `anchors` the ids of tables, `stages` the names of its stages.
+    `kernels` are the numbers of the kernels by id; `numbers` the columns that the section of a
+    profiled kernel shows; `anchors` the ids of tables and of rows of tables. `values` are the
+    numbers of the tables `kernels` and `stages` by row and column: a number that stands in a row as
+    it is leads to that row.
     """
 
     kernels: Mapping[str, int]
     numbers: Mapping[str, frozenset[str]]
     anchors: frozenset[str]
-    stages: frozenset[str]
+    idle: tuple[IdleRow, ...]
+    values: Mapping[str, Mapping[str, Mapping[str, float]]]
 
-    def of_number(self, name: str, finding: Finding) -> Place:
-        """Return the place of a number that the evidence of a finding names."""
+    def of_number(self, name: str, seen: Evidence, finding: Finding) -> tuple[Place, ...]:
+        """Return the places of a number that the evidence of a finding names."""
         table, dot, column = name.rpartition(".")
         if table in ("counters", "stalls", "metrics") or not dot:
-            return Place(name, self._of_counter(table, column, finding))
+            return self._of_counter(name, table, column, finding)
         if table == "kernels" and (finding.key == "kernel" or len(finding.kernel_ids) == 1):
-            return Place(name, self._of_kernel(FACTS.get(column, ""), finding))
-        if table in ("stages", "idle_gaps", "stage_kernels"):
-            return Place(name, self._of_stage(table, finding.stage))
-        return Place(name, self._shown(OF_TABLE.get(table, "")))
+            anchor = self._of_kernel_table(column, seen.value, finding)
+        elif table in ("stages", "stage_kernels"):
+            anchor = self._of_stage(column, seen.value, finding.stage)
+        elif table == "idle_gaps":
+            anchor = self._of_gaps(column, seen.value, finding.stage)
+        elif table == "measured_roofs" and seen.unit == "ns":
+            anchor = self._shown(COSTS)
+        else:
+            anchor = self._shown(OF_TABLE.get(table, ""))
+        return (Place(name, anchor),)
 
     def of_finding(self, finding: Finding) -> tuple[Place, ...]:
         """Return the tables that the sentence of a finding sums up."""
         found = SUMMED.get(finding.key, (KERNELS,))
-        rows = {SAVED: self._saved(finding), STAGES: self._of_stage("stages", finding.stage)}
-        rows[IDLE] = self._of_stage("idle_gaps", finding.stage)
+        rows = {
+            SAVED: self._saved(finding),
+            STAGES: self._of_stage("", math.nan, finding.stage),
+            IDLE: self._of_gaps("", math.nan, finding.stage),
+        }
         places = (Place(TITLES[name], self._shown(rows.get(name, name))) for name in found)
         return tuple(place for place in places if place.anchor)
 
-    def _of_counter(self, table: str, column: str, finding: Finding) -> str:
-        if not finding.kernel_ids or (finding.key == "clock" and PEAKS in self.anchors):
-            return self._shown(PEAKS)
+    def _of_counter(
+        self, name: str, table: str, column: str, finding: Finding
+    ) -> tuple[Place, ...]:
+        if not finding.kernel_ids or finding.key == "clock":
+            of_bound = FACTS.get(column) == "roof_share"
+            return (Place(name, self._shown(LIMITS if of_bound else PEAKS)),)
         row = "top_stall" if table == "stalls" else FACTS.get(column, column)
-        return self._of_kernel(row, finding)
+        whose = [key for key in finding.kernel_ids if row in self.numbers.get(key, ())]
+        # The evidence about kernels of one name and cause is that of the largest.
+        if finding.key == "kernel" or not 1 < len(whose) <= MOST:
+            return (Place(name, self._of_kernel(finding.kernel_ids[0], row)),)
+        return tuple(Place(name, self._of_kernel(key, row), self.kernels.get(key)) for key in whose)
 
-    def _of_kernel(self, row: str, finding: Finding) -> str:
-        """Return the row of the finding's first kernel, else its section, else the table."""
-        key = finding.kernel_ids[0]
+    def _of_kernel_table(self, column: str, value: float, finding: Finding) -> str:
+        """Return the row of the kernel whose number it is; of a number of none that of the first.
+
+        A number of a kernel that the page does not show is on no row of it.
+        """
+        first = finding.kernel_ids[0]
+        rows = self.values.get("kernels", {})
+        whose = _row_of(rows, column, value, first)
+        if whose is None:
+            return self._of_kernel(first, FACTS.get(column, ""))
+        return self._of_kernel(whose, FACTS.get(column, "")) if whose in self.kernels else ""
+
+    def _of_kernel(self, key: str, row: str) -> str:
+        """Return the row in the section of a kernel, else its section, else the table."""
         if key not in self.kernels:
             return self._shown(KERNELS)
         section = f"kernel-{self.kernels[key]}"
         shown = row in TRACED or row in self.numbers.get(key, ())
         return f"{section}-{row}" if shown else section
 
-    def _of_stage(self, table: str, stage: str) -> str:
-        name = stage_anchor(stage, IDLE if table == "idle_gaps" else "stage")
-        if stage in self.stages and name in self.anchors:
-            return name
-        return self._shown(OF_TABLE[table]) or self._shown(STAGES)
+    def _of_stage(self, column: str, value: float, stage: str) -> str:
+        whose = _row_of(self.values.get("stages", {}), column, value, stage)
+        anchor = stage_anchor(stage if whose is None else whose, "stage")
+        return self._shown(anchor) or self._shown(STAGES)
+
+    def _of_gaps(self, column: str, value: float, stage: str) -> str:
+        """Return the row of the stage and cause whose number it is, else the stage's first row."""
+        mine = [row for row in self.idle if row.stage == stage]
+        for row in mine:
+            if _same(getattr(row, column, None), value):
+                return idle_anchor(row)
+        return idle_anchor(mine[0]) if mine else self._shown(IDLE) or self._shown(STAGES)
 
     def _saved(self, finding: Finding) -> str:
         number = self.kernels.get(finding.kernel_ids[0]) if finding.kernel_ids else None
-        saved = f"{SAVED}-{number}"
-        return saved if saved in self.anchors else SAVED
+        return self._shown(f"{SAVED}-{number}") or SAVED
 
     def _shown(self, anchor: str) -> str:
         return anchor if anchor in self.anchors else ""
+
+
+def _row_of(
+    rows: Mapping[str, Mapping[str, float]], column: str, value: float, first: str
+) -> str | None:
+    """Return the row that holds a number as it is, `first` before the others; None for none."""
+    keys = [first, *(key for key in rows if key != first)]
+    return next((key for key in keys if _same(rows.get(key, {}).get(column), value)), None)
+
+
+def _same(one: float | None, other: float) -> bool:
+    return one is not None and math.isclose(one, other, rel_tol=1e-9)
+
+
+def idle_anchor(row: IdleRow) -> str:
+    """Return the id of a row of idle time: its stage and cause."""
+    return stage_anchor(f"{row.stage}-{row.cause}", IDLE)
 
 
 def stage_anchor(stage: str, prefix: str) -> str:
@@ -138,11 +193,7 @@ def kernel_anchors(columns: Iterable[str], stalls: bool) -> frozenset[str]:
     return frozenset((*columns, "ncu_duration_ns", "roof_share", *(["top_stall"] * stalls)))
 
 
-def row_anchors(
-    stages: tuple[StageRow, ...], idle: tuple[IdleRow, ...]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the ids of the rows of stages and idle time, and the names of the stages."""
-    names = [row.stage for row in stages]
-    ids = [stage_anchor(name, "stage") for name in names]
-    ids += [stage_anchor(row.stage, IDLE) for row in idle]
-    return frozenset(ids), frozenset((*names, *(row.stage for row in idle)))
+def row_anchors(stages: Iterable[StageRow], idle: Iterable[IdleRow]) -> frozenset[str]:
+    """Return the ids of the rows of stages and of idle time."""
+    ids = [stage_anchor(row.stage, "stage") for row in stages]
+    return frozenset((*ids, *(idle_anchor(row) for row in idle)))

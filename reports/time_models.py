@@ -75,7 +75,7 @@ class IdleRow:
     """Time in which the GPU had nothing to do, of one cause, in a stage ("" outside of all).
 
     `cause` is the key of table `idle_gaps`, `label` the same in words; `of_wall` is the part of the
-    wall time of the stage.
+    wall time of the stage. `late_calls`, `before_call_ns` and `in_call_ns` are as in that table.
     """
 
     stage: str
@@ -85,3 +85,15 @@ class IdleRow:
     idle_ns: float
     longest_ns: float | None
     of_wall: float | None
+    late_calls: int | None
+    before_call_ns: float | None
+    in_call_ns: float | None
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """What a launch costs without a profiler, measured by `case` of prof's roofline recipe."""
+
+    name: str
+    time_ns: float
+    case: str

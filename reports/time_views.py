@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.cells import known, number, records, text
+from reports.cells import count, known, number, records, text
 from reports.load import Run
 from reports.program_findings import FEW, MOST_PARTS, kinds
 from reports.stage_times import ALL, stage_rows
-from reports.time_models import IdleRow, KindRow, KindTable
+from reports.time_models import HostCost, IdleRow, KindRow, KindTable
 
 SHOWN = 12
 """Kinds of the table; what is beyond is added up in its last row."""
@@ -20,6 +20,14 @@ CAUSES = {
     "unknown": "unknown: the call that issued what came next is not in the trace",
 }
 """Cause of table `idle_gaps` -> what it means (docs/reading-the-report.md)."""
+
+
+SUMS = ("gaps", "idle_ns", "late_calls", "before_call_ns", "in_call_ns")
+COSTS = {
+    "launch": "a launch call of the host",
+    "launch-graph": "a kernel node of a CUDA graph",
+}
+"""Kind of table `measured_roofs` -> what takes the time."""
 
 
 def kind_table(run: Run) -> KindTable | None:
@@ -79,9 +87,8 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
     gaps = run.idle_gaps.assign(stage=run.idle_gaps["stage"].fillna(""))
     if staged == {ALL}:
         gaps = gaps.assign(stage=ALL)
-    sums = gaps.groupby(["stage", "cause"], sort=False).agg(
-        gaps=("gaps", "sum"), idle_ns=("idle_ns", "sum"), longest_ns=("longest_ns", "max")
-    )
+    groups = gaps.groupby(["stage", "cause"], sort=False)
+    sums = groups[list(SUMS)].sum(min_count=1).join(groups["longest_ns"].max())
     order = {stage: place for place, stage in enumerate(sorted(staged))}
     ranked = sorted(
         records(sums.reset_index()),
@@ -96,6 +103,9 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
             idle_ns=number(row["idle_ns"]),
             longest_ns=known(row["longest_ns"]),
             of_wall=_part(number(row["idle_ns"]), walls.get(text(row["stage"]))),
+            late_calls=count(row["late_calls"]),
+            before_call_ns=known(row["before_call_ns"]),
+            in_call_ns=known(row["in_call_ns"]),
         )
         for row in ranked
     )
@@ -103,3 +113,12 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
 
 def _part(idle_ns: float, wall_ns: float | None) -> float | None:
     return idle_ns / wall_ns if wall_ns is not None and wall_ns > 0 else None
+
+
+def host_costs(run: Run) -> tuple[HostCost, ...]:
+    """Return what launches cost without a profiler, where the GPU's roofs were measured."""
+    return tuple(
+        HostCost(COSTS[text(row["kind"])], 1e9 * number(row["value"]), text(row["case_id"]))
+        for row in records(run.measured_roofs)
+        if text(row["kind"]) in COSTS and known(row["value"]) is not None
+    )
