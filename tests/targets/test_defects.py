@@ -138,3 +138,43 @@ def test_each_thread_of_the_defect_adds_atomically(tmp_path: Path) -> None:
     listing = disassemble("memory", "sum_atomic_per_thread", tmp_path)
     assert len(re.findall(r"\bREDG?\.", listing)) == 1
     assert not re.search(r"\bSHFL|\bREDUX|\bVOTE", listing)
+
+
+def test_in_the_second_set_only_the_defect_computes_with_unfused_instructions(
+    tmp_path: Path,
+) -> None:
+    twice = disassemble("second_compute", "horner_rounded_twice", tmp_path)
+    once = disassemble("second_compute", "horner_rounded_once", tmp_path)
+    assert count(twice, "DFMA") == 0
+    assert count(twice, "DMUL") >= 8  # two chains, four steps at a time
+    assert count(once, "DMUL") == 0
+    assert count(once, "DFMA") >= 8
+
+
+def test_in_the_second_set_only_the_defect_spills(tmp_path: Path) -> None:
+    spilled = disassemble("second_compute", "oscillators_32_registers", tmp_path)
+    whole = disassemble("second_compute", "oscillators_all_registers", tmp_path)
+    assert len(re.findall(r"\bSTL\b", spilled)) > 20
+    assert not re.findall(r"\b(STL|LDL)\b", whole)
+
+
+def test_the_sums_of_channels_stay_in_registers(tmp_path: Path) -> None:
+    listing = disassemble("second_occupancy", "channel_sums_in_lanes", tmp_path)
+    held = [int(n) for n in re.findall(r"REG:(\d+)", listing)]
+    # 64 sums of 8 bytes are 128 registers; a block of 128 then takes more than a third of an SM.
+    assert sum(registers > 128 for registers in held) == 1
+    assert count(listing, "STL") == 0
+
+
+@pytest.mark.parametrize("kernel", ["gather_blocks_of_32", "gather_blocks_of_256"])
+def test_a_warp_gathers_one_row_after_another(tmp_path: Path, kernel: str) -> None:
+    listing = disassemble("second_occupancy", kernel, tmp_path)
+    order = re.findall(r"\b(LDG\.E\.128|STG\.E\.128)", listing)
+    assert order
+    assert order == ["LDG.E.128", "STG.E.128"] * (len(order) // 2)
+
+
+def test_in_the_second_set_each_label_of_the_defect_adds_to_memory(tmp_path: Path) -> None:
+    listing = disassemble("second_memory", "count_classes_in_memory", tmp_path)
+    assert len(re.findall(r"\bREDG?\.", listing)) == 8
+    assert not re.search(r"\bSHFL|\bREDUX|\bVOTE|\bMATCH", listing)
