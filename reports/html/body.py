@@ -20,6 +20,8 @@ PICTURES = (".svg", ".png")
 TAKEN = ("top", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
 """Ids of the page around the text (templates/report.html.j2)."""
 _ID = re.compile(r'\bid="([^"]+)"')
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[numµ]?s|[kMGTPE]?(?:B|FLOP|Hz|W))(?![A-Za-z]))")
+"""The space between a number and a unit that reports.formats writes."""
 _LABELLED = re.compile(r'<p><a id="([^"]+)"></a></p>\s*<details>')
 
 
@@ -67,6 +69,7 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     tokens = list(_placed(tokens, carried))
     for token in tokens:
         _lead(token.children or [], carried)
+        _hold_units(token.children or [])
     html = markdown.renderer.render(tokens, markdown.options, {})
     html = html.replace("<table", '<div class="wide"><table').replace("</table>", "</table></div>")
     return Body(_LABELLED.sub(r'<details id="\1">', html), tuple(headings))
@@ -152,6 +155,13 @@ def _lead(children: Sequence[Token], carried: Carried) -> None:
             token.type, token.content = "html_inline", f'<a href="{source}">{words or source}</a>'
         if token.type == "link_open":
             token.attrSet("href", _target(str(token.attrGet("href")), carried))
+
+
+def _hold_units(children: Sequence[Token]) -> None:
+    """Keep a number and its unit on one line."""
+    for token in children:
+        if token.type == "text":
+            token.content = _UNIT.sub("\N{NO-BREAK SPACE}", token.content)
 
 
 def _target(href: str, carried: Carried) -> str:
