@@ -75,7 +75,7 @@ class Stage:
         """
         sums = self.gaps.groupby("cause")["idle_ns"].sum().sort_values(ascending=False)
         found = [
-            Evidence(f"idle {CAUSES[str(key)]}", float(value), "ns", "", "nsys",
+            Evidence(f"idle {CAUSES[str(key)].removeprefix('is ')}", float(value), "ns", "", "nsys",
                      ("idle_gaps.idle_ns",))
             for key, value in sums.items()
             if str(key) in CAUSES and key != cause and value > 0

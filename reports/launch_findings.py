@@ -22,7 +22,8 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
     """Return a finding for each stage with rows of tiny kernels, unless launches hold it up.
 
     A kernel takes at least as long as the shortest launch of the trace, whatever it does: of each
-    row, all but one of these are saved, with the gaps between queued kernels.
+    row, all but one of these are saved, with the gaps between queued kernels; of several GPUs the
+    mean.
     """
     rule = "small_kernels"
     wall, floor = wall_time(run)[0], number(run.kernels["min_ns"].min())
@@ -41,9 +42,12 @@ def _small(run: Run, row: Short, floor_ns: float, wall_ns: float) -> Finding:
     rule = "small_kernels"
     part = row.total_ns / kernel_time(run)
     saved = min(floor_ns * (row.launches - row.runs), row.total_ns) + row.queued_ns
+    # GPUs work at the same time: what is saved on each is saved once.
+    saved = min(saved / row.devices, wall_ns)
     (shortest,) = records(run.kernels.sort_values("min_ns").head(1))
     where = f" in {row.stage}" if row.stage else ""
     each = row.total_ns / row.launches
+    where += f" on {row.devices} GPUs" if row.devices > 1 else ""
     words = (
         f"{count(row.launches)} kernels of {duration(each)} on average run one after another{where}"
         f" ({duration(row.total_ns)}, {share(part)} of the GPU time), in rows of "
@@ -74,7 +78,8 @@ def _small(run: Run, row: Short, floor_ns: float, wall_ns: float) -> Finding:
                      f"{duration(limit(rule, 'queue_gap'))} a gap at most",
                      source_of(rule, "queue_gap"), ("launches.start_ns", "launches.duration_ns")),
             Evidence("could save", saved, "ns", "",
-                     "shortest launch x (kernels - rows) + time between them"),
+                     "(shortest launch x (kernels - rows) + time between them) / GPUs"),
+            Evidence("GPUs that run them", row.devices, "", "", "nsys", ("launches.device",)),
             Evidence("wall time of the program under nsys", wall_ns, "ns", "", "nsys",
                      ("stages.wall_ns",)),
         ),

@@ -126,6 +126,7 @@ def _period(ids: NDArray[np.object_]) -> int:
 class Short:
     """Short kernels in rows of one stage: `runs` rows of `launches` kernels; times in ns.
 
+    They ran on `devices` GPUs, which work at the same time, and all numbers are of all of them.
     `queued_ns` is the time between kernels of a row, each gap no longer than a queued one is.
     """
 
@@ -134,6 +135,7 @@ class Short:
     runs: int
     total_ns: float
     queued_ns: float
+    devices: int
     kernel_ids: tuple[str, ...]
 
 
@@ -158,6 +160,7 @@ def short_kernels(
             int(rows["run"].nunique()),
             float(rows["duration_ns"].sum()),
             float(rows["gap"].sum()),
+            int(rows["device"].nunique()),
             tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
         )
         for stage, rows in part.groupby("stage", sort=False)

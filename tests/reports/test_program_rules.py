@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from parsers import tables
 from parsers.run_dir import RunDir, read_manifest, write_manifest
 from reports.analyse import build_tables
-from reports.backend_findings import attention_spans
 from reports.bound_shares import bound_shares
 from reports.evidence import Finding
 from reports.load import Run, load_run
@@ -81,6 +80,18 @@ def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None
     times = {"gaps": 900, "idle_ns": 7000 * US, "longest_ns": 8 * US}
     held = write(run, "idle_gaps", [{**waits, **times}])
     assert "small_kernels" not in causes(held)
+
+
+def test_gpus_that_work_at_once_save_their_tiny_kernels_once(run: Run) -> None:
+    one = launch_table(run, [("PyTorch copy", 3 * at, 2) for at in range(3000)])
+    alone = of_cause(one, "small_kernels").gain_ns
+    both = pd.concat([one.launches, one.launches.assign(device=1)])
+    found = of_cause(write(one, "launches", both.to_dict("records")), "small_kernels")
+    assert found.gain_ns == pytest.approx(alone)
+    assert (
+        "6,000 kernels of 2.00 us on average run one after another in decode on 2 GPUs"
+        in found.sentence
+    )
 
 
 def test_few_tiny_kernels_in_a_row_are_none(run: Run) -> None:
@@ -241,86 +252,6 @@ def test_communication_that_runs_alone_is_told_with_its_share_of_the_wall_time(r
     assert "50.0 % of it is waiting for a GPU that comes late." in found.sentence
 
 
-# --- slow kernels ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("older_gemm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"),
-        ("older_gemm", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_"
-                       "16x16_128x2_nn_align1>(T1::Params)"),
-        ("older_gemm", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4"),
-        ("simt_gemm", "ampere_sgemm_128x64_tn"),
-        ("simt_gemm", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x256x8_stage3_ffma_aligna4"),
-        ("simt_gemm", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"),
-        ("older_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>"),
-    ],
-)  # fmt: skip
-def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
-    assert re.search(backends()[key]["name"], name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nvjet_sm90_tst_256x128_64x4_2x1_v_bz_coopA_TNT",
-        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
-        "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90>>",
-        "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>",
-        "void cublasLt::splitKreduce_kernel<32, 16, int, float>",
-    ],
-)
-def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
-    assert not [key for key, b in backends().items() if "name" in b and re.search(b["name"], name)]
-
-
-def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
-    old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
-    run = kernels(run, {"cuBLAS GEMM 256x128": old})
-    found = [f for f in program_findings(run) if "older GPU" in f.title]
-    row = run.kernels[run.kernels["short_name"] == "cuBLAS GEMM 256x128"].iloc[0]
-    (one,) = found
-    assert one.gain_program == pytest.approx(row["share"] * (1 - 0.7605), abs=1e-3)
-    ampere = run.gpus.assign(compute_capability="8.0")
-    tables.write(ampere, "gpus", run.directory.tables)
-    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in f.title]
-
-
-def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
-    run = kernels(run, {"cuBLAS GEMM 256x128": {"name": "ampere_sgemm_128x64_tn"}})
-    assert [f for f in program_findings(run) if "without the Tensor Cores" in f.title]
-    frame = run.counters.assign(tensor_pct=0.0)
-    tables.write(frame, "counters", run.directory.tables)
-    assert not [
-        f for f in program_findings(load_run(run.path)) if "without the Tensor Cores" in f.title
-    ]
-
-
-def frame_of(*categories: str) -> pd.DataFrame:
-    return pd.DataFrame({"category": categories, "queue": 0})
-
-
-def test_a_softmax_between_two_products_is_attention() -> None:
-    body = ("gemm", "elementwise", "softmax", "copy", "gemm")
-    assert attention_spans(frame_of("norm", *body, "norm"), 4) == [(1, 6)]
-    assert attention_spans(frame_of(*body, *body), 4) == [(0, 5), (5, 10)]
-
-
-@pytest.mark.parametrize(
-    "categories",
-    [
-        ("gemm", "softmax", "sort", "gemm"),  # a router
-        ("gemm", "softmax", "reduction", "embedding", "gemm"),  # the sampling of a token
-        ("gemm", "softmax"),
-        ("attention", "softmax", "gemm"),
-        ("gemm", *["elementwise"] * 9, "softmax", "gemm"),
-    ],
-)
-def test_another_softmax_is_no_attention(categories: tuple[str, ...]) -> None:
-    assert attention_spans(frame_of(*categories), 6) == []
-
-
 # --- clocks ---------------------------------------------------------------------------------------
 
 
@@ -384,6 +315,10 @@ def test_sentences_of_a_recorded_run_are_short_and_name_their_evidence(recorded:
     assert {"launch_bound", "casts_and_copies"} <= {f.cause for f in found}
     for one in (f for f in found if f.cause):
         assert all((one.evidence, one.disprove))
+        assert all(row.where or row.source for row in one.evidence), one.title
+        for place in (place for row in one.evidence for place in row.where):
+            table, dot, column = place.rpartition(".")
+            assert column in tables.empty(table if dot else "counters").columns, place
         assert one.confidence in ("high", "medium", "low")
         assert math.isnan(one.gain_program) or 0 <= one.gain_program <= 1
         assert all(len(s.split()) <= 45 for s in re.split(r"(?<=[.;:]) ", one.sentence))

@@ -1,0 +1,100 @@
+"""Findings about slow kernels of libraries and attention that is not fused."""
+
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from parsers import tables
+from reports.backend_findings import attention_spans
+from reports.load import Run, load_run
+from reports.program_findings import program_findings
+from reports.program_rules import backends
+
+
+def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
+    """Change columns of kernels by their readable name."""
+    frame = run.kernels.copy()
+    for name, values in rows.items():
+        for column, value in values.items():
+            frame.loc[frame["short_name"] == name, column] = value
+    tables.write(frame, "kernels", run.directory.tables)
+    return load_run(run.path)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("older_gemm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"),
+        ("older_gemm", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_"
+                       "16x16_128x2_nn_align1>(T1::Params)"),
+        ("older_gemm", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4"),
+        ("simt_gemm", "ampere_sgemm_128x64_tn"),
+        ("simt_gemm", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x256x8_stage3_ffma_aligna4"),
+        ("simt_gemm", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"),
+        ("older_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>"),
+    ],
+)  # fmt: skip
+def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
+    assert re.search(backends()[key]["name"], name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvjet_sm90_tst_256x128_64x4_2x1_v_bz_coopA_TNT",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
+        "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90>>",
+        "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float>",
+    ],
+)
+def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
+    assert not [key for key, b in backends().items() if "name" in b and re.search(b["name"], name)]
+
+
+def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
+    old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
+    run = kernels(run, {"cuBLAS GEMM 256x128": old})
+    found = [f for f in program_findings(run) if "older GPU" in f.title]
+    row = run.kernels[run.kernels["short_name"] == "cuBLAS GEMM 256x128"].iloc[0]
+    (one,) = found
+    assert one.gain_program == pytest.approx(row["share"] * (1 - 0.7605), abs=1e-3)
+    ampere = run.gpus.assign(compute_capability="8.0")
+    tables.write(ampere, "gpus", run.directory.tables)
+    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in f.title]
+
+
+def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
+    run = kernels(run, {"cuBLAS GEMM 256x128": {"name": "ampere_sgemm_128x64_tn"}})
+    assert [f for f in program_findings(run) if "without the Tensor Cores" in f.title]
+    frame = run.counters.assign(tensor_pct=0.0)
+    tables.write(frame, "counters", run.directory.tables)
+    assert not [
+        f for f in program_findings(load_run(run.path)) if "without the Tensor Cores" in f.title
+    ]
+
+
+def frame_of(*categories: str) -> pd.DataFrame:
+    return pd.DataFrame({"category": categories, "queue": 0})
+
+
+def test_a_softmax_between_two_products_is_attention() -> None:
+    body = ("gemm", "elementwise", "softmax", "copy", "gemm")
+    assert attention_spans(frame_of("norm", *body, "norm"), 4) == [(1, 6)]
+    assert attention_spans(frame_of(*body, *body), 4) == [(0, 5), (5, 10)]
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [
+        ("gemm", "softmax", "sort", "gemm"),  # a router
+        ("gemm", "softmax", "reduction", "embedding", "gemm"),  # the sampling of a token
+        ("gemm", "softmax"),
+        ("attention", "softmax", "gemm"),
+        ("gemm", *["elementwise"] * 9, "softmax", "gemm"),
+    ],
+)
+def test_another_softmax_is_no_attention(categories: tuple[str, ...]) -> None:
+    assert attention_spans(frame_of(*categories), 6) == []
