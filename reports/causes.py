@@ -18,6 +18,7 @@ from reports.rules import (
     Condition,
     Facts,
     Rule,
+    doubt_source,
     doubt_text,
     full_roof,
     kernel_rules,
@@ -80,7 +81,7 @@ def contradictions(
 
     A roof that is all but full is one whatever the warps wait for: nothing contradicts it.
     """
-    full, source = full_roof()
+    full, _ = full_roof()
     if not against or 100 * number(row["roof_share"]) >= full:
         return ()
     known = facts(row, context)
@@ -89,7 +90,7 @@ def contradictions(
         if condition.holds(known):
             fact, value = known_facts()[condition.fact], known[condition.fact]
             limit = f"{condition.words(fact.unit)} speaks against it"
-            seen = Evidence(fact.label, value, fact.unit, limit, source, fact.where)
+            seen = Evidence(fact.label, value, fact.unit, limit, doubt_source(), fact.where)
             found.append((seen, doubt_text(fact.name, percent(value))))
     return tuple(found)
 

@@ -157,7 +157,8 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
         f"because its tile {row['tile']} does not divide it. A tile that fits would save at most "
         f"{saved}."
     )
-    seen = Evidence("counted over needed FLOPs", ratio, "", "over 1.02", source("padding"))
+    held, where = f"over {threshold('padding'):g}", ("flops_tensor",)
+    seen = Evidence("counted over needed FLOPs", ratio, "", held, source("padding"), where)
     return Finding(
         key="padding",
         title=f"{shape.name}: the tile pads the work by {share(ratio - 1)}",

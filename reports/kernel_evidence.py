@@ -24,7 +24,7 @@ BUSY = (("dram_pct", "DRAM"), ("l2_pct", "L2"), ("l1_pct", "L1"), ("tensor_pct",
 SATURATED = f"{100 * LATENCY_BELOW:g} % or more"
 ISSUED = "issue slots busy, of all cycles"
 """What bounds a kernel is the time of the GPU, also that in which an SM has no warp; the rules of
-stalls look at the active cycles alone (`issue_active` of kernel_rules.yaml)."""
+stalls look at the active cycles alone (`issue_active` of kernel_facts.yaml)."""
 
 
 def evidence(judged: Judged) -> tuple[Evidence, ...]:

@@ -1,7 +1,8 @@
 """Reads the rules of kernels (kernel_rules.yaml) and tells which fire for given facts.
 
-A condition on a fact that is not known is unknown, and so may be the rule (Kleene's three-valued
-logic): a rule that hangs on the unknown abstains, one that fails anyway is silent.
+Facts stand in kernel_facts.yaml, what is told beside the rules in kernel_words.yaml. A condition on
+a fact that is not known is unknown, and so may be the rule (Kleene's three-valued logic): a rule
+that hangs on the unknown abstains, one that fails anyway is silent.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from parsers.packaged import packaged_yaml
 
 Facts = Mapping[str, float]
 """Numbers of one kernel by the name of the fact; NaN where unknown."""
@@ -146,8 +146,9 @@ def _all(conditions: Iterable[Condition], facts: Facts) -> bool | None:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = resources.files("reports").joinpath("kernel_rules.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
+    loaded: dict[str, Any] = {}
+    for name in ("kernel_rules", "kernel_facts", "kernel_words"):
+        loaded |= packaged_yaml("reports", f"{name}.yaml")
     return loaded
 
 
@@ -190,6 +191,11 @@ def full_roof() -> tuple[float, str]:
     """Return the per cent of a roof from which on nothing speaks against it, and its source."""
     full = _data()["doubts"]["full"]
     return float(full["value"]), str(full["source"])
+
+
+def doubt_source() -> str:
+    """Return from where on a fact speaks against a bound or a rule, and whose threshold it is."""
+    return str(_data()["doubts"]["source"])
 
 
 def doubt_text(fact: str, value: str = "") -> str:

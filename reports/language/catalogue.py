@@ -17,7 +17,7 @@ from parsers.packaged import packaged_yaml
 
 ENGLISH = "en"
 LANGUAGES = ("en", "ko", "zh")
-RULES = ("findings.yaml", "kernel_rules.yaml", "program_rules.yaml")
+RULES = ("findings.yaml", "kernel_rules.yaml", "kernel_words.yaml", "program_rules.yaml")
 """Files with advice: a section `advice`, or an `advice` in each rule of a section."""
 RULE_SECTIONS = ("rules", "backends", "waits")
 
