@@ -27,6 +27,8 @@ WARM_UP_TOKENS = 8
 FIRST_SCRAPE_S = 0.3
 SETTLE_S, SETTLE_POLL_S = 2.0, 0.1
 """How long the server may take to count what it has answered already, and how often it is asked."""
+ENDING_S, ENDING_POLL_S = 0.5, 0.02
+"""How long a server with failed requests may take to end, and how often it is looked at."""
 SEED_STEP, WARM_UP_SEED = 1000, 500
 """Seeds of prompts: runs, their points and their warm-ups must differ, or prefixes are cached."""
 
@@ -190,6 +192,8 @@ class LoadTest:
         after = await self._settled(client, point, before, good)
         self._records.phase(point.name, "measure", begin, end)
         self._write(point, loaded, readings, scrape.totals(before, after))
+        if good < len(readings):
+            await self._may_end()
         if self._server.ended:
             self._failure = self._server.died(f"while {point.name} was measured")
         seconds = loaded.end - loaded.begin
@@ -267,6 +271,12 @@ class LoadTest:
         while True:
             await self._scrape(client, point)
             await asyncio.sleep(self._given.scrape_interval)
+
+    async def _may_end(self) -> None:
+        """Wait a moment for the end of a server that fails: it hangs up before it is gone."""
+        deadline = self._records.now() + ENDING_S
+        while not self._server.ended and self._records.now() < deadline:
+            await asyncio.sleep(ENDING_POLL_S)
 
     async def _settled(
         self, client: Client, point: Point, before: dict[str, float], answered: int

@@ -135,8 +135,11 @@ def test_a_server_that_fails_is_told_and_ended(
     assert nobody_listens(port_of(log))
 
 
-def test_a_server_that_dies_leaves_what_was_measured(start: Start, tmp_path: Path) -> None:
-    process = start(fault="dies-15")  # 5 answers of the warm-up, 6 of the first point
+@pytest.mark.parametrize("how", ["dies", "fades"])
+def test_a_server_that_dies_leaves_what_was_measured(
+    start: Start, tmp_path: Path, how: str
+) -> None:
+    process = start(fault=f"{how}-15")  # 5 answers of the warm-up, 6 of the first point
     _, log = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "out of GPU memory while serving" in log.rpartition("error: ")[2]

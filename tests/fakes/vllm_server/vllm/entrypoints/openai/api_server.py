@@ -1,8 +1,9 @@
 """A stand-in for vLLM's server: the same endpoints, an engine that only waits.
 
 FAKE_VLLM names what it does wrong: "memory" and "argument" end it at its start, "never" leaves it
-unhealthy, "dies-N" ends it after N answers, "rejects" answers 400, "stubborn" leaves a child behind
-that ignores SIGTERM, "bare" counts no tokens in its pieces and has no /metrics.
+unhealthy, "dies-N" ends it after N answers, "fades-N" as well, but it hangs up on everybody first;
+"rejects" answers 400, "stubborn" leaves a child behind that ignores SIGTERM, "bare" counts no
+tokens in its pieces and has no /metrics.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Engine:
         self.sums: dict[str, float] = dict.fromkeys(HISTOGRAMS, 0.0)
         self.seen: Counter[str] = Counter()
         self.running = 0
+        self.fades = False
 
     def observe(self, name: str, value: float) -> None:
         self.sums[name] += value
@@ -79,6 +81,9 @@ async def completions(request: web.Request) -> web.StreamResponse:
     first = last = begin
     for number in range(1, asked["max_tokens"] + 1):
         await asyncio.sleep(STEP_S)
+        if ENGINE.fades and request.transport is not None:
+            request.transport.abort()
+            return response
         now = loop.time()
         first = now if number == 1 else first
         ENGINE.observe("ttft" if number == 1 else "itl", now - last)
@@ -95,11 +100,18 @@ async def completions(request: web.Request) -> web.StreamResponse:
     ENGINE.observe("e2e", last - begin)
     ENGINE.observe("queue", 0.0)
     ENGINE.observe("tpot", (last - first) / max(1, asked["max_tokens"] - 1))
-    if FAULT.startswith("dies-") and ENGINE.counts["answers"] >= int(FAULT[5:]):
+    if FAULT.startswith(("dies-", "fades-")) and _over():
         said = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
         print(f"(EngineCore pid=7) ERROR 01-01 00:00:00 [core.py:1] {said}", flush=True)
-        os._exit(1)
+        if FAULT.startswith("dies-"):
+            os._exit(1)
+        ENGINE.fades = True
+        loop.call_later(0.2, os._exit, 1)
     return response
+
+
+def _over() -> bool:
+    return ENGINE.counts["answers"] == int(FAULT.partition("-")[2])
 
 
 async def health(_: web.Request) -> web.Response:
