@@ -42,7 +42,7 @@ LEARNT = (
 class Recording:
     """A recorded set with its verdicts.
 
-    `look` is what the rules made of it at first, None where they were mended on it; `missing` says
+    `look` is what the rules made of it at first, None where nobody kept that; `missing` says
     why a pair is not in it, by name.
     """
 
@@ -138,8 +138,9 @@ def _sample(one: Recording) -> str:
     """Say whether the rules had seen the recording, and which pairs it lacks."""
     if one.look is None:
         text = (
-            f"**{one.title}: in sample.** The rules were mended on this recording, so its score "
-            "says that they can tell these defects, not how they do on programs never seen."
+            f"**{one.title}: in sample.** It has no record of a first look, so rules may have been "
+            "mended on it: its score says that they can tell these defects, not how they do on "
+            "programs never seen."
         )
     else:
         wrong = ", ".join(f"`{name}` ({', '.join(held)})" for name, held in one.look.wrong.items())
@@ -155,7 +156,7 @@ def _sample(one: Recording) -> str:
 
 def _set(one: Recording) -> list[str]:
     parts = [f"## {one.title}", _table(one), _legend(planted(one.run)[1])]
-    return [*parts, LEARNT] if one.look is None else parts
+    return parts if one.mark else [*parts, LEARNT]
 
 
 def _table(of: Recording) -> str:
