@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.compare.models import CompareView, KernelChange
+from reports.compare.scaling import added
 from reports.compare.wording import threshold
 from reports.formats import brief, counted, duration, listed, share
 
@@ -27,7 +28,7 @@ def kernel_sentences(view: CompareView) -> list[str]:
     ):
         rows = [row for row in large if row.total.verdict in verdicts]
         if rows:
-            total = sum(_added(row) for row in rows)
+            total = sum(added(row, 1.0) for row in rows)
             told.append(
                 f"{word} {counted(len(rows), 'row')} of the kernel table, "
                 f"{duration(abs(total))} in all; most: {_most(rows)}."
@@ -54,40 +55,26 @@ def apart_stages(view: CompareView) -> frozenset[str]:
     return frozenset(row.stage for row in view.kernels if row.one_off)
 
 
-def _added(row: KernelChange, work: float = 1.0) -> float:
-    """Return the time in ns that B takes beyond that of A for as much work."""
-    return (row.total.b or 0.0) - work * (row.total.a or 0.0)
-
-
 def _scaling(view: CompareView, work: float) -> list[str]:
     """Say which kernels cost more for a unit of work, and which less: seen at the work of B."""
     least = threshold("material") * sum(row.total.b or 0.0 for row in view.kernels)
-    moved_ = [row for row in view.kernels if abs(_added(row, work)) >= least]
+    moved = [
+        row
+        for row in view.kernels
+        if row.total.verdict not in ("same", "unknown") and abs(added(row, work)) >= least
+    ]
     told = []
     for sign, word in ((-1, "less"), (1, "more")):
-        rows = sorted(
-            (row for row in moved_ if sign * _added(row, work) > 0 and _beyond(row, work)),
-            key=lambda row: -abs(_added(row, work)),
-        )
+        rows = [row for row in moved if sign * added(row, work) > 0]
         if rows:
-            total = sum(_added(row, work) for row in rows)
+            total = sum(added(row, work) for row in rows)
             told.append(
                 f"For the same work, {counted(len(rows), 'row')} of the kernel table "
                 f"{'takes' if len(rows) == 1 else 'take'} {word} time in B, "
                 f"{duration(abs(total))} in all; most: {_most(rows, work)}."
             )
-    rest = len(view.kernels) - len([row for row in moved_ if _beyond(row, work)])
+    rest = len(view.kernels) - len(moved)
     return [*told, f"The other {counted(rest, 'row')} scale with the work or matter little."]
-
-
-def _beyond(row: KernelChange, work: float) -> bool:
-    """Tell whether a row differs from what the work lets expect by more than its noise."""
-    total = row.total
-    if total.ratio is None:
-        return True
-    if abs(total.ratio / work - 1) < (threshold("single") if total.low is None else total.floor):
-        return False
-    return total.low is None or total.high is None or not total.low <= work <= total.high
 
 
 def _most(rows: Sequence[KernelChange], work: float = 1.0) -> str:
@@ -95,10 +82,10 @@ def _most(rows: Sequence[KernelChange], work: float = 1.0) -> str:
 
 
 def _row(row: KernelChange, work: float = 1.0) -> str:
-    added = _added(row, work)
-    sign = "+" if added > 0 else "-"
+    moved = added(row, work)
+    sign = "+" if moved > 0 else "-"
     name = brief((row.b or row.a)[0].short_name, WIDTH)
-    return f"row {row.number} ({name}: {sign}{duration(abs(added))}, {row.match_label})"
+    return f"row {row.number} ({name}: {sign}{duration(abs(moved))}, {row.match_label})"
 
 
 def _fusions(rows: Sequence[KernelChange]) -> str:

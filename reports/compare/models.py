@@ -77,7 +77,8 @@ class KernelChange:
 
     `match`: identical, shape, replaced, fused, split, regrouped, new or gone; `match_label` the
     same in words. `total` compares all launches, `launch` a single one (equal numbers of launches
-    make both the same). `program` is the change over the GPU time of A. `explanation` says how the
+    make both the same). `program` is the change over the GPU time of A; where the units of work are
+    known, both it and the verdict are those of the time per unit. `explanation` says how the
     kernels were matched where that is not by name, and which counters changed with the time.
     `one_off`: of instances of a stage that launch far more than the others.
     """

@@ -17,6 +17,7 @@ WIDTH, NAMES, ROW = 960, 330, 22
 NAME = "changes"
 LABEL = "Time that the largest changes add to the program and take from it"
 SHARE = "as part of the GPU time of A"
+PER_UNIT = "per unit of work, as part of that of A"
 VERDICTS = {"faster": "good", "gone": "good", "slower": "bad", "new": "bad"}
 _KERNELS = re.compile(r"^(## Kernels\n\n?)", re.MULTILINE)
 
@@ -25,9 +26,10 @@ def page(view: CompareView) -> str:
     """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
     drawn = _figure(changed(view))
     text = markdown(view)
+    share = SHARE if view.work is None else PER_UNIT
     if drawn:
         text = _KERNELS.sub(
-            lambda found: f"{found[1]}{LABEL}, {SHARE}:\n\n![]({NAME}.svg)\n\n", text
+            lambda found: f"{found[1]}{LABEL}, {share}:\n\n![]({NAME}.svg)\n\n", text
         )
     return html_page(text, figures={NAME: drawn}, marks=VERDICTS)
 
@@ -38,7 +40,7 @@ def _figure(rows: Sequence[KernelChange]) -> str:
     if not shown:
         return ""
     most = max(abs(row.program or 0.0) for row in shown)
-    middle, half = NAMES + (WIDTH - NAMES) / 2, (WIDTH - NAMES) / 2 - 70
+    middle, half = NAMES + (WIDTH - NAMES) / 2, (WIDTH - NAMES) / 2 - 90
     height = ROW * len(shown) + 10
     parts = [f'<svg role="img" aria-label="{LABEL}" viewBox="0 0 {WIDTH} {height}" width="100%">']
     parts.append(f'<line x1="{middle}" x2="{middle}" y1="0" y2="{height}"/>')
@@ -48,7 +50,7 @@ def _figure(rows: Sequence[KernelChange]) -> str:
 
 
 def _bar(row: KernelChange, top: float, middle: float, length: float) -> str:
-    moved = (row.total.b or 0.0) - (row.total.a or 0.0)
+    moved = row.program or 0.0
     name = escape(f"{row.number}. {brief((row.b or row.a)[0].short_name, 44)}")
     tip = escape(
         f"{row.title} ({row.stage or 'no stage'}, {row.match_label}): "

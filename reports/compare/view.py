@@ -15,6 +15,7 @@ from reports.compare.limits import Limit, check_limits
 from reports.compare.matching import match
 from reports.compare.models import Check, CompareView, Origin
 from reports.compare.oneoff import keep_apart
+from reports.compare.scaling import per_work
 from reports.compare.sides import NO_UNITS, Side, counted_units, stage_names, units
 from reports.compare.totals import stage_changes, steady, totals, with_units
 from reports.compare.wording import section, threshold
@@ -51,7 +52,7 @@ def compare(
     if per and per != NO_UNITS:
         view = _per_unit(view, per, units(a, per), units(b, per))
     notes = (*view.notes, untold) if untold else view.notes
-    view = replace(view, notes=notes, limits=check_limits(limits, view))
+    view = per_work(replace(view, notes=notes, limits=check_limits(limits, view)))
     return replace(view, answer=tuple(answer(view)), method=tuple(method(view)))
 
 

@@ -227,6 +227,31 @@ def test_times_per_unit_of_work(make_run: Maker, recorded: Launches) -> None:
     assert "batch, steps" in error.value.hint
 
 
+def test_kernels_are_held_against_what_the_work_lets_expect(
+    make_run: Maker, recorded: Launches
+) -> None:
+    """Eight times the time of all kernels for eight times the batch, but twice that of attention."""
+    factor = {"flash": 16.0, "RMS": 4.0}
+    b = [
+        x.lasting(x.duration * next((f for word, f in factor.items() if word in x.name), 8.0))
+        for x in recorded
+    ]
+    sides = [
+        make_run(str(n), launches, recipe={"target": {"file": "block.py", "args": {"batch": n}}})
+        for n, launches in ((8, recorded), (64, b))
+    ]
+    view = compare(sides[0], sides[1])
+    for row in view.kernels:
+        names = " ".join(m.name for m in row.a)
+        expected = "slower" if "flash" in names else "faster" if "RMS" in names else "same"
+        assert row.total.verdict == expected, row.title
+    # What kernels add per unit of work is what the program adds.
+    per_unit = total(view, "total_gpu_time_per_unit").ratio
+    assert per_unit is not None
+    assert sum(row.program or 0.0 for row in view.kernels) == pytest.approx(per_unit - 1)
+    assert total(view, "total_gpu_time").verdict == "more"
+
+
 def test_formats_say_the_same(make_run: Maker, recorded: Launches) -> None:
     b = slower(recorded, "flash_fwd", 1.5)
     view = compare(make_run("A", recorded), make_run("B", b), [parse_limit("total_gpu_time>+0.1%")])
