@@ -131,6 +131,12 @@ def glossary(used: str, page: str = "report") -> tuple[GlossaryEntry, ...]:
     )
 
 
+def summary_terms(used: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms of a summary, and those that the explanations of these use."""
+    meanings = " ".join(entry.meaning for entry in glossary(used, "summary"))
+    return glossary(f"{used} {meanings}", "summary")
+
+
 def _contains(used: str, word: str) -> bool:
     flags = 0 if word.isupper() else re.IGNORECASE
     return re.search(rf"(?<!\w){re.escape(word)}s?(?!\w)", used, flags) is not None

@@ -7,13 +7,13 @@ from collections import defaultdict
 from reports.evidence import threshold
 from reports.formats import count, duration, share
 from reports.language import ENGLISH, Words, words_of
-from reports.method_view import glossary
+from reports.method_view import summary_terms
 from reports.program_rules import limit
 from reports.run_time import GPU, RunTime
 from reports.summary_models import SummaryView
 from reports.summary_rows import COPIES, IDLE, KERNELS, OTHER, Table, plain_name, subject, table
 from reports.summary_steps import inside, steps
-from reports.view_models import Fact, GlossaryEntry, ReportView
+from reports.view_models import Fact, ReportView
 
 FACTS, LEARNED, RESERVATIONS = 5, 4, 4
 WORTH_SAYING, WORTH_NAMING = 0.01, 0.005
@@ -37,7 +37,7 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     labels = (f"{fact.label} {fact.value}" for fact in facts)
     text = " ".join([answer, *learned, *to_do, *doubts, *told, *labels])
     # The words of other languages are not looked for: the terms are those of the English summary.
-    terms = _terms(text) if language == ENGLISH else words.terms(summarise(view).terms)
+    terms = summary_terms(text) if language == ENGLISH else words.terms(summarise(view).terms)
     return SummaryView(
         title=view.title,
         question=words.quoted(view.question),
@@ -54,12 +54,6 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
         language=language,
         words=words.page,
     )
-
-
-def _terms(text: str) -> tuple[GlossaryEntry, ...]:
-    """Return the terms of a text, and those that the explanations of these use."""
-    meanings = " ".join(entry.meaning for entry in glossary(text, "summary"))
-    return glossary(f"{text} {meanings}", "summary")
 
 
 def _answer(view: ReportView, shown: Table, words: Words) -> str:

@@ -210,7 +210,7 @@ def _odd_of(odd: Sequence[OddSize]) -> BenchFinding | None:
         f"{base.kernel or 'kernel unknown'}. {'; '.join(kernels)}.{closed}",
         "Measured for one base size; a small product may lose less.",
         plain=f"A size that is no multiple of 8 can cost a matrix product {share(most)} of its "
-        "speed: pad it."
+        "speed: round it up to the next multiple."
         if most >= MUCH
         else "",
     )

@@ -52,7 +52,7 @@ def scaling(found: Baseline) -> BenchFinding | None:
         _parts(sweep, law),
         f"For prompts of {count(last.prompt)} and outputs of {count(last.output)} tokens: longer "
         "outputs, with the same prompts, move the bend to larger batches.",
-        f"{count(last.batch)} requests at once give {speedup(gain)} the tokens a second of "
+        f"{count(last.batch)} requests at once give {digits(gain)} times the tokens a second of "
         f"{'one' if first.batch == 1 else first.batch}{plain}.",
     )
 
@@ -147,8 +147,8 @@ def doubled_prompt(found: Baseline) -> BenchFinding | None:
         f"{sentence}{whole}.",
         f"{evidence}.",
         "For one request at a time: where many wait, a longer prompt delays the others too.",
-        f"A prompt twice as long makes the wait for the first word {speedup(2 ** long[2])} as long "
-        f"from {count(long[0])} tokens on, and hardly longer where it is short."
+        f"A prompt twice as long makes the wait for the first word {digits(2 ** long[2])} times as "
+        f"long from {count(long[0])} tokens on, and hardly longer where it is short."
         if short[2] < 0.5 < long[2]
         else "",
     )
@@ -194,7 +194,8 @@ def graphs(found: Baseline) -> BenchFinding | None:
         f"Without graphs the host launches each kernel; a step then takes {', '.join(saved)} more"
         f"{_host_bound(eager, graph)}.",
         "vLLM's eager mode (enforce_eager) has no torch.compile either: this is the gain of both.",
-        f"Starting the GPU's work from a recording (CUDA graphs) makes it {speedup(gain)} as fast."
+        f"Starting the GPU's work from a recording (CUDA graphs) makes it {digits(gain)} times as "
+        "fast."
         if gain > 1.05 and eager.batch == 1
         else "",
     )

@@ -36,7 +36,7 @@ def scaling(found: LoadTest) -> BenchFinding | None:
         f"Closed loops of {count(first.value('requests'))} to {count(last.value('requests'))} "
         f"requests, median latencies{_law(found)}.",
         f"For prompts of {count(first.prompt)} and answers of {count(first.output)} tokens.",
-        f"{count(best.load)} users at once get {speedup(gain)} the text a second of "
+        f"{count(best.load)} users at once get {digits(gain)} times the text a second of "
         f"{'one' if first.load == 1 else count(first.load)}, each at {share(slower)} of the speed.",
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from reports.bench.view import BenchView, leading
 from reports.language import ENGLISH, words_of
-from reports.method_view import glossary
+from reports.method_view import summary_terms
 from reports.view_models import Fact, GlossaryEntry
 
 ROWS, LEARNED, RESERVATIONS = 8, 6, 3
@@ -42,7 +42,9 @@ def bench_summary(view: BenchView, language: str = ENGLISH) -> BenchSummary:
     rows = [Fact(*row) for section in view.sections for row in section.plain]
     first = plain[:2] or list(view.answer[:1])
     learned = plain[2 : LEARNED + 2] if plain else view.answer[1 : LEARNED + 1]
-    terms = glossary(" ".join([*first, *learned, *(row.label for row in rows)]))
+    doubts = [doubt.plain for doubt in view.doubts if doubt.plain][:RESERVATIONS]
+    labels = (f"{row.label} {row.value}" for row in rows[:ROWS])
+    terms = summary_terms(" ".join([*first, *learned, *doubts, *labels]))
     facts = (*view.conditions, *view.environment)
     answer = words.page["between"].join(words.of(sentence) for sentence in first)
     return BenchSummary(
@@ -52,7 +54,7 @@ def bench_summary(view: BenchView, language: str = ENGLISH) -> BenchSummary:
         answer=answer or words.say("nothing"),
         rows=tuple(words.fact(row) for row in rows[:ROWS]),
         learned=tuple(words.of(sentence) for sentence in learned),
-        reservations=tuple(words.of(d.plain) for d in view.doubts if d.plain)[:RESERVATIONS],
+        reservations=tuple(words.of(doubt) for doubt in doubts),
         terms=words.terms(terms),
         language=language,
         words=words.page,

@@ -17,7 +17,7 @@ RECOGNISED = ("sentences", "advice")
 _ENDS = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
 _PLURAL = "(s)"
-_VALUES = {"part": r"\S+ %|n/a"}
+_VALUES = {"part": r"\S+ %|n/a", "base": r"[^;]+?"}
 """How the value of a placeholder looks where it is not any text."""
 
 
@@ -126,7 +126,7 @@ class Words:
             own = self._own[self._section(pattern)].get(pattern.key) if found else None
             if found and own is not None:
                 values = {name: self._value(name, v) for name, v in found.groupdict().items()}
-                return own.format(**values)
+                return self._spaced(own.format(**values))
         return None
 
     def _section(self, pattern: Pattern) -> str:
