@@ -230,7 +230,7 @@ def test_times_per_unit_of_work(make_run: Maker, recorded: Launches) -> None:
 def test_kernels_are_held_against_what_the_work_lets_expect(
     make_run: Maker, recorded: Launches
 ) -> None:
-    """Eight times the time of all kernels for eight times the batch, but twice that of attention."""
+    """Eight times the time for eight times the batch, but twice that of attention."""
     factor = {"flash": 16.0, "RMS": 4.0}
     b = [
         x.lasting(x.duration * next((f for word, f in factor.items() if word in x.name), 8.0))
