@@ -22,6 +22,7 @@ from reports.formats import (
     shorten,
     significant,
 )
+from reports.json_text import finite
 from reports.load import Run
 from reports.serving.operator_findings import calls, findings
 from reports.serving.operator_models import OfStage, Operator, Product, View
@@ -232,22 +233,14 @@ def numbers(stages: Sequence[OfStage]) -> dict[str, Json]:
     return {
         "stages": {
             stage.stage or "(outside)": {
-                "kernel_ns": _finite(stage.kernel_ns),
-                "product_share": _finite(stage.product_share),
-                "products": [_plain_numbers(dataclasses.asdict(p)) for p in stage.products],
-                "views": [_plain_numbers(dataclasses.asdict(view)) for view in stage.views],
+                "kernel_ns": finite(stage.kernel_ns),
+                "product_share": finite(stage.product_share),
+                "products": [finite(dataclasses.asdict(p)) for p in stage.products],
+                "views": [finite(dataclasses.asdict(view)) for view in stage.views],
             }
             for stage in stages
         }
     }
-
-
-def _plain_numbers(values: dict[str, Json]) -> dict[str, Json]:
-    return {name: _finite(value) for name, value in values.items()}
-
-
-def _finite(value: Json) -> Json:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _zero(value: float) -> float:

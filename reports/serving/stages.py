@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from reports.bench.models import Bar, BarFigure, BenchFigure, Json, Section
-from reports.cells import known
 from reports.formats import count, duration
+from reports.json_text import finite
 from reports.load import Run
 from reports.serving.agreement import Agreement, agreements
 from reports.serving.batches import Batch, batches
@@ -113,10 +113,10 @@ def numbers(
         "gpus": stages.gpus,
         "reason": stages.reason,
         "kinds": {kind.kind: _kind_numbers(stages, kind) for kind in stages.kinds},
-        "batches": [_finite(dataclasses.asdict(one)) for one in timed],
-        "counted_flops": [_finite(dataclasses.asdict(one) | {"ratio": one.ratio}) for one in work],
+        "batches": [finite(dataclasses.asdict(one)) for one in timed],
+        "counted_flops": [finite(dataclasses.asdict(one) | {"ratio": one.ratio}) for one in work],
         "agreement": [
-            _finite(dataclasses.asdict(one) | {"difference": one.difference}) for one in agreed
+            finite(dataclasses.asdict(one) | {"difference": one.difference}) for one in agreed
         ],
     }
 
@@ -154,13 +154,8 @@ def _kind_numbers(stages: Stages, kind: Kind) -> dict[str, Json]:
         "limiting_roof": roof.key if roof else None,
         "gaps_ns": dict(kind.gaps),
     }
-    return _finite(plain | more | used)
-
-
-def _finite(values: dict[str, Json]) -> dict[str, Json]:
-    return {
-        key: known(value) if isinstance(value, float) else value for key, value in values.items()
-    }
+    numbers: dict[str, Json] = finite(plain | more | used)
+    return numbers
 
 
 def _plain(stages: Stages) -> tuple[tuple[str, str], ...]:
