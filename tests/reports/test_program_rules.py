@@ -16,6 +16,7 @@ from parsers import tables
 from parsers.run_dir import RunDir, read_manifest, write_manifest
 from reports.analyse import build_tables
 from reports.bound_shares import bound_shares
+from reports.cells import records
 from reports.evidence import Finding
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
@@ -86,7 +87,7 @@ def test_gpus_that_work_at_once_save_their_tiny_kernels_once(run: Run) -> None:
     one = launch_table(run, [("PyTorch copy", 3 * at, 2) for at in range(3000)])
     alone = of_cause(one, "small_kernels").gain_ns
     both = pd.concat([one.launches, one.launches.assign(device=1)])
-    found = of_cause(write(one, "launches", both.to_dict("records")), "small_kernels")
+    found = of_cause(write(one, "launches", records(both)), "small_kernels")
     assert found.gain_ns == pytest.approx(alone)
     assert (
         "6,000 kernels of 2.00 us on average run one after another in decode on 2 GPUs"
