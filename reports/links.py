@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from reports.finding_models import EvidenceRow, Place
 from reports.formats import Markdown, code, escape, quantity
-from reports.places import idle_anchor, stage_anchor
-from reports.view_models import KernelRow
+from reports.places import idle_anchor, roof_anchor, stage_anchor
+from reports.view_models import KernelRow, ReportView
 
 MOST = 4
 """Kernels of one name that are linked one by one."""
@@ -91,9 +92,30 @@ def _place(place: Place) -> str:
     return f"[{code(place.name)}{whose}](#{place.anchor})" if place.anchor else code(place.name)
 
 
+@dataclass(frozen=True)
+class Anchors:
+    """Ids of rows that the evidence of a report leads to: only these rows get one.
+
+    Thousands of rows that nothing leads to would make a page too large to be shown.
+    """
+
+    wanted: frozenset[str]
+
+    def mark(self, anchor: str) -> str:
+        """Return the HTML of an id that is led to, else nothing."""
+        return f'<a id="{anchor}"></a>' if anchor in self.wanted else ""
+
+
+def anchors_of(view: ReportView) -> Anchors:
+    """Return the ids that the evidence of a report leads to."""
+    places = (p for finding in view.findings for seen in finding.evidence for p in seen.where)
+    return Anchors(frozenset(place.anchor for place in places))
+
+
 FILTERS: dict[str, Callable[..., str]] = {
     "stage_anchor": stage_anchor,
     "idle_anchor": idle_anchor,
+    "roof_anchor": roof_anchor,
     "linked": linked,
     "evidence_value": evidence_value,
     "places": places,

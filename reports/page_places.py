@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from reports.cells import Row, known, records, text
+from reports.figure_views import all_roofs
 from reports.gemm import paddings
 from reports.load import Run
 from reports.places import (
@@ -23,12 +24,13 @@ from reports.places import (
     STAGES,
     Places,
     kernel_anchors,
+    roof_anchor,
     row_anchors,
 )
 from reports.profiled import kernel_time
 from reports.program_findings import FEW
 from reports.provenance import shown_columns
-from reports.time_models import IdleRow, StageRow
+from reports.time_models import IdleRow, KindTable, StageRow
 from reports.time_views import host_costs
 from reports.view_models import KernelRow
 
@@ -38,19 +40,31 @@ def page_places(
     kernels: tuple[KernelRow, ...],
     stages: tuple[StageRow, ...],
     idle: tuple[IdleRow, ...],
+    kinds: KindTable | None,
 ) -> Places:
     """Return the rows and tables that the page of `run` shows."""
     stalled = {text(key) for key in run.stalls["kernel_id"]}
     counted = {text(row["kernel_id"]): row for row in records(run.counters)}
     tables = {"kernels": (run.kernels, "kernel_id"), "stages": (run.stages, "stage")}
+    profiled = any(row.profiled for row in kernels)
+    roofs = {f"{r.label} {r.source}": {"value": r.value} for r in all_roofs(run) if profiled}
     return Places(
         kernels={row.kernel_id: row.number for row in kernels},
         numbers={key: _rows(row, key in stalled) for key, row in counted.items()},
         anchors=frozenset(
-            (*row_anchors(stages, idle), *_tables(run, kernels, stages, idle), *_saved(kernels))
+            (
+                *row_anchors(stages, idle),
+                *_tables(run, kernels, stages, idle),
+                *_saved(kernels),
+                *(roof_anchor(label) for label in roofs),
+            )
         ),
         idle=idle,
-        values={name: _values(frame, key) for name, (frame, key) in tables.items()},
+        kinds=kinds,
+        values={
+            **{name: _values(frame, key) for name, (frame, key) in tables.items()},
+            "roofs": roofs,
+        },
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reports.evidence import Evidence, Finding
 from reports.finding_models import Place
-from reports.time_models import IdleRow, StageRow
+from reports.time_models import IdleRow, KindTable, StageRow
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
@@ -73,14 +73,15 @@ class Places:
 
     `kernels` are the numbers of the kernels by id; `numbers` the columns that the section of a
     profiled kernel shows; `anchors` the ids of tables and of rows of tables. `values` are the
-    numbers of the tables `kernels` and `stages` by row and column: a number that stands in a row as
-    it is leads to that row.
+    numbers of the tables `kernels`, `stages` and `roofs` by row and column: a number that stands in
+    a row as it is leads to that row, and a sum to that of `kinds`.
     """
 
     kernels: Mapping[str, int]
     numbers: Mapping[str, frozenset[str]]
     anchors: frozenset[str]
     idle: tuple[IdleRow, ...]
+    kinds: KindTable | None
     values: Mapping[str, Mapping[str, Mapping[str, float]]]
 
     def of_number(self, name: str, seen: Evidence, finding: Finding) -> tuple[Place, ...]:
@@ -96,6 +97,11 @@ class Places:
             anchor = self._of_gaps(column, seen.value, finding.stage)
         elif table == "measured_roofs" and seen.unit == "ns":
             anchor = self._shown(COSTS)
+        elif table == "kernels":
+            anchor = self._of_kind(seen.value)
+        elif table == "roofs":
+            whose = _row_of(self.values.get(table, {}), column, seen.value, "")
+            anchor = self._shown(roof_anchor(whose or "")) or self._shown(ROOFS)
         else:
             anchor = self._shown(OF_TABLE.get(table, ""))
         return (Place(name, anchor),)
@@ -144,6 +150,16 @@ class Places:
         shown = row in TRACED or row in self.numbers.get(key, ())
         return f"{section}-{row}" if shown else section
 
+    def _of_kind(self, value: float) -> str:
+        """Return the row of the kinds that holds a sum of times, else the kernel table."""
+        if self.kinds is not None:
+            if _same(self.kinds.total.total_ns, value):
+                return "kind-all"
+            for place, row in enumerate(self.kinds.rows, 1):
+                if _same(row.total_ns, value):
+                    return f"kind-{place}"
+        return self._shown(KERNELS)
+
     def _of_stage(self, column: str, value: float, stage: str) -> str:
         whose = _row_of(self.values.get("stages", {}), column, value, stage)
         anchor = stage_anchor(stage if whose is None else whose, "stage")
@@ -175,6 +191,11 @@ def _row_of(
 
 def _same(one: float | None, other: float) -> bool:
     return one is not None and math.isclose(one, other, rel_tol=1e-9)
+
+
+def roof_anchor(label: str) -> str:
+    """Return the id of the row of a roof with its label, such as "Tensor bf16 measured"."""
+    return stage_anchor(label, "roof")
 
 
 def idle_anchor(row: IdleRow) -> str:

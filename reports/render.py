@@ -25,6 +25,7 @@ from reports.findings import headline
 from reports.footnotes import Footnotes
 from reports.html.page import html_pages
 from reports.language import ENGLISH, words_of
+from reports.links import anchors_of
 from reports.load import Run
 from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
 from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
@@ -78,7 +79,10 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     view = report_view(run)
     shown = pictures(view)
     sources = provenance(run)
-    content = {"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()}
+    content = {
+        **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
+        "anchors": anchors_of(view),
+    }
     files = {
         REPORT: render_template("report.md.j2", content, style),
         **_summaries("stakeholder_summary.md.j2", partial(summarise, view), style),

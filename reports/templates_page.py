@@ -12,6 +12,7 @@ from reports.bench.summary import BenchSummary
 from reports.bench.view import BenchView
 from reports.footnotes import Footnotes
 from reports.language import LANGUAGES, words_of
+from reports.links import Anchors
 from reports.plots.gallery import Picture
 from reports.provenance import Provenance
 from reports.summary_models import SummaryView
@@ -42,6 +43,7 @@ PAGES = (
             "pictures": PICTURES,
             "sources": "Provenance by kernel id",
             "notes": Footnotes,
+            "anchors": Anchors,
         },
     ),
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",

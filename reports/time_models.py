@@ -64,10 +64,11 @@ class KindRow:
 
 @dataclass(frozen=True)
 class KindTable:
-    """GPU time by kind of kernel and by stage: the largest kinds, then all others in one row."""
+    """GPU time by kind of kernel and by stage: the largest kinds, the others in one row; all."""
 
     stages: tuple[str, ...]
     rows: tuple[KindRow, ...]
+    total: KindRow
 
 
 @dataclass(frozen=True)

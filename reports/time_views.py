@@ -43,7 +43,7 @@ def kind_table(run: Run) -> KindTable | None:
     if rest := groups[SHOWN:]:
         together = pd.concat([part for _, part in rest])
         rows.append(_row(f"{len(rest)} other kinds", together, stages, times))
-    return KindTable(tuple(stages), tuple(rows))
+    return KindTable(tuple(stages), tuple(rows), _row("", kernels, stages, times))
 
 
 def _stages(run: Run) -> list[str]:

@@ -59,7 +59,8 @@ def report_view(run: Run) -> ReportView:
     kernels = kernel_rows(run)
     found = findings(run)
     stages, idle_time = stage_views(run, kernels), idle_rows(run)
-    places = page_places(run, kernels, stages, idle_time)
+    kinds = kind_table(run)
+    places = page_places(run, kernels, stages, idle_time, kinds)
     rows = tuple(finding_row(place, f, places) for place, f in enumerate(found, 1))
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
@@ -97,7 +98,7 @@ def report_view(run: Run) -> ReportView:
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
         rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
-        kinds=kind_table(run),
+        kinds=kinds,
         stages=stages,
         stages_note=stages_note(run),
         idle=idle_time,

@@ -49,11 +49,12 @@ class NotRun:
 class BenchView:
     """The whole report of a benchmark run.
 
-    `answer` are the sentences of the first findings of each section. `overview` is one line of
-    numbers. `left_out` are sections that the cases do not allow, with the reason. `roofs` are all
-    roofs of the run, of every source. `protocol` are sentences: how the cases were measured. `data`
-    are (what, markdown link) of files with numbers; `noun` is what a measured thing is called.
-    `counted`: some case has counters. `doubts` are what a reader must know before using a number.
+    `answer` are the sentences of the first findings of each section, and `answer_anchors` the ids
+    of these sections on the page. `overview` is one line of numbers. `left_out` are sections that
+    the cases do not allow, with the reason. `roofs` are all roofs of the run, of every source.
+    `protocol` are sentences: how the cases were measured. `data` are (what, markdown link) of files
+    with numbers; `noun` is what a measured thing is called. `counted`: some case has counters.
+    `doubts` are what a reader must know before using a number.
     """
 
     title: str
@@ -62,6 +63,7 @@ class BenchView:
     created: str
     replayed_from: str
     answer: tuple[str, ...]
+    answer_anchors: tuple[str, ...]
     overview: tuple[Fact, ...]
     sections: tuple[Section, ...]
     left_out: tuple[Fact, ...]
@@ -95,6 +97,7 @@ def bench_view(run: Run) -> BenchView:
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
         answer=answer(made),
+        answer_anchors=answer_anchors(made),
         overview=own.overview(run),
         sections=made,
         left_out=_left_out(run, made),
@@ -120,6 +123,12 @@ def bench_view(run: Run) -> BenchView:
 def answer(made: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the first findings: of every section in turn, until there are enough."""
     return tuple(finding.sentence for finding in leading(made, ANSWERS))
+
+
+def answer_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the id of the section that each sentence of the answer rests on."""
+    of = {id(finding): section.key for section in made for finding in section.findings}
+    return tuple(f"section-{of[id(finding)]}" for finding in leading(made, ANSWERS))
 
 
 def leading(made: tuple[Section, ...], most: int) -> list[BenchFinding]:
