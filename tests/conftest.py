@@ -1,13 +1,13 @@
 """Shared fixtures: the folder of real Nsight exports, and our own recorded captures."""
 
 import hashlib
+import io
 import json
 import os
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
+from orchestrator.cli import main
 from parsers import tables
 from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 from reports.load import Run, load_run
@@ -57,16 +58,16 @@ def replay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
 
 
 def _replayed(root: Path, recipe: str, recorded: Path, folder: Path) -> Path:
+    """Replay within this process: a process of its own reads and compiles all of prof anew.
+
+    scripts/example and .ci/run replay the same runs with processes of their own.
+    """
     command = ["run", f"recipes/{recipe}.yaml", "--replay", str(recorded), "--out", str(folder)]
     command += ["--language", "all"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *command],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = io.StringIO()
+    with chdir(root), redirect_stdout(said), redirect_stderr(said):
+        code = main(command)
+    assert code == 0, said.getvalue()
     return folder
 
 
