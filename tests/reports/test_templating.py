@@ -15,6 +15,7 @@ from reports.templating import Style, render, style_of, templates_folder
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(rendering, "render_png", lambda figure: b"png")
+    monkeypatch.setattr(rendering, "render_inline", lambda *given: "<svg></svg>")
 
 
 def write(folder: Path, name: str, text: str) -> Path:
