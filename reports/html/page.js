@@ -35,7 +35,8 @@
     if (link && (link.getAttribute("href") || "") === location.hash) reveal();
   });
   reveal();
-  if (matchMedia("(max-width: 70rem)").matches) document.getElementById("contents").open = false;
+  const contents = document.getElementById("contents");
+  if (contents && matchMedia("(max-width: 70rem)").matches) contents.open = false;
   const SHORT = 30;
   let opened = [];
   addEventListener("beforeprint", () => {

@@ -16,6 +16,16 @@ from reports.templating import render
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
+WORDS = {
+    "en": {"contents": "Contents", "theme": "Dark or light", "fold": "Open or close all details"},
+    "ko": {
+        "contents": "목차",
+        "theme": "어둡게 또는 밝게",
+        "fold": "모두 펼치기 또는 접기",
+    },
+    "zh": {"contents": "目录", "theme": "深色或浅色", "fold": "展开或收起所有细节"},
+}
+"""What the page around the text says, by language."""
 DEEPEST = 3
 """Headings below this level are not in the contents."""
 
@@ -74,6 +84,7 @@ def html_page(
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
         "language": language,
+        "words": WORDS.get(language, WORDS["en"]),
         "style": markdown(_file("page.css")),
         "script": markdown(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -21,6 +21,7 @@ LEAST_ROWS = 3
 class _Cell:
     token: Token
     text: str
+    strong: bool
 
 
 @dataclass
@@ -47,7 +48,8 @@ def dress_tables(tokens: Sequence[Token], marks: Mapping[str, str] | None = None
         elif token.type == "tr_open":
             table.rows.append((token, []))
         elif token.type in ("th_open", "td_open"):
-            cell = _Cell(token, plain_text(tokens[place + 1]))
+            inline = tokens[place + 1]
+            cell = _Cell(token, plain_text(inline), _is_strong(inline))
             (table.head if token.type == "th_open" else table.rows[-1][1]).append(cell)
 
 
@@ -55,6 +57,11 @@ def plain_text(inline: Token) -> str:
     """Return the text of an inline token without its markup."""
     kept = ("text", "code_inline", "softbreak")
     return "".join(t.content or " " for t in inline.children or [] if t.type in kept).strip()
+
+
+def _is_strong(inline: Token) -> bool:
+    kinds = [t.type for t in inline.children or [] if t.content or t.type != "text"]
+    return kinds[:1] == ["strong_open"] and kinds[-1:] == ["strong_close"]
 
 
 def _dress(table: _Table, marks: Mapping[str, str]) -> None:
@@ -73,13 +80,16 @@ def _dress(table: _Table, marks: Mapping[str, str]) -> None:
         if any(len(cells[at].text) > LONG for _, cells in rows if at < len(cells)):
             head.token.attrJoin("class", "w")
     # An empty cell stands for the one above it: sorting would tear them apart. In the last row it
-    # is the sum of what is not shown.
+    # is the sum of what is not shown. A last row in bold is the sum of all.
     whole = all(cell.text for _, cells in rows[:-1] for cell in cells)
     if len(rows) < LEAST_ROWS or not whole:
         return
     table.opening.attrJoin("class", "sortable")
-    if not rows[-1][1][0].text:
-        rows[-1][0].attrSet("class", "rest")
+    last, cells = rows[-1]
+    if not cells[0].text:
+        last.attrSet("class", "rest")
+    elif cells[0].strong:
+        last.attrSet("class", "rest total")
     for at, (head, number) in enumerate(zip(table.head, right, strict=True)):
         column = [cells[at] for _, cells in rows if at < len(cells)]
         keys = [sort_key(cell.text) for cell in column] if number else []

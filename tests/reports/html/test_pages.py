@@ -115,10 +115,27 @@ def test_only_tables_with_an_order_are_sorted() -> None:
     assert "sortable" not in table("| a | 1 |", "| b | 2 |")
     assert "sortable" not in table("| a | 1 |", "| | 2 |", "| c | 3 |")
     assert 'class="rest"' in table("| a | 1 |", "| b | 2 |", "| c | 3 |", "| | 4 |")
+    total = table("| a | 1 |", "| b | 2 |", "| c | 3 |", "| **all** | **6** |")
+    assert '<tr class="rest total">' in total
     assert 'class="facts"' in table("| a | 1 |", "| b | 2 |", "| c | 3 |", head="| | |")
     mixed = table("| a | 900 us |", "| b | 1.2 GB |", "| c | 3 % |")
     assert "data-v" not in mixed
     assert 'class="n mixed"' in mixed
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    made = body("It takes 12.3 us (4.5 %) of 3 GB/s, in 2 stages.", Carried()).html
+    assert "12.3\u00a0us (4.5\u00a0%) of 3\u00a0GB/s, in 2 stages" in made
+
+
+@pytest.mark.parametrize(
+    ("language", "contents"), [("en", "Contents"), ("ko", "목차"), ("zh", "目录")]
+)
+def test_the_frame_of_a_page_speaks_its_language(language: str, contents: str) -> None:
+    page = html_page("# A\n\n## B\n", language=language)
+    assert f'<html lang="{language}">' in page
+    assert f"<summary>{contents}</summary>" in page
+    assert "<summary>" not in html_page("# A\n", language=language)
 
 
 def test_headings_have_ids_of_their_own() -> None:
