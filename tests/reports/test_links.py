@@ -1,0 +1,184 @@
+"""From a claim of a report to its number: every link has a target, and it is the right row."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reports import render
+from reports.finding_models import EvidenceRow, Place
+from reports.formats import escape, quantity
+from reports.html.body import slug
+from reports.links import evidence_value, linked, places
+from reports.load import Run
+from reports.render import render_report
+from reports.view_models import KernelRow
+from reports.views import report_view
+
+pytestmark = pytest.mark.xdist_group("captures")
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = sorted(path.name for path in (ROOT / "captures").glob("h200-*"))
+EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
+ID = re.compile(r'<a id="([^"]+)"></a>')
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def ids(text: str) -> list[str]:
+    """The ids of a page, those of headings as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return [*ID.findall(text), *(slug(heading) for heading in headings)]
+
+
+def rows(text: str) -> dict[str, str]:
+    """The line of each id."""
+    return {name: line for line in text.splitlines() for name in ID.findall(line)}
+
+
+def dead(text: str, folder: Path) -> list[str]:
+    """The links of a page without a target."""
+    known, lost = set(ids(text)), []
+    for link in LINK.findall(text):
+        file, _, anchor = link.partition("#")
+        if link.startswith("http"):
+            continue
+        there = known if not file else _ids_of(folder / file)
+        if there is None or (anchor and anchor not in there):
+            lost.append(link)
+    return lost
+
+
+def _ids_of(path: Path) -> set[str] | None:
+    """The ids of a page; none of what is no text; None where there is no such file."""
+    if not path.exists():
+        return None
+    return set(ids(path.read_text(encoding="utf-8"))) if path.suffix == ".md" else set()
+
+
+def kernel(view_row: KernelRow, number: int, name: str) -> KernelRow:
+    return dataclasses.replace(view_row, number=number, short_name=name)
+
+
+@pytest.fixture
+def named(run: Run) -> Callable[..., list[KernelRow]]:
+    some = report_view(run).kernels[0]
+    return lambda *names: [kernel(some, place, name) for place, name in enumerate(names, 1)]
+
+
+def test_the_name_of_a_kernel_leads_to_its_section(named: Callable[..., list[KernelRow]]) -> None:
+    made = linked("It is soft_max, fp32 that waits.", named("soft_max, fp32"))
+    assert made == r"It is [soft\_max, fp32](#kernel-1) that waits."
+
+
+def test_kernels_of_one_name_are_told_apart_by_number(
+    named: Callable[..., list[KernelRow]],
+) -> None:
+    kernels = named("copy a", "mul b", "copy a", "copy a")
+    assert linked("copy a 3.7 %", kernels) == (
+        "copy a ([1](#kernel-1), [3](#kernel-3), [4](#kernel-4)) 3.7 %"
+    )
+    assert linked("copy a (2 shapes)", kernels, [3, 4]) == (
+        "copy a ([3](#kernel-3), [4](#kernel-4); 2 shapes)"
+    )
+    assert linked("copy a", kernels, [3]) == "[copy a](#kernel-3)"
+
+
+def test_the_longest_name_is_meant_and_one_that_goes_on_is_another(
+    named: Callable[..., list[KernelRow]],
+) -> None:
+    kernels = named("copy, bf16", "copy, bf16, strided")
+    assert linked("copy, bf16, strided", kernels) == "[copy, bf16, strided](#kernel-2)"
+    assert linked("copy, bf16, wide and Xcopy, bf16", kernels) == "copy, bf16, wide and Xcopy, bf16"
+
+
+def test_a_plain_word_is_a_kernel_at_the_start_only(
+    named: Callable[..., list[KernelRow]],
+) -> None:
+    made = linked("copy takes long: a copy of bytes", named("copy"))
+    assert made == "[copy](#kernel-1) takes long: a copy of bytes"
+
+
+def test_a_value_leads_to_the_first_row_that_it_is_from() -> None:
+    seen = EvidenceRow("DRAM busy", 12.0, "%", "", "ncu", (Place("a.b"), Place("c", "kernel-1-c")))
+    assert evidence_value(seen) == "[12.0 %](#kernel-1-c)"
+    assert evidence_value(dataclasses.replace(seen, where=())) == "12.0 %"
+    assert places(seen.where) == "`a.b`, [`c`](#kernel-1-c)"
+    assert places(()) == "–"
+
+
+def test_what_kernels_could_save_adds_up_to_the_answer(run: Run) -> None:
+    view = report_view(run)
+    (bounds,) = [finding for finding in view.findings if finding.key == "bounds"]
+    assert sum(row.gain_program or 0.0 for row in view.kernels) == pytest.approx(
+        bounds.gain_program
+    )
+    assert view.saved_ns == pytest.approx(bounds.gain_ns)
+    whole = [row.gain or 0.0 for row in view.bound_shares if row.stage == "(all)"]
+    assert sum(whole) == pytest.approx(bounds.gain_program)
+
+
+def test_kinds_of_kernels_add_up_to_the_gpu_time(run: Run) -> None:
+    view = report_view(run)
+    assert view.kinds is not None
+    assert sum(row.total_ns for row in view.kinds.rows) == pytest.approx(view.gpu_time_ns)
+    assert view.kinds.total.total_ns == pytest.approx(view.gpu_time_ns)
+    for place, stage in enumerate(view.kinds.stages):
+        (row,) = [row for row in view.stages if row.stage == stage]
+        spent = sum(kind.by_stage[place] or 0.0 for kind in view.kinds.rows)
+        assert spent == pytest.approx(row.kernel_ns, rel=1e-6)
+
+
+def test_kernels_without_counters_are_the_same_number_everywhere(run: Run) -> None:
+    view = report_view(run)
+    unmeasured = [r.kernels for r in view.bound_shares if r.bound == "unmeasured"][:1]
+    without = view.method.total_kernels - view.method.profiled_kernels
+    assert [without] == unmeasured
+    assert sum(row.kernels for row in view.left_out) in (0, without)
+
+
+def test_no_link_of_a_report_is_dead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
+    paths = render_report(run)
+    text = paths.report.read_text(encoding="utf-8")
+    assert dead(text, paths.folder) == []
+    assert len(ID.findall(text)) == len(set(ID.findall(text)))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[str(p.relative_to(ROOT)) for p in EXAMPLES])
+def test_no_link_of_a_rendered_example_is_dead(path: Path) -> None:
+    assert dead(path.read_text(encoding="utf-8"), path.parent) == []
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_every_claim_of_a_recorded_run_leads_to_a_number(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    told = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert dead(text, folder) == []
+    known = ids(text)
+    assert len(ID.findall(text)) == len(set(ID.findall(text)))
+    assert len(told["answer"]) == len(told["answer_anchors"])
+    assert set(told["answer_anchors"]) <= set(known)
+    for finding in told.get("findings", ()):
+        block = text[text.index(f'<a id="finding-{finding["rank"]}"></a>') :].split("</details>")[0]
+        assert re.search(r"\]\(#(?!kernel-\d+\))", block), finding["title"]
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    told = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    shown = rows((folder / "report.md").read_text(encoding="utf-8"))
+    for finding in told.get("findings", ()):
+        for seen in finding["evidence"]:
+            names = [place["name"] for place in seen["where"]]
+            if seen["metric"].endswith(" busy") and len(names) == 1:
+                value = escape(quantity(seen["value"], seen["unit"]))
+                assert value in shown[seen["where"][0]["anchor"]], (finding["title"], seen)
