@@ -21,7 +21,11 @@ from reports.views import report_view
 pytestmark = pytest.mark.xdist_group("captures")
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = sorted(path.name for path in (ROOT / "captures").glob("h200-*"))
+RECORDED = sorted(
+    path.name
+    for path in (ROOT / "captures").glob("h200-*")
+    if (ROOT / "recipes" / f"{path.name.removeprefix('h200-')}.yaml").is_file()
+)
 EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
 ID = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
