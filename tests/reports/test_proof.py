@@ -23,6 +23,9 @@ from reports.proof import FACTOR, Planted, Score, Verdict, left_out, planted, sc
 from reports.proof_page import Recording, anchor, proof_page, recording
 from reports.stage_run import stage_runs
 
+# One worker for all of them: a recorded run takes long to judge.
+pytestmark = pytest.mark.xdist_group("proof")
+
 RECORDED = "h200-planted-defects"
 SECOND = f"{RECORDED}-second"
 
@@ -219,8 +222,13 @@ def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def recorded(recorded_run: Run) -> list[Verdict]:
-    return verdicts(recorded_run)
+def first(recorded_run: Run) -> Recording:
+    return recording(recorded_run)
+
+
+@pytest.fixture(scope="module")
+def recorded(first: Recording) -> list[Verdict]:
+    return list(first.judged)
 
 
 @pytest.fixture(scope="module")
@@ -276,9 +284,9 @@ def test_the_second_set_was_recorded_and_looked_at(second: Recording) -> None:
 
 
 def test_the_page_in_the_docs_is_what_the_code_renders(
-    root: Path, recorded_run: Run, request: pytest.FixtureRequest
+    root: Path, first: Recording, request: pytest.FixtureRequest
 ) -> None:
     both = (root / "captures" / SECOND).is_dir()
     second = request.getfixturevalue("second") if both else None
     page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
-    assert page == proof_page(recording(recorded_run), second), "scripts/proof writes it anew"
+    assert page == proof_page(first, second), "scripts/proof writes it anew"
