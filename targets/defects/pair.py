@@ -13,8 +13,8 @@ import yaml
 
 Step = Callable[[], object]
 SIDES = ("defect", "twin")
-SETS = {"first": "defects.yaml", "second": "second.yaml"}
-"""What each set plants, by file; both have the same kinds of defects, in other programs."""
+SETS = {"first": "defects.yaml", "second": "second.yaml", "third": "third.yaml"}
+"""What each set plants, by file; all have the same kinds of defects, in other programs."""
 
 
 class Mismatch(RuntimeError):
@@ -23,7 +23,7 @@ class Mismatch(RuntimeError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is planted, in words: a row of defects.yaml or second.yaml.
+    """What is planted, in words: a row of a file of SETS.
 
     `expects` are keys of findings, any of which names the planted cause; `measure` is "kernel"
     (the time of the kernels counts) or "wall" (the time of the stage, gaps and all).

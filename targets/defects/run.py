@@ -9,7 +9,7 @@ NVTX ranges `defect/NAME` and `twin/NAME` hold one program each, run several tim
 profiler API brackets all of them, so that setting up and warming up are left out. stdout gets one
 JSON line with what is planted and the time of each, without any profiler's help.
 
-The pairs of the second set compare what their two programs computed before they are timed. One
+The pairs of the later sets compare what their two programs computed before they are timed. One
 that fails is named on stderr and under `failed`, and left out; the others run.
 """
 
@@ -121,11 +121,16 @@ def run(wanted: Sequence[str], repeats: int | None, which: str = "first") -> dic
         from targets.defects import own_kernels, torch_programs
 
         pairs, work, gemms = make_pairs(wanted), own_kernels.work(), torch_programs.gemms()
-    else:
+    elif which == "second":
         from targets.defects import second, second_kernels, second_torch
 
         pairs, failed = checked_pairs(wanted, second.MAKERS)
         work, gemms = second_kernels.work(), second_torch.gemms()
+    else:
+        from targets.defects import third, third_kernels, third_torch
+
+        pairs, failed = checked_pairs(wanted, third.MAKERS)
+        work, gemms = third_kernels.work(), third_torch.gemms()
     if not pairs:
         raise Unsupported(f"no pair is left; {failed[0]['name']}: {failed[0]['reason']}")
     warm_up(pairs)
@@ -153,7 +158,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; `wanted` are the names of the pairs to run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--set", choices=sorted(SETS), default="first", help="set of programs (first)"
+        "--set", choices=list(SETS), default="first", help="set of programs (first)"
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="names it is found in (all)")
     parser.add_argument("--repeats", type=positive, help="runs of each program (its own number)")

@@ -6,13 +6,12 @@ Blocks are whole waves wherever waves are not the defect; sizes grow with the nu
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from targets.defects.pair import Pair
-from targets.harness import CudaModule, Kernel
-from targets.harness import sm_count as _sms_of
+from targets.defects.parts import kernel, sm_count
+from targets.defects.parts import zeros as _zeros
+from targets.harness import Kernel
 
 GEMV_COLUMNS = 512
 TOKENS, DIMS = 65536, 4096
@@ -31,30 +30,8 @@ TABLE_ROWS, ROW_HALVES, ROWS_PER_WARP = 500_000, 256, 128
 FEW_STEPS, MANY_STEPS = 128, 4096
 
 
-@cache
-def source(name: str) -> str:
-    """Return the text of a .cu file of the second set."""
-    return Path(__file__).with_name(f"second_{name}.cu").read_text(encoding="utf-8")
-
-
-def sm_count() -> int:
-    """Return the number of SMs of the current GPU."""
-    import torch
-
-    return _sms_of(torch.device("cuda"))
-
-
 def _kernel(file: str, name: str) -> Kernel:
-    return CudaModule(source(file)).function(name)
-
-
-def _zeros(*shape: int, dtype: str = "float32") -> tuple[Any, Any]:
-    """Return the two tensors that the programs of a pair write."""
-    import torch
-
-    kind = getattr(torch, dtype)
-    one, other = (torch.zeros(*shape, device="cuda", dtype=kind) for _ in range(2))
-    return one, other
+    return kernel(f"second_{file}", name)
 
 
 def work() -> list[dict[str, object]]:

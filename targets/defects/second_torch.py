@@ -7,6 +7,7 @@ from typing import Any
 
 from targets.defects.host_programs import graph_of
 from targets.defects.pair import Pair
+from targets.defects.parts import normal as _normal
 
 ROWS, COLUMNS, PARTS = 8, 1 << 25, 128
 VOCABULARY, PADDED, HIDDEN, PREDICTED = 50257, 50304, 1024, 4096
@@ -29,12 +30,6 @@ def gemms() -> list[dict[str, object]]:
         {"name": "misaligned_gemm", "stage": stage, "m": PREDICTED, "n": n, "k": HIDDEN, "calls": 1}
         for stage, n in sizes.items()
     ]
-
-
-def _normal(*shape: int, dtype: str = "bfloat16") -> Any:
-    import torch
-
-    return torch.empty(*shape, dtype=getattr(torch, dtype), device="cuda").normal_()
 
 
 def small_grid() -> Pair:
