@@ -84,15 +84,19 @@ class _Stage:
         return [self._row(stage, bag) for bag in self._bags.values()]
 
     def _adopted(self, rest: Stretch) -> Stretch:
-        """Give a launch that stayed alone to the row of almost all launches of its kernel."""
+        """Give a launch that stayed alone to the row of almost all launches of its kernel.
+
+        Where operators in names say what became of its kernel elsewhere in the stage, to that row
+        however many they are: the other side may do all of it in one place.
+        """
         left: tuple[list[int], list[int]] = [], []
         for side, alone, kernels in ((0, rest.a, self._a), (1, rest.b, self._b)):
             # A kernel may be in several rows: what is missing is missing where it has fewest.
             homes = dict(
                 sorted(
                     (
-                        (kernels[where[0]].kernel_id, (bag, len(where)))
-                        for bag in self._bags.values()
+                        (kernels[where[0]].kernel_id, (bag, len(where), _is_named(key, bag)))
+                        for key, bag in self._bags.items()
                         for where in _by(IDENTITIES[0], (bag.a, bag.b)[side], kernels).values()
                     ),
                     key=lambda home: -home[1][1],
@@ -100,11 +104,11 @@ class _Stage:
             )
             count = Counter(kernels[x].kernel_id for x in alone)
             for x in alone:
-                bag, others = homes.get(kernels[x].kernel_id, (None, 0))
-                if bag is None or count[kernels[x].kernel_id] > STRAY * others:
-                    left[side].append(x)
-                else:
+                bag, others, named = homes.get(kernels[x].kernel_id, (None, 0, False))
+                if bag and (named or count[kernels[x].kernel_id] <= STRAY * others):
                     (bag.a, bag.b)[side].append(x)
+                else:
+                    left[side].append(x)
         return Stretch(tuple(left[0]), tuple(left[1]))
 
     def _row(self, stage: str, bag: _Bag) -> Row:
@@ -174,6 +178,11 @@ class _Stage:
                 self._pair(x, y).looped = True
         rest = [sorted(p for where in of.values() for p in where) for of in (of_a, of_b)]
         return Stretch(tuple(rest[0]), tuple(rest[1]))
+
+
+def _is_named(key: tuple[str, str, str], bag: _Bag) -> bool:
+    """Tell whether a row is of kernels fused or split whose names say so."""
+    return key[0].startswith("hub") and not bag.by_place
 
 
 def _place(kernel: Kernel) -> str | None:

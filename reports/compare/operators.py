@@ -24,6 +24,8 @@ def operators(short_name: str, name: str) -> frozenset[str]:
     words = _WORD.findall(text.lower())
     known: Mapping[str, str] = section("operators")
     found = {known[word] for word in words if word in known}
+    if fused:
+        found |= {part for name in found for part in section("taken_apart").get(name, ())}
     found |= {name for name, all_of in section("spelt_out").items() if found.issuperset(all_of)}
     return frozenset(name for name in found if section("hidden_by").get(name) not in found)
 

@@ -1,0 +1,59 @@
+"""Matching on the recorded pair eager and compiled, whose kernels were told apart by hand."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from parsers.run_dir import RunDir
+from reports.analyse import build_tables
+from reports.compare.matching import match
+from reports.compare.rows import Part, Row
+from reports.compare.sides import open_side
+
+# What torch.compile made of the step: it moves the sums of the bias behind the products, takes
+# the loss apart, and leaves products and optimizer as they are.
+BY_HAND = {
+    ("forward", "PyTorch gelu"): (30, {"Inductor gelu": 30}),
+    ("forward", "PyTorch mse"): (30, {"Inductor mse loss": 30}),
+    ("forward", "PyTorch mean"): (30, {"Inductor mse loss": 30}),
+    ("backward", "PyTorch mse backward cuda"): (30, {"Inductor mse loss mse loss backward": 30}),
+    ("backward", "PyTorch gelu backward"): (30, {"Inductor gelu gelu backward": 30}),
+    ("backward", "PyTorch sum"): (60, {"Inductor sum": 120}),
+    ("backward", "PyTorch fill"): (60, {"PyTorch fill": 30}),
+}
+
+
+def summed(parts: tuple[Part, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in parts:
+        name = part.kernel.short_name.split(",")[0]
+        found[name] = found.get(name, 0) + part.calls
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows(root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    sides = []
+    for name in ("eager", "compiled"):
+        folder = tmp_path_factory.mktemp("pair") / name
+        shutil.copytree(root / "captures" / "compare" / name, folder)
+        build_tables(RunDir(folder))
+        sides.append(open_side(name, folder))
+    return match(sides[0], sides[1], {})
+
+
+def test_each_kernel_goes_where_it_went_by_hand(rows: list[Row]) -> None:
+    found = {
+        (row.stage, name): (calls, summed(row.b))
+        for row in rows
+        for name, calls in summed(row.a).items()
+        if (row.stage, name) in BY_HAND
+    }
+    assert found == BY_HAND
+
+
+def test_products_and_the_optimizer_stay_what_they_are(rows: list[Row]) -> None:
+    rest = [row for row in rows if not {(row.stage, name) for name in summed(row.a)} & set(BY_HAND)]
+    assert rest
+    assert all(summed(row.a) == summed(row.b) for row in rest)
