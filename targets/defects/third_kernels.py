@@ -20,10 +20,11 @@ FILTERED, TAPS = 1 << 24, 64
 PLANES, PLANE_ROWS, PLANE_VECTORS, SLAB = 16, 4096, 1024, 256
 """Planes, their rows, vectors of 16 bytes of a row (64 MiB a plane), and rows of a slab."""
 TOKENS, BIASES = 1 << 14, 4096
-SOURCES, SLICES = 2048, 16
+SOURCES, SLICES, LEFT_OVER = 2048, 16, 40
 OPTIONS, PARTS, PATHS = 80, 33, 4 * 33 * 1024
 """Options, blocks of each of them in the twin, and paths of an option."""
-RAY_STEPS = 256
+RAYS, RAY_STEPS = 8, 256
+"""Rays of a thread where 2048 threads an SM share them, and their steps."""
 ANTENNAS, FRAMES = 4096, 192
 SOFTENED_STEPS, TERMS, RARE = 96, 56, 512
 """Values of a thread where 2048 threads an SM share them, terms of the series, values with it."""
@@ -133,7 +134,7 @@ def atomics() -> Pair:
 
 def tail() -> Pair:
     """Forces on bodies: three waves of blocks and 40 more, or the same in 16 times the blocks."""
-    blocks = 3 * 4 * parts.sm_count() + 40  # four blocks of 512 threads fit an SM
+    blocks = 3 * 4 * parts.sm_count() + LEFT_OVER  # four blocks of 512 threads fit an SM
     bodies, sources = _randn(blocks * 512, 4), _randn(SOURCES, 4)
     out = zeros(blocks * 512, 3)
 
@@ -191,7 +192,7 @@ def divergence() -> Pair:
     """Rays that meet spheres or boxes, as they come or sorted."""
     import torch
 
-    items = 8 * 2048 * parts.sm_count()
+    items = RAYS * 2048 * parts.sm_count()
     boxes = (torch.rand(items, device="cuda") < 0.5).to(torch.int32)
     shapes = _randn(items, 4).abs() + torch.tensor([20.0, 0.0, 0.0, 0.5], device="cuda")
     out = zeros(items)

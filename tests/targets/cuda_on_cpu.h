@@ -11,7 +11,9 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
+struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
+struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 struct Place { unsigned x, y, z; };
 inline Place gridDim, blockDim, blockIdx, threadIdx;
@@ -123,6 +125,15 @@ template <typename To, typename From> To bits(From v) {
     return to;
 }
 inline int __float_as_int(float v) { return bits<int>(v); }
+inline unsigned __float_as_uint(float v) { return bits<unsigned>(v); }
 inline float __uint_as_float(unsigned v) { return bits<float>(v); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
+inline float rsqrtf(float v) { return 1 / std::sqrt(v); }
+inline float __expf(float v) { return std::exp(v); }
+inline float __logf(float v) { return std::log(v); }
+inline unsigned __brev(unsigned v) {
+    unsigned to = 0;
+    for (int bit = 0; bit < 32; bit++) to |= (v >> bit & 1) << (31 - bit);
+    return to;
+}
