@@ -12,7 +12,7 @@ import pandas as pd
 from reports.cells import Row, number, records, text
 from reports.evidence import Evidence, Finding
 from reports.formats import counted, duration, listed, share
-from reports.kernel_facts import SLOW_NAME
+from reports.kernel_facts import SLOW_NAME, TRANSFORM
 from reports.load import Run
 from reports.profiled import kernel_time, profiled
 from reports.program_rules import backends, finding, limit, source_of
@@ -57,8 +57,36 @@ def _by_name(run: Run, key: str, kernels: pd.DataFrame) -> list[Finding]:
     rows = [r for r in records(kernels) if not _told(counted_rows.get(r["kernel_id"]))]
     if not rows:
         return []
+    if backend["gain"] == "bytes":
+        return [_by_bytes(run, key, rows, counted_rows)]
     gains = [_gain(run, backend, row, counted_rows.get(row["kernel_id"])) for row in rows]
     return [_finding(run, key, rows, gains)]
+
+
+def _by_bytes(run: Run, key: str, rows: list[Row], counted_rows: dict[str, Row]) -> Finding:
+    """Return the finding of kernels that together do the work of one, which moves less.
+
+    It loads what those of `reads` load, and stores what those of `writes` store; the gain ends at
+    the roof of DRAM, and is not known where one of them was not counted.
+    """
+    backend, needed = backends()[key], 0.0
+    for kind, column in (("reads", "global_load_bytes"), ("writes", "global_store_bytes")):
+        ends = [row for row in rows if re.search(backend[kind], text(row["name"]))]
+        moved = [number(counted_rows.get(text(row["kernel_id"]), {}).get(column)) for row in ends]
+        calls = [number(row["calls"]) for row in ends]
+        needed += sum(b * c for b, c in zip(moved, calls, strict=True)) if ends else math.nan
+    roof = ceilings(run.roofs).memory.get("dram")
+    least = needed / roof.value * 1e9 if roof is not None else math.nan
+    spent = sum(number(row["total_ns"]) for row in rows)
+    where = ("global_load_bytes", "global_store_bytes")
+    seen = (
+        Evidence("bytes in and out of all", needed, "B", "", "ncu: what those that begin load, and "
+                 "those that end store", where),
+        Evidence("these at the roof of DRAM", least, "ns", "the gain ends there",
+                 "prof: roofline model", (*where, "roofs.value")),
+    )  # fmt: skip
+    gain = max(0.0, 1 - least / spent) if least > 0 else math.nan
+    return _finding(run, key, rows, [gain] * len(rows), () if math.isnan(gain) else seen)
 
 
 def _behind(run: Run, backend: dict[str, Any]) -> bool:
@@ -79,7 +107,7 @@ def _capability(run: Run) -> float:
 
 def _told(row: Row | None) -> bool:
     """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
-    if row is None:
+    if row is None or TRANSFORM.search(text(row["name"])):
         return False
     return number(row["tensor_pct"]) < 1 or SLOW_NAME.search(text(row["name"])) is not None
 
@@ -101,7 +129,9 @@ def tensor_time(row: Row, roofs: Ceilings) -> float:
     return number(row["flops"]) / roof.value * 1e9 if roof is not None else math.nan
 
 
-def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding:
+def _finding(
+    run: Run, key: str, rows: list[Row], gains: list[float], seen: tuple[Evidence, ...] = ()
+) -> Finding:
     backend, total = backends()[key], kernel_time(run)
     spent = sum(number(row["total_ns"]) for row in rows)
     known = [(number(row["total_ns"]), gain) for row, gain in zip(rows, gains, strict=True)]
@@ -133,6 +163,7 @@ def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding
             Evidence("time in these kernels", spent, "ns",
                      f"{share(limit('slow_backend', 'share'))} of the GPU time",
                      str(backend["source"]), ("kernels.total_ns",)),
+            *seen,
             *_from(backend, saved, rough),
         ),
         gain_kernel=saved / spent,
@@ -141,7 +172,7 @@ def _finding(run: Run, key: str, rows: list[Row], gains: list[float]) -> Finding
         action=str(backend["action"]),
         advice=str(backend["advice"]),
         disprove=str(backend["disprove"]),
-        confidence="low" if unknown or rough else "medium",
+        confidence="low" if unknown or rough or seen else "medium",
     )  # fmt: skip
 
 
@@ -149,6 +180,8 @@ def _from(backend: dict[str, Any], saved_ns: float, rough: bool) -> list[Evidenc
     """Return what the gain is worked out from; empty where it is not known."""
     if math.isnan(saved_ns):
         return []
+    if backend["gain"] == "bytes":
+        return [Evidence("could save", saved_ns, "ns", "", "the time less that at the roof")]
     if backend["gain"] != "roof":
         how = f"the time x {float(backend['gain']):g}"
         return [Evidence("could save", saved_ns, "ns", "", how)]

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.bound import LABELS, WHERE
+from reports.bound import LABELS as BOUNDS
+from reports.bound import WHERE as COLUMNS
 from reports.cells import Row, number, text
 from reports.evidence import Evidence, wording
 from reports.formats import count, counted, listed, percent, share, significant
 from reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
 from reports.rules import (
+    FEW_WARPS,
     OTHER,
     Condition,
     Facts,
@@ -29,6 +31,13 @@ from reports.rules import (
 __all__ = ["Abstained", "Cause", "Context", "blocks", "causes", "explain", "stall_meaning"]
 
 SECTOR_BYTES = 32
+SAME = 0.05
+"""Part of a kernel's time by which the gains of two causes must differ to tell the larger."""
+LSU = "lsu"
+"""The data pipe of loads and stores: no bound of a kernel by itself, but an end of gains. It takes
+a wavefront a cycle, however few bytes that moves, so that it may be full where L1 is not."""
+LABELS = {**BOUNDS, LSU: "load/store pipe"}
+WHERE = {**COLUMNS, LSU: ("lsu_pct",)}
 LIMITED = {"register_limited": "registers", "shared_limited": "shared memory",
            "block_limited": "blocks", "warps_limited": "warps",
            "barrier_limited": "barriers"}  # fmt: skip
@@ -108,13 +117,28 @@ def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
             fired[rule.key] = rule
         elif holds is None:
             abstained.append(_abstained(rule, row, known))
+    use[LSU] = number(row["lsu_pct"]) / 100
     found = [_cause(rule, row, known, use, context) for rule in fired.values()]
-    return sorted(found, key=_order), abstained
+    return ranked(found), abstained
 
 
-def _order(cause: Cause) -> tuple[int, float]:
-    """Defects first; of one rank the largest gain, and one that is not known before it."""
-    return cause.rank, -1.0 if math.isnan(cause.gain) else -cause.gain
+def ranked(found: Iterable[Cause]) -> list[Cause]:
+    """Return causes before their symptoms, the largest gain first; one that is not known leads.
+
+    Of causes whose gains are the same but for SAME, as where they end at one roof, a defect comes
+    before too few warps.
+    """
+    left = sorted(found, key=lambda cause: (max(cause.rank, FEW_WARPS), -_value(cause)))
+    order = []
+    while left and left[0].rank <= FEW_WARPS:
+        near = [c for c in left if c.rank <= FEW_WARPS and _value(c) >= _value(left[0]) - SAME]
+        order.append(min(near, key=lambda cause: cause.rank))
+        left.remove(order[-1])
+    return order + left
+
+
+def _value(cause: Cause) -> float:
+    return math.inf if math.isnan(cause.gain) else cause.gain
 
 
 def _asked(rule: Rule, row: Row) -> bool:

@@ -30,8 +30,8 @@ OVERVIEW = ("time", "bounds")
 
 def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first."""
-    found = [*program_findings(run), *bound_findings(run), *kernel_findings(run)]
-    found += padding_findings(run)
+    found = program_findings(run)
+    found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     return sorted(found, key=lambda f: (_place(f), -_rank(f)))
 
 

@@ -68,8 +68,6 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     grids = dict(zip(run.kernels["kernel_id"], run.kernels["grid"], strict=True))
 
     def flows(first: str, second: str) -> bool:
-        if first == second:
-            return False  # a loop over items rather than a chain
         same = text(grids.get(first)) == text(grids.get(second)) != ""
         if first in moved and second in moved:
             stored, loaded = moved[first].stored, moved[second].loaded
@@ -78,7 +76,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
             return fits and (same or "global_store_bytes" in moved[first].where)
         return same
 
-    table = chains(frame, (open_ones & ~done).to_numpy(dtype=np.bool_), flows)
+    repeats = int(limit("elementwise_chain", "repeats"))
+    table = chains(frame, (open_ones & ~done).to_numpy(dtype=np.bool_), flows, repeats)
     found = [_chain(run, row, _passed(run, row, moved)) for row in records(table.head(CHAINS))]
     return [f for f in found if f.gain_program >= limit("elementwise_chain", "gain")]
 

@@ -49,7 +49,8 @@ def _of_cause(run: Run, stage: Stage, cause: str, rule: str) -> list[Finding]:
     # What starts up once may idle long: a whole capture needs as much idle time as ever.
     least = limit("idle", "share") if stage.whole else limit(rule, "share")
     small = lost < least * stage.wall or lost < threshold("small_gain") * stage.program_wall
-    if small or not gaps:
+    few = rule == "launch_bound" and gaps < limit(rule, "gaps")
+    if small or few or not gaps:
         return []
     cost, times = launch_cost(run), call_times(rows)
     kept = 0.0 if rule == "host_bound" else gaps * (limit("launch_bound", "graph_gap") + cost.added)

@@ -127,8 +127,7 @@ def _shortest(judged: Judged) -> list[Evidence]:
     mean, floor = number(judged.row["mean_ns"]), judged.floor
     return [
         Evidence("mean launch", mean, "ns", "", "nsys", ("kernels.mean_ns",)),
-        Evidence("shortest launch of the trace", floor.ns, "ns", "no launch gets shorter",
-                 f"nsys: {floor.kernel}", ("kernels.min_ns",)),
+        floor.evidence("no launch gets shorter"),
     ]  # fmt: skip
 
 

@@ -19,6 +19,10 @@ MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
 NO_PRODUCT = re.compile(r"combine|reduce|merge|prepare|metadata", re.IGNORECASE)
 """Kernels beside a product that only add its parts up or plan it: split-K, split KV."""
+TRANSFORM = re.compile(
+    r"fft2d_|pointwise_mult_and_sum_complex|flip_filter|winograd\w*(?:Data|Filter|Output|Delta)"
+)
+"""Kernels of a convolution by Fourier or Winograd transforms: parts of a product, no products."""
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
 """Stall reasons of warps that wait for loads, for stores, or for the queues to either."""
 LOCAL_STALLS = ("long_scoreboard", "lg_throttle")
@@ -29,6 +33,13 @@ EXECUTION_STALLS = (
     *("not_selected", "selected", "short_scoreboard"),
 )
 """Stall reasons of warps that have instructions to issue, one after another."""
+READY_STALLS = (
+    *("selected", "not_selected", "dispatch_stall", "math_pipe_throttle"),
+    *("mio_throttle", "lg_throttle", "tex_throttle"),
+)
+"""Stall reasons of warps that issue, or find a queue or a pipe full: more warps hide none of it."""
+BARRIERS = ("barrier",)
+"""Stall reasons of warps that wait for other warps, whatever these wait for."""
 LEVELS = ("dram", "l2", "l1")
 THROUGHPUT_BOUND = 60.0
 """From this per cent of the issue slots on, a block that is alone on its SM runs faster."""
@@ -92,20 +103,23 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
     achieved = number(row["achieved_occupancy_pct"])
     limit = number(row["theoretical_occupancy_pct"])
     balance, active = number(row["sm_balance_pct"]), number(row["sm_active_pct"])
+    # Of the time of the kernel: the busiest SM is active for active / balance of it.
+    loss = (1 - balance / 100) * active / balance * 100 if balance > 0 else math.nan
+    tail = _tail_loss(row, grid / sms, waves)
     return {
         "blocks": grid,
         "blocks_missing": 100 * (sms - grid) / sms,
         "blocks_a_sm": grid / sms,
         "waves": waves,
-        "tail_loss": _tail_loss(row, grid / sms, waves),
+        "tail_loss": tail,
         "theoretical_occupancy": limit,
         "achieved_occupancy": achieved,
         "occupancy_gap": limit - achieved,
-        "occupancy_loss": 100 - limit,
-        "warps_missing": 100 * (limit - achieved) / limit if limit > 0 else math.nan,
+        "warps_held": 100 * achieved / limit if limit > 0 else math.nan,
         "sm_balance": balance,
-        # Of the time of the kernel: the busiest SM is active for active / balance of it.
-        "balance_loss": (1 - balance / 100) * active / balance * 100 if balance > 0 else math.nan,
+        "balance_loss": loss,
+        # A last wave that is partly filled leaves some SMs without work, too.
+        "balance_alone": loss - (0.0 if math.isnan(tail) else tail),
     }
 
 
@@ -167,7 +181,8 @@ def _shared(row: Row) -> dict[str, float]:
     return {
         "shared_conflicts": conflicts,
         "shared_efficiency": width,
-        "shared_time": _most([pipe, _stalled(row, SHARED_STALLS)]),
+        "shared_time": _saturated_or(pipe, _owed(row, SHARED_STALLS)),
+        "lsu_use": pipe,
         "conflicts_left": width if math.isnan(conflicts) else max(0.0, 100 - conflicts),
     }
 
@@ -175,9 +190,9 @@ def _shared(row: Row) -> dict[str, float]:
 def _waits(row: Row) -> dict[str, float]:
     issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
     return {
-        "memory_waits": _top_wait(row, MEMORY_STALLS),
         "execution_waits": waits,
-        "instruction_time": _spent(issued, waits),
+        "instruction_time": _spent(issued, _owed(row, EXECUTION_STALLS)),
+        "hidden_time": _hidden(row),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,
     }
@@ -198,6 +213,25 @@ def _stalled(row: Row, reasons: tuple[str, ...]) -> float:
     return 100 * sum(found.get(reason, 0.0) for reason in reasons)
 
 
+def _owed(row: Row, reasons: tuple[str, ...]) -> float:
+    """Return the per cent of the time that waiting for `reasons` explains; NaN where unknown.
+
+    Warps at a barrier wait for others of their block, so that their time is shared out among what
+    those wait for.
+    """
+    found: dict[str, float] = row.get("stalls") or {}
+    if not found:
+        return _top_wait(row, reasons) or math.nan  # nothing is known of the other reasons
+    others = 1 - sum(found.get(reason, 0.0) for reason in BARRIERS)
+    waits = _stalled(row, reasons)
+    return min(100.0, waits / others) if others > 0 else waits
+
+
+def _hidden(row: Row) -> float:
+    """Return the per cent of the stalls that more warps would hide; all where not counted."""
+    return 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0
+
+
 def _most(values: Iterable[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return max(known, default=math.nan)
@@ -211,10 +245,19 @@ def _if_saturated(busy: float) -> float:
 def _spent(busy: float, waits: float) -> float:
     """Return the per cent of its time that a kernel can owe to a unit.
 
-    All of it where the unit is saturated and sets the pace; else no more than the unit works or
-    warps wait for it.
+    All of it where the unit is saturated and sets the pace; else the time in which warps wait for
+    it. Where stalls were not counted, no more than it works.
     """
-    return 100.0 if busy >= 100 * LATENCY_BELOW else _most([busy, waits])
+    return 100.0 if busy >= 100 * LATENCY_BELOW else _known(waits, busy)
+
+
+def _saturated_or(busy: float, waits: float) -> float:
+    """Return the use of a saturated unit in per cent; else what warps wait for it, if known."""
+    return busy if busy >= 100 * LATENCY_BELOW else _known(waits, busy)
+
+
+def _known(value: float, otherwise: float) -> float:
+    return otherwise if math.isnan(value) else value
 
 
 def _levels(row: Row) -> dict[str, float]:
@@ -224,7 +267,7 @@ def _levels(row: Row) -> dict[str, float]:
     # A level that is used less than the Tensor Cores is not what the kernel is about.
     rules = 0.0 if tensor > busiest else busiest
     local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
-    asked, waits = _asked(row), _stalled(row, MEMORY_STALLS)
+    asked, waits = _asked(row), _owed(row, MEMORY_STALLS)
     l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
     return {
         "level_busy": busiest,
@@ -235,7 +278,7 @@ def _levels(row: Row) -> dict[str, float]:
         "local_share": _percent(local, l1),
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,
-        "local_time": _most([_if_saturated(busiest), _stalled(row, LOCAL_STALLS)]),
+        "local_time": _most([_if_saturated(busiest), _owed(row, LOCAL_STALLS)]),
     }
 
 
@@ -249,7 +292,7 @@ def _atomics(row: Row) -> dict[str, float]:
         "atomics_a_warp": number(row["atomic_instructions"]) / warps,
         "atomic_unit": unit,
         "atomic_chain": chain,
-        "atomic_time": waits if math.isnan(_if_saturated(chain)) else chain,
+        "atomic_time": _saturated_or(chain, _owed(row, MEMORY_STALLS)),
         "atomic_part": _percent(queued, queued + _asked(row)),
         "all_memory_waits": waits,
     }
@@ -266,12 +309,14 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
         "fusable": fusable,
         "unfused_left": 100 - fusable,
         "fp_pipe": pipe,
+        "fp_time": min(pipe, _saturated_or(pipe, _owed(row, EXECUTION_STALLS))),
     }
 
 
 def _matrix(row: Row, context: Context) -> dict[str, float]:
     dtype, size = text(row["dtype"]), context.need(row).size
-    product = row["category"] in MATRIX and not NO_PRODUCT.search(_name(row))
+    part = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
+    product = row["category"] in MATRIX and not part
     roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
     rate = number(row["flop_throughput"])
     needed = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan

@@ -36,12 +36,21 @@ class Abstention:
     reason: str
 
 
-def kernel_findings(run: Run) -> list[Finding]:
-    """Return a finding for each group of kernels with one readable name, bound and cause."""
+BATCHED = ("small_grid", "few_blocks")
+"""Rules whose remedy, more blocks at once, is also that of rows of tiny kernels."""
+
+
+def kernel_findings(run: Run, told: Sequence[Finding] = ()) -> list[Finding]:
+    """Return a finding for each group of kernels with one readable name, bound and cause.
+
+    `told` are the findings about the program: what one kernel for a row of them saves is not
+    counted again where the kernels of the row have few blocks.
+    """
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
     for judged in judge(run):
         groups[text(judged.row["short_name"]), judged.bound, cause_key(judged)].append(judged)
-    found = [_finding(group, kernel_time(run)) for group in groups.values()]
+    total = kernel_time(run)
+    found = [_finding(group, total, _left(group, told, total)) for group in groups.values()]
     return [finding for finding in found if _worth_saying(finding)]
 
 
@@ -147,11 +156,21 @@ def _mixed_note(judged: Sequence[Judged]) -> str:
     )
 
 
-def _finding(group: Sequence[Judged], total_ns: float) -> Finding:
+def _left(group: Sequence[Judged], told: Sequence[Finding], total_ns: float) -> float:
+    """Return the part of a kernel's time that one kernel for each row of them leaves; else 1."""
+    if cause_key(group[0]) not in BATCHED:
+        return 1.0
+    ids = {text(judged.row["kernel_id"]) for judged in group}
+    rows = [f for f in told if f.cause == "small_kernels" and ids & set(f.kernel_ids)]
+    parts = [max(0.0, 1 - f.gain_ns / (f.share * total_ns)) for f in rows]
+    return min(parts, default=1.0)
+
+
+def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
     lead = group[0]
     shares = [number(j.row["share"]) for j in group]
     taken = sum(shares)
-    gained = sum(s * j.gain for s, j in zip(shares, group, strict=True))
+    gained = sum(s * min(j.gain, left) for s, j in zip(shares, group, strict=True))
     to_do, advice = action(lead)
     finding = Finding(
         key="kernel",
@@ -161,7 +180,7 @@ def _finding(group: Sequence[Judged], total_ns: float) -> Finding:
         kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
         share=taken,
         evidence=evidence(lead),
-        gain_kernel=lead.gain if math.isnan(taken) else gained / taken,
+        gain_kernel=min(lead.gain, left) if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
         bound=lead.bound,
@@ -171,7 +190,7 @@ def _finding(group: Sequence[Judged], total_ns: float) -> Finding:
         cause=cause_key(lead),
         disprove=disproof(lead),
     )
-    said = sentence(finding, group)
+    said = sentence(finding, group, in_rows=left < lead.gain)
     return replace(finding, headline=headline(finding, lead), sentence=said)
 
 

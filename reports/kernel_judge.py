@@ -20,14 +20,32 @@ WORTH = 0.05
 SHORTEST_NS = 5000.0
 """A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
 shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
+START_NS = 800.0
+"""The shortest kernels of recorded runs of an H200 take that long."""
 
 
 @dataclass(frozen=True)
 class Floor:
-    """The shortest launch of the trace, in ns (NaN where it tells nothing), and its kernel."""
+    """The shortest that a launch may be, in ns, and the kernel of the trace that tells it.
 
-    ns: float = math.nan
+    That is empty where no launch of the trace is short enough to tell: START_NS then.
+    """
+
+    ns: float = START_NS
     kernel: str = ""
+
+    @property
+    def words(self) -> str:
+        """What it is, for readers."""
+        return "the shortest of the trace" if self.kernel else "the shortest of recorded runs"
+
+    def evidence(self, held_to: str = "") -> Evidence:
+        """Return it as a number."""
+        if self.kernel:
+            words, source = "shortest launch of the trace", f"nsys: {self.kernel}"
+            return Evidence(words, self.ns, "ns", held_to, source, ("kernels.min_ns",))
+        source = "prof: shortest kernels of recorded runs of an H200"
+        return Evidence("shortest launch of recorded runs", self.ns, "ns", held_to, source)
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,7 @@ def judge(run: Run) -> list[Judged]:
 
 
 def shortest_launch(run: Run) -> Floor:
-    """Return the shortest launch of the trace, unless it is too long to tell of a limit."""
+    """Return the shortest launch of the trace, or START_NS where it is too long to tell."""
     rows = [row for row in records(run.kernels) if 0 < number(row["min_ns"]) < SHORTEST_NS]
     least = min(rows, key=lambda row: number(row["min_ns"]), default=None)
     return Floor() if least is None else Floor(number(least["min_ns"]), text(least["short_name"]))
@@ -105,11 +123,13 @@ def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:
 def explanation(row: Row, found: list[Cause]) -> Cause | None:
     """Return the cause that explains what a kernel misses; None where its roof does.
 
-    A kernel that waits has the first cause that was found. One at a roof has a defect that would
-    take work off that roof: only then is there more to gain than a tenth.
+    A kernel that waits has the first cause that is worth it, and the first of all where none is.
+    One at a roof has a defect that would take work off that roof: only then is there more to gain
+    than a tenth.
     """
     if text(row["bound_by"]) == "latency":
-        return found[0] if found else None
+        worth_it = (cause for cause in found if not cause.gain < WORTH)
+        return next(worth_it, found[0] if found else None)
     least = max(WORTH, 1 - threshold("near_roof")) if is_near(row) else WORTH
     worth = (c for c in found if c.rank == DEFECT and (c.gain >= least))
     return next(worth, None)

@@ -9,9 +9,9 @@ from reports.bound import LABELS
 from reports.cells import names, number, text
 from reports.evidence import Finding, say
 from reports.formats import counted, duration, share
-from reports.kernel_judge import Judged, is_near
+from reports.kernel_judge import WORTH, Judged, is_near
 from reports.profiled import is_mixed
-from reports.rules import doubt_text, saturated, wait_words
+from reports.rules import FEW_WARPS, doubt_text, saturated, wait_words
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "tensor": "limited by the Tensor Cores",
@@ -23,6 +23,8 @@ FUSION_HELPS = ("latency", "dram", "issue")
 """Rule or bounds of such kernels that go with the kernel."""
 
 
+FURTHER = 2
+"""Further causes that a sentence names."""
 ONE = " (of one launch)"
 """Behind what was seen in one launch of a kernel whose launches do different work."""
 
@@ -62,8 +64,11 @@ def headline(finding: Finding, lead: Judged) -> str:
     return f"{takes}, {reached}: {gain}"
 
 
-def sentence(finding: Finding, group: Sequence[Judged]) -> str:
-    """Return what the kernels take, what limits them and what they could gain."""
+def sentence(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -> str:
+    """Return what the kernels take, what limits them and what they could gain.
+
+    `in_rows` tells that one kernel for each row of them gains more, and is told by itself.
+    """
     lead = group[0]
     what = f"{lead.row['short_name']}{_variants(group)}"
     reached = share(lead.row["roof_share"])
@@ -78,8 +83,10 @@ def sentence(finding: Finding, group: Sequence[Judged]) -> str:
     spent = f"{duration(total)} in {counted(calls, 'call')}{_stages(group)}"
     where = f"takes {share(finding.share)} of the GPU time ({spent})"
     gain = _mixed_text(finding, group) or _gain_text(finding, lead)
+    if in_rows:
+        gain = _rows_text(finding)
     one = ONE if is_mixed(lead.row) else ""
-    return f"{what} {where}; {limit}{one}.{_against(lead)} {gain}"
+    return f"{what} {where}; {limit}{one}.{_further(lead)}{_against(lead)} {gain}"
 
 
 def action(lead: Judged) -> tuple[str, str]:
@@ -137,12 +144,31 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
     return f"At the full roof it would save at most {saved}."
 
 
+def _rows_text(finding: Finding) -> str:
+    saved = f"at most {share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
+    return (
+        "Its launches follow on each other in rows: one kernel for each row, as the finding about "
+        f"tiny kernels says, leaves {saved if finding.gain_ns > 0 else 'nothing'} to save here."
+    )
+
+
+def _further(lead: Judged) -> str:
+    """Say what else the kernel lacks, with what that would gain alone; empty without it."""
+    others = [
+        f"{cause.text}; that alone costs up to {share(cause.gain)} of its time"
+        for cause in lead.causes
+        if cause is not lead.why and cause.rank <= FEW_WARPS and cause.gain >= WORTH
+    ]
+    return "".join(f" Besides, {words}." for words in others[:FURTHER])
+
+
 def _floor_text(lead: Judged) -> str:
     """Say where the gain ends at the shortest launch of the trace, which is another kernel's."""
     floor = lead.floor
     if floor is None:
         return ""
-    return f": down to {duration(floor.ns)} a launch, the shortest of the trace ({floor.kernel})"
+    whose = f" ({floor.kernel})" if floor.kernel else ""
+    return f": down to {duration(floor.ns)} a launch, {floor.words}{whose}"
 
 
 def _issue_known(lead: Judged) -> bool:

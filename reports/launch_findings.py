@@ -8,11 +8,13 @@ import pandas as pd
 from reports.cells import number, records, text
 from reports.evidence import Evidence, Finding
 from reports.formats import count, counted, duration, listed, share
+from reports.kernel_facts import blocks
+from reports.kernel_judge import Floor, shortest_launch
 from reports.load import Run
-from reports.profiled import kernel_time
+from reports.profiled import kernel_time, sm_count
 from reports.program_rules import finding, limit, source_of
 from reports.stage_times import wall_time
-from reports.timeline import Exposed, Short, exposed, short_kernels
+from reports.timeline import Exposed, Short, Tiny, exposed, short_kernels
 
 NAMED = 4
 """Kernels that a sentence names."""
@@ -22,14 +24,19 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
     """Return a finding for each stage with rows of tiny kernels, unless launches hold it up.
 
     A kernel takes at least as long as the shortest launch of the trace, whatever it does: of each
-    row, all but one of these are saved, with the gaps between queued kernels; of several GPUs the
-    mean.
+    row, all but one of these are saved, with the gaps between queued kernels. Launches that repeat
+    one kernel and leave SMs empty save what they would take side by side. Of several GPUs the mean.
     """
     rule = "small_kernels"
-    wall, floor = wall_time(run)[0], number(run.kernels["min_ns"].min())
-    rows = short_kernels(
-        frame, limit(rule, "short"), int(limit(rule, "run")), limit(rule, "queue_gap")
+    wall, floor = wall_time(run)[0], shortest_launch(run)
+    tiny = Tiny(
+        short=limit(rule, "short"),
+        least=int(limit(rule, "run")),
+        gap=limit(rule, "queue_gap"),
+        floor=floor.ns,
+        fill=_fill(run),
     )
+    rows = short_kernels(frame, tiny)
     found = [
         _small(run, row, floor, wall)
         for row in rows
@@ -38,22 +45,29 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
     return [f for f in found if f.gain_program >= limit(rule, "share")]
 
 
-def _small(run: Run, row: Short, floor_ns: float, wall_ns: float) -> Finding:
+def _fill(run: Run) -> dict[str, float]:
+    """Return the part of the SMs that the blocks of a kernel fill, by kernel_id, where known."""
+    sms = sm_count(run)
+    parts = (
+        (text(row["kernel_id"]), blocks(text(row["grid"])) / sms) for row in records(run.kernels)
+    )
+    return {key: min(1.0, part) for key, part in parts if part > 0}
+
+
+def _small(run: Run, row: Short, floor: Floor, wall_ns: float) -> Finding:
     rule = "small_kernels"
     part = row.total_ns / kernel_time(run)
-    saved = min(floor_ns * (row.launches - row.runs), row.total_ns) + row.queued_ns
+    starts = row.launches - row.runs - row.batched
+    saved = min(row.batched_ns + floor.ns * starts, row.total_ns) + row.queued_ns
     # GPUs work at the same time: what is saved on each is saved once.
     saved = min(saved / row.devices, wall_ns)
-    (shortest,) = records(run.kernels.sort_values("min_ns").head(1))
     where = f" in {row.stage}" if row.stage else ""
-    each = row.total_ns / row.launches
     where += f" on {row.devices} GPUs" if row.devices > 1 else ""
     words = (
-        f"{count(row.launches)} kernels of {duration(each)} on average run one after another{where}"
-        f" ({duration(row.total_ns)}, {share(part)} of the GPU time), in rows of "
-        f"{count(round(row.launches / row.runs))} on average. The shortest kernel of the trace "
-        f"takes {duration(floor_ns)}, so much of this is the cost of starting and ending kernels. "
-        f"One kernel for each row would save about {share(saved / wall_ns)} of the wall time "
+        f"{count(row.launches)} kernels of {duration(row.total_ns / row.launches)} on average run "
+        f"one after another{where} ({duration(row.total_ns)}, {share(part)} of the GPU time), in "
+        f"rows of {count(round(row.launches / row.runs))} on average. {_costs(row, floor)} One "
+        f"kernel for each row would save about {share(saved / wall_ns)} of the wall time "
         f"({duration(saved)})."
     )
     return finding(
@@ -63,30 +77,56 @@ def _small(run: Run, row: Short, floor_ns: float, wall_ns: float) -> Finding:
         sentence=words,
         kernel_ids=row.kernel_ids,
         share=part,
-        evidence=(
-            Evidence("mean kernel", each, "ns", f"under {duration(limit(rule, 'short'))}",
-                     source_of(rule, "short"), ("launches.duration_ns",)),
-            Evidence("kernels in a row", row.launches / row.runs, "",
-                     f"{limit(rule, 'run'):.0f} or more", source_of(rule, "run"),
-                     ("launches.start_ns",)),
-            Evidence("kernels in these rows", row.launches, "", "", "nsys",
-                     ("launches.start_ns",)),
-            Evidence("rows", row.runs, "", "", "nsys", ("launches.start_ns",)),
-            Evidence("shortest launch of the trace", floor_ns, "ns", "",
-                     f"nsys: {text(shortest['short_name'])}", ("kernels.min_ns",)),
-            Evidence("time between them", row.queued_ns, "ns",
-                     f"{duration(limit(rule, 'queue_gap'))} a gap at most",
-                     source_of(rule, "queue_gap"), ("launches.start_ns", "launches.duration_ns")),
-            Evidence("could save", saved, "ns", "",
-                     "(shortest launch x (kernels - rows) + time between them) / GPUs"),
-            Evidence("GPUs that run them", row.devices, "", "", "nsys", ("launches.device",)),
-            Evidence("wall time of the program under nsys", wall_ns, "ns", "", "nsys",
-                     ("stages.wall_ns",)),
-        ),
+        evidence=_small_evidence(row, floor, saved, wall_ns),
         gain_program=saved / wall_ns,
         gain_ns=saved,
         gain_of="wall time",
         confidence="medium",
+    )
+
+
+def _costs(row: Short, floor: Floor) -> str:
+    """Say what the row costs that one kernel would not."""
+    if 2 * row.batched > row.launches:
+        return (
+            f"{count(row.batched)} of them repeat the kernel before them, which leaves SMs empty: "
+            "if none needs the result of another, they can run side by side, as one batched call."
+        )
+    shortest = "kernel of the trace" if floor.kernel else "kernel of recorded runs"
+    return (
+        f"The shortest {shortest} takes {duration(floor.ns)}, so much of this is the cost of "
+        "starting and ending kernels."
+    )
+
+
+def _small_evidence(row: Short, floor: Floor, saved: float, wall_ns: float) -> tuple[Evidence, ...]:
+    rule, starts = "small_kernels", ("launches.start_ns",)
+    batch = [
+        Evidence("of these, repeats of one kernel that leaves SMs empty", row.batched, "", "",
+                 "nsys", ("launches.kernel_id", "kernels.grid", "gpus.sm_count")),
+        Evidence("saved by them side by side", row.batched_ns, "ns", "",
+                 "their time - that of the longest, or of SMs full of their blocks",
+                 ("launches.duration_ns", "kernels.grid", "gpus.sm_count")),
+    ]  # fmt: skip
+    return (
+        Evidence("mean kernel", row.total_ns / row.launches, "ns",
+                 f"under {duration(limit(rule, 'short'))}", source_of(rule, "short"),
+                 ("launches.duration_ns",)),
+        Evidence("kernels in a row", row.launches / row.runs, "",
+                 f"{limit(rule, 'run'):.0f} or more", source_of(rule, "run"), starts),
+        Evidence("kernels in these rows", row.launches, "", "", "nsys", starts),
+        Evidence("rows", row.runs, "", "", "nsys", starts),
+        *(batch if row.batched else ()),
+        floor.evidence(),
+        Evidence("time between them", row.queued_ns, "ns",
+                 f"{duration(limit(rule, 'queue_gap'))} a gap at most",
+                 source_of(rule, "queue_gap"), (*starts, "launches.duration_ns")),
+        Evidence("could save", saved, "ns", "",
+                 f"({'saved side by side + ' if row.batched else ''}shortest launch x (kernels - "
+                 f"rows{' - repeats' if row.batched else ''}) + time between them) / GPUs"),
+        Evidence("GPUs that run them", row.devices, "", "", "nsys", ("launches.device",)),
+        Evidence("wall time of the program under nsys", wall_ns, "ns", "", "nsys",
+                 ("stages.wall_ns",)),
     )  # fmt: skip
 
 

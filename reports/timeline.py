@@ -6,7 +6,7 @@ is. Times are in ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,12 +71,15 @@ def _runs(mask: Mask, new: Mask) -> pd.DataFrame:
     return pd.DataFrame({"first": first, "last": last})
 
 
-def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]) -> pd.DataFrame:
+def chains(
+    frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool], repeats: int
+) -> pd.DataFrame:
     """Return chains of two and more fusible kernels of which each may read what the last wrote.
 
-    `flows(a, b)` tells whether kernel `b` reads all that kernel `a` writes. Columns: kernels (tuple
-    of kernel ids), stage, times (how often the chain comes), total_ns, saved_ns (all but the
-    longest kernel of each).
+    `flows(a, b)` tells whether kernel `b` reads all that kernel `a` writes; more than `repeats`
+    launches of one kernel in a row work on items of a loop. Columns: kernels (tuple of kernel ids),
+    stage, times (how often the chain comes), total_ns, saved_ns (all but the longest kernel of
+    each).
     """
     ids = frame["kernel_id"].to_numpy(object)
     known: dict[tuple[str, str], bool] = {}
@@ -95,10 +98,11 @@ def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]
     duration = frame["duration_ns"].to_numpy()
     stage = frame["stage"].to_numpy(object)
     pieces = [
-        (at, at + step)
+        (at + first, at + last)
         for a, b in zip(found["first"].tolist(), found["last"].tolist(), strict=True)
         for step in [_period(ids[a:b])]
         for at in range(a, b, step)
+        for first, last in _without_loops(ids[at : at + step], repeats)
     ]
     rows = [
         (tuple(ids[a:b]), stage[a], int(duration[a:b].sum()), int(duration[a:b].max()))
@@ -116,10 +120,26 @@ def chains(frame: pd.DataFrame, fusible: Mask, flows: Callable[[str, str], bool]
 def _period(ids: NDArray[np.object_]) -> int:
     """Return how many kernels repeat to make up `ids`; all where they repeat nothing."""
     size = len(ids)
-    for step in range(2, size // 2 + 1):
+    for step in range(1, size // 2 + 1):
         if size % step == 0 and (ids[step:] == ids[:-step]).all():
             return step
     return size
+
+
+def _without_loops(ids: NDArray[np.object_], repeats: int) -> list[tuple[int, int]]:
+    """Return first and last (exclusive) positions of chains of two and more kernels in `ids`.
+
+    A kernel that follows itself may be a step of a chain (x * x * x). It goes over the items of a
+    loop where it does so for more than `repeats` launches, or where every kernel comes as often in
+    a row as the others do, as in one step after another over a list of tensors: there `ids` is cut.
+    """
+    new = np.concatenate([[True], ids[1:] != ids[:-1]])
+    often = np.diff(np.append(np.flatnonzero(new), len(ids)))
+    loop = often > repeats if len(set(often.tolist())) > 1 else often > 1
+    cut = np.repeat(loop, often) & ~new
+    cut[0] = True
+    edges = [*np.flatnonzero(cut).tolist(), len(ids)]
+    return [(a, b) for a, b in zip(edges, edges[1:], strict=False) if b - a > 1]
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,8 @@ class Short:
 
     They ran on `devices` GPUs, which work at the same time, and all numbers are of all of them.
     `queued_ns` is the time between kernels of a row, each gap no longer than a queued one is.
+    `batched` launches repeat the kernel before them, which leaves SMs empty: side by side with it,
+    they would save `batched_ns`.
     """
 
     stage: str
@@ -135,16 +157,37 @@ class Short:
     runs: int
     total_ns: float
     queued_ns: float
+    batched: int
+    batched_ns: float
     devices: int
     kernel_ids: tuple[str, ...]
 
 
-def short_kernels(
-    frame: pd.DataFrame, short_ns: float, least: int, queue_gap: float
-) -> list[Short]:
-    """Return the rows of at least `least` kernels under `short_ns` of each stage."""
-    found = runs(frame, (frame["duration_ns"] < short_ns).to_numpy(dtype=np.bool_))
-    found = found[found["last"] - found["first"] >= least]
+@dataclass(frozen=True)
+class Tiny:
+    """What short kernels in a row are: under `short` ns, `least` of them, gaps up to `gap` ns.
+
+    No launch is shorter than `floor` ns. `fill` is the part of the SMs (0 to 1) that a launch of a
+    kernel has blocks for, as far as it is known.
+    """
+
+    short: float
+    least: int
+    gap: float
+    floor: float
+    fill: Mapping[str, float]
+
+
+def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
+    """Return the rows of short kernels of each stage.
+
+    A kernel that is short on average is so where single launches take up to twice as long.
+    """
+    length = frame["duration_ns"]
+    usual = length.groupby(frame["kernel_id"]).transform("mean")
+    short = (length < tiny.short) | ((usual < tiny.short) & (length < 2 * tiny.short))
+    found = runs(frame, short.to_numpy(dtype=np.bool_))
+    found = found[found["last"] - found["first"] >= tiny.least]
     if found.empty:
         return []
     index = np.concatenate([np.arange(a, b) for a, b in found.itertuples(index=False)])
@@ -152,7 +195,8 @@ def short_kernels(
     part = frame.iloc[index].assign(run=run_of)
     gap = part["start_ns"] - part["end_ns"].shift()
     inside = part["run"] == part["run"].shift()
-    part["gap"] = gap.where(inside, 0).clip(0, queue_gap)
+    part["gap"] = gap.where(inside, 0).clip(0, tiny.gap)
+    part["batch"] = (~inside | (part["kernel_id"] != part["kernel_id"].shift())).cumsum()
     return [
         Short(
             str(stage),
@@ -160,11 +204,32 @@ def short_kernels(
             int(rows["run"].nunique()),
             float(rows["duration_ns"].sum()),
             float(rows["gap"].sum()),
+            *_batched(rows, tiny),
             int(rows["device"].nunique()),
             tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
         )
         for stage, rows in part.groupby("stage", sort=False)
     ]
+
+
+def _batched(rows: pd.DataFrame, tiny: Tiny) -> tuple[int, float]:
+    """Return launches that repeat the one before, and the ns that they would save beside it.
+
+    `rows` are launches with their `batch`, a number of each row of one kernel. Side by side, they
+    take as long as the longest of them, or as SMs that are full of their blocks do; those that this
+    saves no more than their starts are left out.
+    """
+    batches = rows.groupby("batch").agg(
+        kernel=("kernel_id", "first"),
+        launches=("kernel_id", "size"),
+        total=("duration_ns", "sum"),
+        longest=("duration_ns", "max"),
+    )
+    filled = batches["total"] * batches["kernel"].map(tiny.fill).astype(float).fillna(1.0)
+    saved = batches["total"] - filled.clip(lower=batches["longest"])
+    repeats = batches["launches"] - 1
+    worth = (saved > tiny.floor * repeats) & (repeats >= tiny.least - 1)
+    return int(repeats[worth].sum()), float(saved[worth].sum())
 
 
 @dataclass(frozen=True)

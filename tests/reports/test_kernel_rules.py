@@ -101,9 +101,8 @@ def test_a_level_that_is_not_full_costs_no_more_than_it_works_or_is_waited_for()
     # A quarter of L2, and a third of the stalls: the other two thirds of the time do not go.
     quiet: dict[str, Any] = TRANSPOSE | {"l2_pct": 25.0, "dram_pct": 10.0}
     assert first(**quiet, **waits("long_scoreboard", 1 / 3)).gain == pytest.approx(7 / 9 / 3)
-    assert first(**quiet | {"l2_pct": 40.0}, **waits("wait", 0.9)).gain == pytest.approx(
-        0.4 * 7 / 9
-    )
+    # No warp waits for memory: whatever the level does, it does behind other work.
+    assert causes(row(**quiet | {"l2_pct": 40.0}, **waits("wait", 0.9)), H200)[0].key == "latency"
     # Without stalls the use of the level is all that is known.
     assert first(**quiet).gain == pytest.approx(0.25 * 7 / 9)
 

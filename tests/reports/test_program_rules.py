@@ -181,9 +181,31 @@ def test_a_chain_that_repeats_is_told_once() -> None:
     frame = pd.DataFrame(
         {"kernel_id": list("abcabcabc"), "queue": 0, "stage": "", "duration_ns": 5}
     )
-    table = chains(frame, np.full(9, True), lambda a, b: True)
+    table = chains(frame, np.full(9, True), lambda a, b: True, 3)
     assert table["kernels"].tolist() == [("a", "b", "c")]
     assert (table["times"].iloc[0], table["saved_ns"].iloc[0]) == (3, 30)
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        # x * x * x + ...: steps of a chain may be one kernel, and come again later.
+        ("aabcb" * 4, {"aabcb": 4}),
+        ("aaab", {"aaab": 1}),
+        # More than three of one kernel go over the items of a loop, as each step over a list does.
+        ("aaaab", {"ab": 1}),
+        ("aabb" * 3, {"ab": 3}),
+        ("aaa", {}),
+        ("aaaaaa", {}),
+    ],
+)
+def test_a_kernel_may_come_again_in_a_chain_and_loops_are_none(
+    ids: str, told: dict[str, int]
+) -> None:
+    frame = pd.DataFrame({"kernel_id": list(ids), "queue": 0, "stage": "", "duration_ns": 5})
+    table = chains(frame, np.full(len(ids), True), lambda a, b: True, 3)
+    found = {"".join(row["kernels"]): row["times"] for row in records(table)}
+    assert found == told
 
 
 def test_copies_inside_the_gpu_gain_their_time(run: Run) -> None:

@@ -1,0 +1,116 @@
+"""Rules that the second recording of planted defects corrected, on that recording."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parsers.run_dir import RunDir
+from reports.analyse import build_tables
+from reports.cells import number
+from reports.evidence import Finding
+from reports.findings import OVERVIEW, findings
+from reports.kernel_judge import Judged, judge
+from reports.load import Run, load_run
+from reports.stage_run import stage_runs
+
+pytestmark = pytest.mark.xdist_group("proof")
+
+STAGES = ["register_limited", "shared_limited", "l2_thrashing", "fp32_gemm", "elementwise_chain",
+          "small_kernels"]  # fmt: skip
+Stage = Callable[[str], Run]
+
+
+@pytest.fixture(scope="module")
+def stage(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    path = tmp_path_factory.mktemp("second") / "run"
+    shutil.copytree(root / "captures" / "h200-planted-defects-second", path)
+    build_tables(RunDir(path))
+    names = [f"defect/{name}" for name in STAGES] + ["twin/launch_bound", "twin/shared_limited"]
+    return dict(stage_runs(load_run(path), names)).__getitem__
+
+
+def ranked(run: Run) -> list[Finding]:
+    return [one for one in findings(run) if one.key not in OVERVIEW]
+
+
+def longest(run: Run) -> Judged:
+    return judge(run)[0]
+
+
+@pytest.mark.parametrize("name", ["register_limited", "shared_limited"])
+def test_few_warps_come_before_defects_that_warps_do_not_wait_for(stage: Stage, name: str) -> None:
+    judged = longest(stage(f"defect/{name}"))
+    assert judged.causes[0].key == name
+    # Nine tenths of the stalls are for memory; the roof of DRAM ends the gain.
+    assert judged.row["stalls"]["long_scoreboard"] > 0.85
+    assert judged.gain == pytest.approx(1 - number(judged.row["roof_share"]))
+    gains = {cause.key: cause.gain for cause in judged.causes}
+    assert gains.get("uncoalesced_stores", 0) < 0.05
+    assert "bank_conflicts" not in gains
+
+
+def test_conflicts_that_no_warp_waits_for_are_no_cause(stage: Stage) -> None:
+    row = longest(stage("twin/shared_limited")).row
+    assert row["shared_conflict_pct"] > 70
+    assert "bank_conflicts" not in {f.cause for f in ranked(stage("twin/shared_limited"))}
+
+
+def test_without_dram_traffic_the_load_store_pipe_sets_the_pace(stage: Stage) -> None:
+    judged = longest(stage("defect/l2_thrashing"))
+    assert judged.why is not None
+    assert judged.why.key == "l2_thrashing"
+    assert judged.gain == pytest.approx(1 - judged.row["lsu_pct"] / 100)
+    (end,) = [one for one in judged.why.price if one.threshold == "the gain ends there"]
+    assert end.where == ("lsu_pct",)
+    assert end.value == pytest.approx(judged.row["lsu_pct"])
+
+
+def test_a_convolution_by_transforms_is_one_finding_bounded_by_its_bytes(stage: Stage) -> None:
+    run = stage("defect/fp32_gemm")
+    first = ranked(run)[0]
+    assert (first.cause, first.confidence) == ("tensor_idle", "low")
+    # 32 images of 256 channels and 56 x 56 pixels in and out, 256 x 256 filters of 3 x 3; FP32.
+    images, filters = 32 * 256 * 56 * 56 * 4, 256 * 256 * 9 * 4
+    (moved,) = [one for one in first.evidence if one.metric.startswith("bytes in and out")]
+    assert moved.value == 5 * (2 * images + filters)
+    of_it = run.kernels[run.kernels["category"] == "conv"]["total_ns"].sum()
+    roofs = run.roofs[run.roofs["source"] == "measured"].set_index("level_or_pipe")["value"]
+    assert first.gain_ns == pytest.approx(of_it - moved.value / roofs["dram"] * 1e9)
+    # Its parts are no products of which each could run on the Tensor Cores.
+    assert [f.cause for f in ranked(run)].count("tensor_idle") == 1
+
+
+def test_a_chain_may_come_to_one_kernel_again(stage: Stage) -> None:
+    found = [f for f in ranked(stage("defect/elementwise_chain")) if f.cause == "elementwise_chain"]
+    (chain,) = found
+    values = {one.metric: one.value for one in chain.evidence}
+    assert (values["kernels in the chain"], values["times that it runs"]) == (9, 5)
+    assert chain.share == pytest.approx(1)
+
+
+def test_rows_of_one_small_kernel_are_told_once(stage: Stage) -> None:
+    run = stage("defect/small_kernels")
+    first, *others = ranked(run)
+    assert first.cause == "small_kernels"
+    values = {one.metric: one.value for one in first.evidence}
+    assert (values["rows"], values["kernels in these rows"]) == (1, len(run.launches))
+    # Side by side they take no less than the longest, nor than SMs that are full of their blocks.
+    time = run.launches["duration_ns"]
+    least = max(time.max(), time.sum() / 132)
+    saved = values["saved by them side by side"]
+    assert saved == pytest.approx(time.sum() - least)
+    assert first.gain_ns == pytest.approx(saved + values["time between them"])
+    (grid,) = [f for f in others if f.cause == "small_grid"]
+    assert grid.gain_ns == 0
+    assert "leaves nothing to save here" in grid.sentence
+
+
+def test_two_gaps_are_no_host_that_cannot_keep_up(stage: Stage) -> None:
+    run = stage("twin/launch_bound")
+    gaps = run.idle_gaps.loc[run.idle_gaps["cause"] == "launches", "gaps"].sum()
+    assert gaps == 2
+    assert "launch_bound" not in {f.cause for f in ranked(run)}
