@@ -27,6 +27,8 @@ FACTOR = 1.5
 SIDES = ("defect", "twin")
 STEPS = ("untraced", "trace")
 """Steps whose program timed itself, the better clock first: a profiler lengthens launches."""
+PROFILED = (*STEPS, "counters")
+"""All steps that run the programs: a verdict on a pair needs it in each of them."""
 CLOCKS = {"kernel": "gpu_s", "wall": "wall_s"}
 
 
@@ -119,25 +121,35 @@ def score(judged: Sequence[Verdict]) -> Score:
 def planted(run: Run) -> tuple[list[Planted], str]:
     """Return the defects that a run of targets/defects planted, and the step that timed them.
 
+    Pairs that `left_out` names are not among them.
+
     Raises:
         ArtifactUnreadable: the run is not one of these, or its output was lost.
     """
-    record, step = _output(run)
-    return [_planted(row) for row in record["pairs"]], step
+    outputs = _outputs(run)
+    step = _first(run, outputs)
+    missing = _missing(outputs)
+    return [_planted(row) for row in outputs[step]["pairs"] if row["name"] not in missing], step
 
 
 def left_out(run: Run) -> dict[str, str]:
-    """Return why a pair is not in the run, by its name: its programs failed, or did not agree.
+    """Return why a pair is not judged, by its name: its programs failed, or did not agree.
+
+    One step is enough: what failed under a profiler alone has times, but no trace or no counters.
+    The reason then names the step.
 
     Raises:
         ArtifactUnreadable: as `planted`.
     """
-    record, _ = _output(run)
-    return {str(row["name"]): str(row["reason"]) for row in record.get("failed", [])}
+    outputs = _outputs(run)
+    _first(run, outputs)
+    return _missing(outputs)
 
 
-def _output(run: Run) -> tuple[dict[str, Any], str]:
-    for step in STEPS:
+def _outputs(run: Run) -> dict[str, dict[str, Any]]:
+    """Return what targets/defects/run.py printed, by step."""
+    found = {}
+    for step in PROFILED:
         path = run.directory.artifact(step, "stdout.log")
         if path is None:
             continue
@@ -145,11 +157,38 @@ def _output(run: Run) -> tuple[dict[str, Any], str]:
             lines = plain.read_text(encoding="utf-8", errors="replace").splitlines()
         for line in lines:
             if (record := _record(line)) is not None:
-                return record, step
+                found[step] = record
+                break
+    return found
+
+
+def _first(run: Run, outputs: dict[str, dict[str, Any]]) -> str:
+    for step in STEPS:
+        if step in outputs:
+            return step
     raise ArtifactUnreadable(
         f"{run.path} holds no output of targets/defects/run.py",
         "record it: prof run recipes/planted-defects.yaml",
     )
+
+
+def _missing(outputs: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the reason of each pair that is not in all of the outputs."""
+    ran = {step: {str(row["name"]) for row in found["pairs"]} for step, found in outputs.items()}
+    failed = {
+        step: {str(row["name"]): str(row["reason"]) for row in found.get("failed", [])}
+        for step, found in outputs.items()
+    }
+    known = dict.fromkeys(name for names in (*ran.values(), *failed.values()) for name in names)
+    reasons = {}
+    for name in known:
+        without = [step for step in outputs if name not in ran[step]]
+        if not without:
+            continue
+        reason = failed[without[0]].get(name, "the program's output does not have it")
+        everywhere = len(without) == len(outputs)
+        reasons[name] = reason if everywhere else f"in step {' and '.join(without)}: {reason}"
+    return reasons
 
 
 def verdicts(run: Run) -> list[Verdict]:

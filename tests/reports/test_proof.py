@@ -166,6 +166,46 @@ def test_pairs_that_failed_are_told_with_their_reason(folder: Path, tmp_path: Pa
     assert left_out(load_run(path)) == {"tail": "Mismatch: they differ"}
 
 
+def an_output(names: list[str], failed: dict[str, str]) -> str:
+    times = {side: {"wall_s": 1.0, "gpu_s": 1.0} for side in ("defect", "twin")}
+    words = {"title": "T", "defect": "D.", "twin": "R.", "expects": ["tail"], "measure": "kernel"}
+    pairs = [{"name": name, **words, "times": times} for name in names]
+    rows = [{"name": name, "reason": reason} for name, reason in failed.items()]
+    return json.dumps({"target": "defects", "pairs": pairs, "failed": rows})
+
+
+@pytest.mark.parametrize("timed", ["untraced", "trace"])
+def test_a_pair_that_failed_in_one_step_alone_is_told_and_not_judged(
+    folder: Path, tmp_path: Path, timed: str
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    outputs = {
+        "trace": an_output(["idle", "tail"], {"atomics": "CudaError: gone"}),
+        "untraced": an_output(["idle", "atomics"], {"tail": "OutOfMemoryError: none left"}),
+    }
+    if timed == "trace":  # counters are the other step
+        outputs = {"counters": outputs["untraced"], "trace": outputs["trace"]}
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    (trace,) = (step for step in manifest["steps"] if step["name"] == "trace")
+    manifest["steps"].insert(0, {**trace, "name": "untraced", "directory": "steps/0-untraced"})
+    (path / "steps" / "0-untraced").mkdir()
+    directories = {step["name"]: step["directory"] for step in manifest["steps"]}
+    for step, output in outputs.items():
+        (path / directories[step] / "stdout.log").write_text(output)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    run = load_run(path)
+    found, clock = planted(run)
+    assert clock == timed
+    assert [plan.name for plan in found] == ["idle"]
+    other = next(step for step in outputs if step != "trace")
+    assert left_out(run) == {
+        "tail": f"in step {other}: OutOfMemoryError: none left",
+        "atomics": "in step trace: CudaError: gone",
+    }
+    assert [verdict.planted.name for verdict in verdicts(run)] == ["idle"]
+
+
 @pytest.mark.parametrize(
     ("estimate", "priced"),
     [(0.75, True), (0.75 * FACTOR, True), (0.75 / FACTOR, True), (0.49, False), (math.nan, False)],
