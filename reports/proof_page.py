@@ -38,6 +38,16 @@ LEARNT = (
 """What the rules owe to the recorded run, so that nobody takes a fit for a prediction."""
 
 
+OTHERS = (
+    "The second set has the same kinds of defects in other programs "
+    "([second.yaml](../targets/defects/second.yaml)): other kernels, sizes and data types.",
+    "The third set has them in other programs again "
+    "([third.yaml](../targets/defects/third.yaml)), and many of its defects are mild: they cost a "
+    "third or a half of the time.",
+)
+"""What each set after the first one is, in their order."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """A recorded set with its verdicts.
@@ -71,9 +81,9 @@ def recording(run: Run, title: str = "First set") -> Recording:
     return Recording(title, run, verdicts(run), read_first_look(run.path), left_out(run))
 
 
-def proof_page(first: Recording, second: Recording | None = None) -> str:
-    """Return the page of one or two runs of recipes/planted-defects.yaml as markdown."""
-    sets = [first] if second is None else [first, second]
+def proof_page(first: Recording, *later: Recording) -> str:
+    """Return the page of runs of recipes/planted-defects.yaml, one of each set, as markdown."""
+    sets = [first, *later]
     parts = [
         "<!-- Written by scripts/proof from recorded runs; do not edit. -->",
         "# Proof: planted defects",
@@ -91,14 +101,10 @@ def proof_page(first: Recording, second: Recording | None = None) -> str:
 
 
 def _introduction(sets: Sequence[Recording]) -> str:
-    programs = " and ".join(count(len(one.judged)) for one in sets)
+    *most, last = (count(len(one.judged)) for one in sets)
+    programs = f"{', '.join(most)} and {last}" if most else last
     where = "; ".join(dict.fromkeys(_machine(one.run) for one in sets))
-    other = (
-        ""
-        if len(sets) == 1
-        else " The second set has the same kinds of defects in other programs "
-        "([second.yaml](../targets/defects/second.yaml)): other kernels, sizes and data types."
-    )
+    other = "".join(f" {words}" for words in OTHERS[: len(sets) - 1])
     return (
         f"{programs} small programs have one defect each, and a repaired twin that does "
         f"the same work ([targets/defects](../targets/defects/defects.yaml)).{other} All were "

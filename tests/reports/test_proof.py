@@ -27,7 +27,7 @@ from reports.stage_run import stage_runs
 pytestmark = pytest.mark.xdist_group("proof")
 
 RECORDED = "h200-planted-defects"
-SECOND = f"{RECORDED}-second"
+SECOND, THIRD = f"{RECORDED}-second", f"{RECORDED}-third"
 
 
 def a_plan(**changed: Any) -> Planted:
@@ -137,6 +137,10 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
     assert "commit `0123456789`" in page
     assert "Not right then: `one` (named, priced)" in page
     assert "`tail`: Mismatch: they differ" in page
+    assert "The third set" not in page
+    third = proof_page(first, first, replace(first, title="Third set"))
+    assert third.startswith(page[: page.index("1 and 1")] + "1, 1 and 1 small programs")
+    assert "[third.yaml](../targets/defects/third.yaml)" in third
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     assert len(headings) == len(set(headings)), "GitHub would number anchors of equal headings"
     anchors = {anchor(heading) for heading in headings}
@@ -276,6 +280,11 @@ def second(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return recording(prepared(root, SECOND, tmp_path_factory), "Second set")
 
 
+@pytest.fixture(scope="module")
+def third(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recording(prepared(root, THIRD, tmp_path_factory), "Third set")
+
+
 def test_nine_tenths_of_the_planted_causes_are_the_first_finding(recorded: list[Verdict]) -> None:
     wrong = [v.planted.name for v in recorded if not v.named]
     assert len(wrong) <= 0.1 * len(recorded), wrong
@@ -312,21 +321,24 @@ def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
     assert all(v.planted.gain > 0 for v in recorded), "each repair gains something"
 
 
-def test_the_second_set_was_recorded_and_looked_at(second: Recording) -> None:
+@pytest.mark.parametrize("which", ["second", "third"])
+def test_a_later_set_was_recorded_and_looked_at(which: str, request: pytest.FixtureRequest) -> None:
     from targets.defects.pair import plans
 
-    ran = [v.planted.name for v in second.judged]
-    assert set(ran) | set(second.missing) == set(plans("second"))
+    of: Recording = request.getfixturevalue(which)
+    ran = [v.planted.name for v in of.judged]
+    assert set(ran) | set(of.missing) == set(plans(which))
     assert len(ran) >= 20
-    assert second.look is not None, "scripts/proof --first-look, before anybody reads the run"
-    assert second.look.score.programs == len(ran)
-    assert score(second.judged).programs == len(ran)
+    assert of.look is not None, "scripts/proof --first-look, before anybody reads the run"
+    assert of.look.score.programs == len(ran)
+    assert score(of.judged).programs == len(ran)
 
 
 def test_the_page_in_the_docs_is_what_the_code_renders(
     root: Path, first: Recording, request: pytest.FixtureRequest
 ) -> None:
-    both = (root / "captures" / SECOND).is_dir()
-    second = request.getfixturevalue("second") if both else None
+    names = {"second": SECOND, "third": THIRD}
+    there = [name for name in names if (root / "captures" / names[name]).is_dir()]
+    later = [request.getfixturevalue(name) for name in there]
     page = (root / "docs" / "proof.md").read_text(encoding="utf-8")
-    assert page == proof_page(first, second), "scripts/proof writes it anew"
+    assert page == proof_page(first, *later), "scripts/proof writes it anew"
