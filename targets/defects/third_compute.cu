@@ -79,11 +79,11 @@ ASIAN(asian_blocks_per_option)
 // ---- imbalance: concordant pairs j < i of two rankings (Kendall's tau), 256 values i a block ------
 
 // Four threads share an i: pairs with j from `begin` up to `end`.
-__device__ __forceinline__ u32 concordant(const float2* v, u32 i, u32 begin, u32 end) {
+__device__ __forceinline__ u32 concordant(const float2* v, int i, int begin, int end) {
     const float2 mine = v[i];
     u32 count = 0;
 #pragma unroll 4
-    for (u32 j = begin + threadIdx.x % 4; j < end; j += 4)
+    for (int j = begin + int(threadIdx.x % 4); j < end; j += 4)
         count += (mine.x - v[j].x) * (mine.y - v[j].y) > 0;
     return count;
 }
@@ -95,14 +95,14 @@ __device__ __forceinline__ void add(u64* to, u32 count) {
 
 // Block b has the pairs of its own values: 0 up to i of them.
 KERNEL __launch_bounds__(1024, 2) pairs_of_own_values(const float2* v, u64* pairs) {
-    const u32 i = blockIdx.x * 256 + threadIdx.x / 4;
+    const int i = blockIdx.x * 256 + threadIdx.x / 4;
     add(pairs, concordant(v, i, 0, i));
 }
 
 // Block b has half of the pairs of its own values, and half of those of the last block but b.
 KERNEL __launch_bounds__(1024, 2) pairs_of_mirrored_values(const float2* v, u64* pairs) {
-    const u32 i = blockIdx.x * 256 + threadIdx.x / 4;
-    const u32 other = (gridDim.x - 1 - blockIdx.x) * 256 + threadIdx.x / 4;
+    const int i = blockIdx.x * 256 + threadIdx.x / 4;
+    const int other = (gridDim.x - 1 - blockIdx.x) * 256 + threadIdx.x / 4;
     add(pairs, concordant(v, i, 0, i / 2) + concordant(v, other, other / 2, other));
 }
 

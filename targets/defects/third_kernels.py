@@ -19,7 +19,7 @@ VECTORS, VECTOR = 1 << 14, 1 << 12
 FILTERED, TAPS = 1 << 24, 64
 PLANES, PLANE_ROWS, PLANE_VECTORS, SLAB = 16, 4096, 1024, 256
 """Planes, their rows, vectors of 16 bytes of a row (64 MiB a plane), and rows of a slab."""
-TOKENS, BIASES = 1 << 14, 4096
+TOKENS, BIASES = 1 << 18, 256
 SOURCES, SLICES, LEFT_OVER = 2048, 16, 40
 OPTIONS, PARTS, PATHS = 80, 33, 4 * 33 * 1024
 """Options, blocks of each of them in the twin, and paths of an option."""
@@ -99,16 +99,17 @@ def l2_thrashing() -> Pair:
     """A Jacobi step in three dimensions; three planes do not fit into L2, those of a slab do."""
     u = _randn(PLANES, PLANE_ROWS, 4 * PLANE_VECTORS)
     out = zeros(*u.shape)
-    blocks = (PLANES - 2) * PLANE_ROWS * PLANE_VECTORS // 256
+    width, inner = PLANE_VECTORS // 256, PLANES - 2
 
-    def relax(name: str, to: Any) -> Any:
-        arguments = [u, to, PLANE_VECTORS, PLANE_ROWS, PLANES, SLAB]
-        return kernel("third_memory", name).bind(blocks, 256, arguments)
+    def relax(name: str, rows: int, to: Any) -> Any:
+        grid = (width, rows, inner * (PLANE_ROWS // rows))
+        arguments = [u, to, PLANE_VECTORS, PLANE_ROWS, PLANES]
+        return kernel("third_memory", name).bind(grid, 256, arguments)
 
     return Pair(
         "l2_thrashing",
-        relax("jacobi_plane_by_plane", out[0]),
-        relax("jacobi_slab_by_slab", out[1]),
+        relax("jacobi_plane_by_plane", PLANE_ROWS, out[0]),
+        relax("jacobi_slab_by_slab", SLAB, out[1]),
         results=lambda: out,
         tolerance=1e-5,
     )

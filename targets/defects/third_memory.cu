@@ -147,27 +147,32 @@ __device__ __forceinline__ void relax(const float4* u, float4* out, u64 part, u6
     out[at] = v;
 }
 
-// Sizes are (planes, rows, width vectors); the first and the last plane are kept.
+// Sizes are (planes, rows, width vectors); the first and the last plane are kept. Blocks run in the
+// order of x, y, z: here parts of a row, rows, planes.
 KERNEL jacobi_plane_by_plane(const float4* u, float4* out, long long width, long long rows,
-                             long long planes, long long slab) {
-    const u64 parts = width / 256, line = blockIdx.x / parts;
-    relax(u, out, blockIdx.x % parts, line % rows, line / rows + 1, width, rows);
+                             long long planes) {
+    relax(u, out, blockIdx.x, blockIdx.y, blockIdx.z + 1, width, rows);
 }
 
-// All planes of `slab` rows, then the next rows.
+// All planes of gridDim.y rows, then the next rows.
 KERNEL jacobi_slab_by_slab(const float4* u, float4* out, long long width, long long rows,
-                           long long planes, long long slab) {
-    const u64 parts = width / 256, line = blockIdx.x / parts, plane = line / slab;
-    const u64 y = plane / (planes - 2) * slab + line % slab;
-    relax(u, out, blockIdx.x % parts, y, plane % (planes - 2) + 1, width, rows);
+                           long long planes) {
+    const u32 inner = u32(planes) - 2, slab = blockIdx.z / inner;
+    relax(u, out, blockIdx.x, slab * gridDim.y + blockIdx.y, blockIdx.z % inner + 1, width, rows);
 }
 
 // ---- atomics: a bias gradient is the sum of the rows of (rows, columns); 64 rows a thread --------
 
 KERNEL bias_gradient_by_value(const float* gradient, float* bias, long long columns) {
     const u64 column = u64(blockIdx.x) * 256 + threadIdx.x, first = u64(blockIdx.y) * 64;
-#pragma unroll 8
-    for (int r = 0; r < 64; r++) atomicAdd(bias + column, gradient[(first + r) * columns + column]);
+#pragma unroll 1
+    for (int r = 0; r < 64; r += 8) {
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = gradient[(first + r + i) * columns + column];
+#pragma unroll
+        for (int i = 0; i < 8; i++) atomicAdd(bias + column, v[i]);
+    }
 }
 
 KERNEL bias_gradient_by_thread(const float* gradient, float* bias, long long columns) {
