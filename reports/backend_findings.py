@@ -12,7 +12,7 @@ import pandas as pd
 from reports.cells import Row, number, records, text
 from reports.evidence import Evidence, Finding
 from reports.formats import counted, duration, listed, share
-from reports.kernel_facts import SLOW_NAME, TRANSFORM
+from reports.kernel_facts import TRANSFORM, slow_name
 from reports.load import Run
 from reports.profiled import kernel_time, profiled
 from reports.program_rules import backends, finding, limit, source_of
@@ -109,7 +109,7 @@ def _told(row: Row | None) -> bool:
     """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
     if row is None or TRANSFORM.search(text(row["name"])):
         return False
-    return number(row["tensor_pct"]) < 1 or SLOW_NAME.search(text(row["name"])) is not None
+    return number(row["tensor_pct"]) < 1 or slow_name(row)
 
 
 def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> float:

@@ -22,6 +22,8 @@ CHAINS = 3
 """Chains that get a finding of their own."""
 NAMED = 4
 """Kernels that a sentence names."""
+OWN = ("", "other")
+"""Libraries of the program's own kernels."""
 BY_BYTES = ("dram", "l2", "l1", "latency")
 """Limits of kernels whose time follows the bytes that they move."""
 
@@ -60,7 +62,8 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
     not known, the fused kernel is taken to need as long as the longest of the chain does. Tiny
     kernels are left to `small_kernels`.
     """
-    open_ones = frame["category"].isin(listing("fusible"))
+    own = streaming(run)
+    open_ones = frame["category"].isin(listing("fusible")) | frame["kernel_id"].isin(own)
     means = run.kernels["mean_ns"].astype(float) >= limit("small_kernels", "short")
     open_ones &= frame["kernel_id"].isin(run.kernels.loc[means, "kernel_id"])
     done = frame["library"].isin(listing("fused_libraries"))
@@ -78,8 +81,28 @@ def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
 
     repeats = int(limit("elementwise_chain", "repeats"))
     table = chains(frame, (open_ones & ~done).to_numpy(dtype=np.bool_), flows, repeats)
-    found = [_chain(run, row, _passed(run, row, moved)) for row in records(table.head(CHAINS))]
+    found = [_chain(run, row, _passed(run, row, moved), own) for row in records(table.head(CHAINS))]
     return [f for f in found if f.gain_program >= limit("elementwise_chain", "gain")]
+
+
+def streaming(run: Run) -> set[str]:
+    """Return the program's own kernels that may work on one element after another, as counted.
+
+    They load few elements for each that they store, in whole sectors, and neither share them within
+    a block nor add them up with atomics. What they compute is not known.
+    """
+    own = run.kernels["category"].eq("other") & run.kernels["library"].fillna("").isin(OWN)
+    rows = run.counters[run.counters["kernel_id"].isin(run.kernels.loc[own, "kernel_id"])]
+    whole = limit("elementwise_chain", "whole")
+    found = set()
+    for row in records(rows):
+        loaded, stored = number(row["global_load_bytes"]), number(row["global_store_bytes"])
+        few = 0 < loaded <= limit("elementwise_chain", "inputs") * stored
+        parts = (number(row[f"global_{kind}_efficiency_pct"]) for kind in ("load", "store"))
+        alone = number(row["shared_memory_bytes"]) == 0 == number(row["atomic_instructions"])
+        if few and alone and all(part >= whole for part in parts):
+            found.add(text(row["kernel_id"]))
+    return found
 
 
 def moved_bytes(run: Run) -> dict[str, Moved]:
@@ -116,7 +139,7 @@ def _passed(run: Run, row: Row, moved: dict[str, Moved]) -> Passed | None:
     return Passed(whole, between, where, set(bounds) <= set(BY_BYTES)) if whole > 0 else None
 
 
-def _chain(run: Run, row: Row, passed: Passed | None) -> Finding:
+def _chain(run: Run, row: Row, passed: Passed | None, own: set[str]) -> Finding:
     ids = tuple(str(key) for key in row["kernels"])
     total, times = number(row["total_ns"]), number(row["times"])
     saved = number(row["saved_ns"])
@@ -149,7 +172,8 @@ def _chain(run: Run, row: Row, passed: Passed | None) -> Finding:
         gain_kernel=saved / total,
         gain_program=gained,
         gain_ns=saved,
-        confidence="medium" if passed is not None and passed.by_bytes else "low",
+        # Whose kernels are not known may do more than pass elements on.
+        confidence="medium" if passed and passed.by_bytes and not own & set(ids) else "low",
     )  # fmt: skip
 
 
@@ -199,7 +223,7 @@ def casts_and_copies(run: Run) -> list[Finding]:
     What the program's own kernels move is its work.
     """
     moving = run.kernels["category"].isin(listing("moves_only"))
-    rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(("", "other"))]
+    rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(OWN)]
     total, spent = kernel_time(run), number(rows["total_ns"].sum())
     if rows.empty or spent / total < limit("casts_and_copies", "share"):
         return []

@@ -52,7 +52,8 @@ WARP_BYTES = 128
 """Bytes of an access by the 32 threads of a warp, 4 bytes each."""
 ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
 """Elements in 16 bytes, which TMA and the vector loads of libraries need; 8 of 2-byte types."""
-SLOW_NAME = re.compile(r"align[124](?!\d)")
+ALIGNED = re.compile(r"align(\d+)")
+"""Elements to which the operands of a kernel of CUTLASS are aligned, in its name."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def facts(row: Row, context: Context) -> dict[str, float]:
         **_levels(row),
         **_atomics(row),
         **_instructions(row, use),
-        **_matrix(row, context),
+        **_matrix(row, context, use),
         **_needed(row, context.need(row)),
         "none": 0.0,
     }
@@ -119,7 +120,7 @@ def _launch(row: Row, sms: float) -> dict[str, float]:
         "sm_balance": balance,
         "balance_loss": loss,
         # A last wave that is partly filled leaves some SMs without work, too.
-        "balance_alone": loss - (0.0 if math.isnan(tail) else tail),
+        "balance_alone": loss - (tail if waves > 1 else 0.0),
     }
 
 
@@ -313,7 +314,7 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _matrix(row: Row, context: Context) -> dict[str, float]:
+def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, float]:
     dtype, size = text(row["dtype"]), context.need(row).size
     part = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
     product = row["category"] in MATRIX and not part
@@ -323,11 +324,31 @@ def _matrix(row: Row, context: Context) -> dict[str, float]:
     odd = bool(unaligned(size, dtype))
     return {
         "is_matrix": float(product),
-        "tensor_active": number(row["tensor_pct"]),
+        "tensor_active": _tensor_active(row, use),
         "tensor_needed": needed,
         "tensor_reached": needed,
-        "misaligned": float(odd or bool(SLOW_NAME.search(_name(row)))),
+        "misaligned": float(odd or slow_name(row)),
     }
+
+
+def _tensor_active(row: Row, use: dict[str, float]) -> float:
+    """Return the per cent of the cycles in which the Tensor Cores work.
+
+    The counter of the pipe is a few per cent in kernels that never use it (H200, ncu 2025.3.1): 0
+    where no operation of the Tensor Cores was counted and another pipe does more.
+    """
+    busy = number(row["tensor_pct"])
+    others = 100 * _most(use[pipe] for pipe in ("fp32", "fp16", "fp64"))
+    return 0.0 if number(row["flops_tensor"]) == 0 and others > busy else busy
+
+
+def slow_name(row: Row) -> bool:
+    """Tell whether its name says that the operands of a kernel are aligned to less than 16 bytes.
+
+    Kernels of the FP pipes (SIMT) need no more than an element.
+    """
+    found = None if "simt" in _name(row) else ALIGNED.search(_name(row))
+    return found is not None and int(found.group(1)) < ELEMENTS.get(text(row["dtype"]), 8)
 
 
 def unaligned(size: tuple[int, ...], dtype: str) -> tuple[str, ...]:

@@ -152,3 +152,48 @@ def test_a_grid_that_is_none_has_unknown_blocks() -> None:
 
 def test_an_unknown_stall_reason_is_shown_as_it_is() -> None:
     assert stall_meaning("new_reason") == "(new reason)"
+
+
+LIMITED: dict[str, Any] = {
+    "theoretical_occupancy_pct": 12.5, "achieved_occupancy_pct": 12.4, "waves": 10.0,
+    "occupancy_limiter": "registers", "bound_by": "latency", "dram_pct": 30.0,
+    "global_load_efficiency_pct": 100.0, "global_load_bytes": 9e8, "global_store_bytes": 1e8,
+    "global_store_efficiency_pct": 50.0, "top_stall": "long_scoreboard", "stall_share": 0.8,
+    "stalls": {"long_scoreboard": 0.8, "wait": 0.2},
+}  # fmt: skip
+
+
+def test_of_two_causes_the_larger_gain_is_told_first() -> None:
+    first, second, *others = causes(row(**LIMITED), H200)
+    assert (first.key, second.key) == ("register_limited", "uncoalesced_stores")
+    assert first.gain == pytest.approx(0.7)  # DRAM needs three tenths
+    # Half of the sectors of stores are no use: 1 of 11 sectors, in the stalls for memory.
+    assert second.gain == pytest.approx(0.8 / 11)
+    assert [cause.key for cause in others] == ["latency"]
+
+
+def test_of_gains_that_end_at_one_roof_the_defect_is_told_first() -> None:
+    known = LIMITED | {"global_load_efficiency_pct": 12.5, "dram_bytes": 1e9}
+    keys = [cause.key for cause in causes(row(**known), H200)]
+    assert keys[:2] == ["uncoalesced_loads", "register_limited"]
+
+
+@pytest.mark.parametrize(("queue", "gain"), [("lg_throttle", 0.25), ("barrier", 0.7)])
+def test_more_warps_hide_no_full_queue(queue: str, gain: float) -> None:
+    stalls = {"long_scoreboard": 2 / 7, queue: 5 / 7}
+    known = LIMITED | {"global_store_efficiency_pct": 100.0, "stalls": stalls}
+    (limited,) = [c for c in causes(row(**known), H200) if c.key == "register_limited"]
+    assert limited.gain == pytest.approx(gain)  # 2 / 7 x 7 / 8, or up to the roof of DRAM
+
+
+def test_registers_limit_no_grid_that_leaves_places_empty() -> None:
+    few = LIMITED | {"waves": 0.3, "achieved_occupancy_pct": 3.7}
+    assert "register_limited" not in [cause.key for cause in causes(row(**few), H200)]
+
+
+def test_a_last_wave_that_costs_less_hides_no_imbalance() -> None:
+    known = {"waves": 1.7, "grid": "224x1x1", "sm_balance_pct": 40.0, "sm_active_pct": 40.0}
+    first, second = causes(row(**known), H200)
+    assert (first.key, second.key) == ("imbalance", "tail")
+    # Where it explains the balance, it is told alone.
+    assert keys(**known | {"sm_balance_pct": 85.0, "sm_active_pct": 85.0}) == ["tail"]

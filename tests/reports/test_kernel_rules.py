@@ -363,3 +363,24 @@ def test_every_rule_is_whole() -> None:
 def test_each_bound_has_a_key_and_words() -> None:
     assert set(saturated()) == set(wording()["limits"])
     assert all(f"{key}_fusible" in wording()["actions"] for key in FUSION_HELPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "slow"),
+    [("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4", "tf32", 0.0),
+     ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align1", "tf32", 1.0),
+     ("cutlass_80_wmma_tensorop_bf16_s161616gemm_nn_align4", "bf16", 1.0),
+     ("cutlass_80_wmma_tensorop_bf16_s161616gemm_nn_align8", "bf16", 0.0),
+     ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", "fp32", 0.0)],
+)  # fmt: skip
+def test_an_alignment_in_a_name_counts_elements(name: str, dtype: str, slow: float) -> None:
+    assert facts(row(name=name, category="gemm", dtype=dtype), H200)["misaligned"] == slow
+
+
+def test_a_noise_of_the_tensor_pipe_is_no_use_of_the_tensor_cores() -> None:
+    simt: dict[str, Any] = {"category": "conv", "dtype": "fp32", "flops_fp32": 3e10,
+                            "flops": 3e10, "flop_throughput": 3e13, "tensor_pct": 2.0}  # fmt: skip
+    assert first(**simt).key == "tensor_idle"
+    # A product of a type whose operations were not asked for does nothing else either.
+    found = causes(row(**simt | {"flops_fp32": 0.0}), H200)
+    assert "tensor_idle" not in [cause.key for cause in found]

@@ -150,6 +150,30 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     assert "2 elementwise kernels" in shorter.title
 
 
+@pytest.mark.parametrize(
+    ("shared", "loaded", "told"), [(0.0, 2e6, True), (1e6, 2e6, False), (0.0, 9e6, False)]
+)
+def test_own_kernels_that_stream_make_a_chain_of_low_confidence(
+    run: Run, shared: float, loaded: float, told: bool
+) -> None:
+    run = chained(kernels(run, {name: {"category": "other", "library": "other"} for name in CHAIN}))
+    ids = [k for k, n in zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True)
+           if n in CHAIN]  # fmt: skip
+    plain = run.counters.iloc[[0]].assign(
+        global_load_bytes=1e6, global_store_bytes=1e6, global_load_efficiency_pct=100.0,
+        global_store_efficiency_pct=100.0, shared_memory_bytes=0.0, atomic_instructions=0.0,
+        bound_by="dram",
+    )  # fmt: skip
+    frame = pd.concat([plain.assign(kernel_id=key) for key in ids], ignore_index=True)
+    second = frame["kernel_id"] == dict(zip(run.kernels["short_name"], run.kernels["kernel_id"],
+                                            strict=True))["PyTorch softmax"]  # fmt: skip
+    frame.loc[second, ["shared_memory_bytes", "global_load_bytes"]] = shared, loaded
+    tables.write(frame, "counters", run.directory.tables)
+    found = [f for f in program_findings(load_run(run.path)) if f.cause == "elementwise_chain"]
+    assert len(found) == told
+    assert all(f.confidence == "low" for f in found)
+
+
 @pytest.mark.parametrize(("mb", "told"), [(100.0, True), (10.0, False)])
 def test_bytes_of_dram_tell_of_chains_that_caches_do_not_hold(
     run: Run, mb: float, told: bool
