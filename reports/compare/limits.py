@@ -17,6 +17,7 @@ _RULE = re.compile(
 )
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 """Units of a limit in ns; cases and points are in s."""
+TIMES = frozenset(_UNITS) - {""}
 SELECTORS = ("stage", "kernel", "case", "point")
 HINT = (
     "write NAME>+5% (B over A by more than 5 %), NAME<-5%, NAME>+100us, or NAME>20ms (B itself); "
@@ -81,9 +82,9 @@ def _check(limit: Limit, view: CompareView) -> LimitResult:
     for state in ("broken", "noise"):
         for change, found in judged:
             if found == state:
-                return LimitResult(limit.rule, state, _sentence(limit, change, state))
+                return LimitResult(limit.rule, state, _sentence(change, state))
     worst = max((change for change, _ in judged), key=lambda c: _amount(limit, c) or -math.inf)
-    return LimitResult(limit.rule, "kept", _sentence(limit, worst, "kept"))
+    return LimitResult(limit.rule, "kept", _sentence(worst, "kept"))
 
 
 def _judge(limit: Limit, change: Change) -> str:
@@ -122,6 +123,7 @@ def _named(limit: Limit, view: CompareView) -> Sequence[Change]:
         found = _SELECT[selector](rest, view, limit)
     else:
         found = [change for change in view.totals if change.key == limit.name]
+    found = [change for change in found if _is_known(limit, change)]
     if not found:
         names = [change.key for change in view.totals]
         names += [f"stage:{stage.stage}:{c.key}" for stage in view.stages for c in stage.changes]
@@ -129,7 +131,18 @@ def _named(limit: Limit, view: CompareView) -> Sequence[Change]:
             f"--fail-on {limit.rule!r} names nothing that both runs know",
             f"these are there: {', '.join(names[:12]) or 'none'}; {HINT}",
         )
+    if limit.unit in TIMES and any(change.unit not in ("ns", "s") for change in found):
+        raise UsageError(
+            f"--fail-on {limit.rule!r}: {limit.name} is no time", "leave the unit out, or use %"
+        )
     return found
+
+
+def _is_known(limit: Limit, change: Change) -> bool:
+    """Tell whether a quantity can be held to a rule: what was not measured keeps no limit."""
+    if change.verdict in ("new", "gone") or (limit.relative and change.ratio is not None):
+        return True
+    return change.b is not None and (change.a is not None or not limit.change)
 
 
 def _stages(rest: str, view: CompareView, limit: Limit) -> list[Change]:
@@ -178,7 +191,7 @@ def _regex(text: str, limit: Limit) -> re.Pattern[str]:
         ) from error
 
 
-def _sentence(limit: Limit, change: Change, state: str) -> str:
+def _sentence(change: Change, state: str) -> str:
     a, b = (
         quantity(v, change.unit) if change.unit != "s" else quantity((v or 0) * 1e9, "ns")
         for v in (change.a, change.b)
