@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from reports.compare.answer_kernels import MOST_ROWS, apart_stages, kernel_sentences
 from reports.compare.models import Change, CompareView
+from reports.compare.sides import VARIABLE, amount
 from reports.compare.wording import section, threshold
 from reports.formats import change as ratio_change
 from reports.formats import (
@@ -252,7 +253,11 @@ def _work(view: CompareView) -> list[str]:
     rest = len(view.settings) - MOST_ROWS
     more = f" and {rest} more" if rest > 0 else ""
     started = f"The programs were started differently ({', '.join(parts)}{more})"
-    counts = [c.label for c in view.settings if c.a.isdigit() and c.b.isdigit()]
+    counts = [
+        c.label
+        for c in view.settings
+        if None not in (amount(c.a), amount(c.b)) and not c.label.startswith(VARIABLE)
+    ]
     if view.work is not None or not counts:
         return [f"{started}."]
     return [f"{started}: if {counts[0]} counts work, compare with --per {counts[0]}."]

@@ -26,6 +26,8 @@ MOST_STAGES = 24
 """Names of stages from which on they are no stages but ranges that a framework numbers."""
 REPEAT = "target.env.REPEAT"
 """A sweep over this variable alone runs one program several times."""
+VARIABLE = "env "
+"""What the name of a variable of the environment begins with among settings."""
 NO_UNITS = "none"
 """What --per takes for: no times per unit of work."""
 _DIGITS = re.compile(r"\d+")
@@ -172,30 +174,48 @@ def units(side: Side, expression: str) -> float:
     Raises:
         UsageError: the program was not given that argument, or it is no positive number.
     """
-    target = side.run.manifest.recipe.get("target") or {}
-    given = target.get("args")
-    given = given if isinstance(given, dict) else {}
+    given = arguments(side.run)
     product = 1.0
     for name in (part.strip() for part in expression.split("*")):
-        value = given.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            known = [key for key, v in given.items() if isinstance(v, (int, float))]
+        found = amount(given.get(name))
+        if found is None:
+            known = [key for key, value in given.items() if amount(value) is not None]
             raise UsageError(
                 f"--per {expression}: {side.label} has no number for the argument {name}",
-                f"numbers in its target.args: {', '.join(known) or 'none'}",
+                f"numbers among its arguments: {', '.join(known) or 'none'}",
             )
-        product *= value
+        product *= found
     return product
 
 
 def counted_units(settings: Iterable[Check]) -> str:
     """Return the arguments that differ and count units of work, as --per takes them, or ""."""
     known = section("work")
-    return "*".join(c.label for c in settings if c.label in known and _count(c.a) and _count(c.b))
+    return "*".join(
+        c.label for c in settings if c.label in known and None not in (amount(c.a), amount(c.b))
+    )
 
 
-def _count(value: str) -> bool:
+def amount(value: Any) -> float | None:
+    """Return the positive number that an argument is, as a number or as text; None for others."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
     try:
-        return float(value) > 0
+        found = float(value)
     except ValueError:
-        return False
+        return None
+    return found if 0 < found < math.inf else None
+
+
+def arguments(run: Run) -> dict[str, Any]:
+    """Return the arguments of the program that was traced: those of the step go before."""
+    recipe = run.manifest.recipe
+    target, trace = (recipe.get(key) or {} for key in ("target", "trace"))
+    return {**mapping(target.get("args")), **mapping(trace.get("args"))}
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return arguments as a mapping; a list of words is one argument."""
+    if isinstance(value, dict):
+        return {str(key): inner for key, inner in value.items()}
+    return {"args": value} if value else {}
