@@ -42,21 +42,28 @@ def case_changes(a: Side, b: Side, floor: float) -> tuple[Change, ...]:
 
 
 def geometric_mean(cases: Sequence[Change]) -> Change | None:
-    """Return the geometric mean of the ratios of all cases that both runs measured."""
-    logs = [math.log(c.ratio) for c in cases if c.ratio]
-    if not logs:
+    """Return the geometric mean of the ratios of all cases that both runs measured.
+
+    A case without an interval of its own is as sure as single runs are; of such cases alone the
+    mean has none either.
+    """
+    both = [(math.log(c.ratio), _half(c), c.floor) for c in cases if c.ratio]
+    if not both:
         return None
-    halves = [math.log(c.high / c.low) / 2 for c in cases if c.ratio and c.low and c.high]
-    middle = float(np.mean(logs))
-    half = math.sqrt(sum(h * h for h in halves)) / len(logs)
-    ratio = Ratio(
-        math.exp(middle),
-        math.exp(middle - half),
-        math.exp(middle + half),
-        f"{len(logs)} cases",
-        max(c.floor for c in cases if c.ratio),
-    )
+    logs, halves, floors = zip(*both, strict=True)
+    middle, floor = float(np.mean(logs)), max(floors)
+    ratio = Ratio(math.exp(middle), floor=floor)
+    if any(half is not None for half in halves):
+        squares = sum((threshold("single") if h is None else h) ** 2 for h in halves)
+        half = math.sqrt(squares) / len(both)
+        ends = math.exp(middle - half), math.exp(middle + half)
+        ratio = Ratio(math.exp(middle), *ends, f"{len(both)} cases", floor)
     return change("cases", "geometric mean of all cases", "", (math.nan, math.nan), ratio)
+
+
+def _half(case: Change) -> float | None:
+    """Return half the width of the interval of a ratio's logarithm; None where it has none."""
+    return math.log(case.high / case.low) / 2 if case.low and case.high else None
 
 
 def _cases(run: Run) -> dict[str, Row]:

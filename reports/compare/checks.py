@@ -10,16 +10,17 @@ from typing import Any
 from parsers.errors import UsageError
 from reports.cells import number
 from reports.compare.models import Check
-from reports.compare.sides import Side
+from reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
 from reports.compare.wording import section, threshold
 from reports.formats import clock, listed, shorten
 from reports.load import Run
-from reports.profiled import profiled
+from reports.profiled import kernel_time, profiled
 
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
 OPTIONAL = (
+    "times",
     "throttled",
     "gpu_count",
     "mig",
@@ -68,7 +69,7 @@ def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
     """Refuse what cannot be compared.
 
     Raises:
-        UsageError: the runs differ in kind, GPU, number of GPUs or MIG.
+        UsageError: the runs differ in kind, kind of times, GPU, number of GPUs or MIG.
     """
     grave = [check for check in found if check.level == "refuse"]
     if grave:
@@ -91,6 +92,7 @@ def _facts(run: Run) -> dict[str, str]:
     gpus = manifest.gpus
     facts: dict[str, Any] = {
         "kind": "benchmark" if run.is_bench else "profile",
+        "times": None if run.is_bench else _times(run),
         "gpu": listed(sorted({str(g["name"]) for g in gpus if g.get("name")})),
         "gpu_count": _gpu_count(run),
         "mig": _one({g.get("mig") for g in gpus}),
@@ -123,6 +125,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     return shorten(value, WIDTH) if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _times(run: Run) -> str | None:
+    """Say what the times of a profile are those of; None where it has none."""
+    if not math.isnan(kernel_time(run)):
+        return "all launches of a trace"
+    return None if run.counters.empty else "one launch of each kernel under ncu"
 
 
 def _gpu_count(run: Run) -> str | None:
@@ -168,33 +177,20 @@ def _settings(a: Run, b: Run) -> list[Check]:
             key,
             ours.get(key, "not set"),
             theirs.get(key, "not set"),
-            counts if _counts(ours.get(key)) or _counts(theirs.get(key)) else other,
+            counts if amount(ours.get(key)) or amount(theirs.get(key)) else other,
         )
         for key in keys
         if ours.get(key) != theirs.get(key)
     ]
 
 
-def _counts(value: str | None) -> bool:
-    return value is not None and value.replace(".", "", 1).isdigit()
-
-
 def _arguments(run: Run) -> dict[str, str]:
-    """Return arguments of the program, and those that the step `trace` changes."""
-    recipe = run.manifest.recipe
-    target: Mapping[str, Any] = recipe.get("target") or {}
-    of_trace: Mapping[str, Any] = (recipe.get("trace") or {}).get("args") or {}
-    given = {**_mapping(target.get("args")), **_mapping(of_trace)}
-    variables = {f"env {key}": value for key, value in _mapping(target.get("env")).items()}
+    """Return arguments and variables of the program as text."""
+    target: Mapping[str, Any] = run.manifest.recipe.get("target") or {}
+    given = arguments(run)
+    variables = {f"{VARIABLE}{key}": value for key, value in mapping(target.get("env")).items()}
     return {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in {**given, **variables}.items()
-        if key != "env REPEAT"
+        if key != f"{VARIABLE}REPEAT"
     }
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    """Return arguments as a mapping; a list of words is one argument."""
-    if isinstance(value, dict):
-        return {str(key): inner for key, inner in value.items()}
-    return {"args": value} if value else {}

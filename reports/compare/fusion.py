@@ -96,7 +96,7 @@ def _hubs_are_a(a: Sequence[Item], b: Sequence[Item]) -> bool:
 def _hub_of(item: Item, hubs: Sequence[Item], near: bool) -> tuple[int | None, bool]:
     """Return the place of the hub in `hubs`, and whether an operator's name ties them."""
     known, role = item.operators, place(item.kernel.short_name, item.kernel.category)
-    open_to = [i for i, hub in enumerate(hubs) if _may_hold(item, role, hub)]
+    open_to = [i for i, hub in enumerate(hubs) if _may_hold(role, hub)]
     if not open_to:
         return None, False
 
@@ -119,7 +119,7 @@ def _keeps_silent(hub: Item, known: frozenset[str]) -> bool:
     return not hub.operators or (not known and len(hub.operators) > 1)
 
 
-def _may_hold(item: Item, role: str | None, hub: Item) -> bool:
-    """Tell whether a hub may be what became of an item: products stay products, and so on."""
+def _may_hold(role: str | None, hub: Item) -> bool:
+    """Tell whether a hub may be what became of a kernel with that place: products stay products."""
     of_hub = place(hub.kernel.short_name, hub.kernel.category)
     return role == of_hub or (role is None and of_hub is not None and bool(hub.operators))

@@ -180,7 +180,8 @@ def _total(row: Row, ratio: Ratio, values: tuple[float, float]) -> Change:
     if row.match in ("new", "gone"):
         verdict = row.match
     elif row.match in ONE_TO_ONE and row.calls[0] != row.calls[1]:
-        verdict = "more" if row.calls[1] > row.calls[0] else "less"
+        # The counts are exact, so this is no noise; fewer launches may take more time in all.
+        verdict = "more" if values[1] > values[0] else "less"
     return change("gpu_time", "GPU time", "ns", values, ratio, verdict)
 
 
@@ -214,10 +215,7 @@ def _launch(row: Row, times: Clocked, total: Ratio, values: tuple[float, float])
     elif calls_a == calls_b:
         ratio = total
     else:
-        found = noise.of_totals(
-            _spreads(row),
-            threshold("floor"),
-        )
+        found = noise.of_totals(_spreads(row), times.floor)
         ratio = Ratio(
             found.value * scale, found.low * scale, found.high * scale, found.basis, found.floor
         )

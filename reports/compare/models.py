@@ -30,7 +30,7 @@ class Change:
 
     `verdict`: faster, slower, more, less, same (within noise), unknown, new, gone. `basis` says
     what the interval is made of; `floor` is the least relative difference that is called one.
-    `unit` is that of `a` and `b`: ns, s, B, 1/s, or empty for counts.
+    `unit` is that of `a` and `b`: ns, s, B, tokens/s, fraction, or empty for counts.
     """
 
     key: str

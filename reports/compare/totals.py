@@ -113,13 +113,21 @@ def _whole(run: Run) -> Values:
         {
             "wall_time": wall,
             "idle_time": idle,
-            "copy_time": number(run.memory_operations["total_ns"].sum(min_count=1)),
+            "copy_time": _copied(run, "total_ns", bool(rows)),
             "launches": number(run.kernels["calls"].sum(min_count=1)),
-            "copied_bytes": number(run.memory_operations["bytes"].sum(min_count=1)),
+            "copied_bytes": _copied(run, "bytes", bool(rows)),
         }
         if rows or not run.kernels.empty
         else {}
     )
+
+
+def _copied(run: Run, column: str, traced: bool) -> float:
+    """Return the sum over copies; 0 where a trace has none, NaN where nobody looked for them."""
+    copies, gaps = run.memory_operations, run.gaps
+    if copies.empty and traced and not (gaps["table"] == "memory_operations").any():
+        return 0.0
+    return number(copies[column].sum(min_count=1))
 
 
 def _stages(run: Run, rename: Mapping[str, str]) -> dict[str, Values]:
@@ -162,7 +170,8 @@ def _number(key: str, label: str, unit: str, ours: Values, theirs: Values) -> Ch
     a, b = ours.get(key, math.nan), theirs.get(key, math.nan)
     if math.isnan(a) and math.isnan(b):
         return None
-    verdict = "equal" if a == b else "more" if b > a else "less"
+    known = not (math.isnan(a) or math.isnan(b))
+    verdict = ("equal" if a == b else "more" if b > a else "less") if known else "unknown"
     return change(key, label, unit, (a, b), Ratio(b / a if a > 0 else math.nan), verdict)
 
 

@@ -42,7 +42,7 @@ def compare(
         if a.run.is_bench and b.run.is_bench
         else _profile(a, b, settings, differing)
     )
-    if not view.kernels and not view.cases and not view.points:
+    if not _has_times(view):
         raise ArtifactUnreadable(
             f"{a.label} and {b.label} have no times in common",
             "a comparison needs traces, counters or benchmark cases on both sides; "
@@ -54,6 +54,13 @@ def compare(
     notes = (*view.notes, untold) if untold else view.notes
     view = per_work(replace(view, notes=notes, limits=check_limits(limits, view)))
     return replace(view, answer=tuple(answer(view)), method=tuple(method(view)))
+
+
+def _has_times(view: CompareView) -> bool:
+    """Tell whether there is anything to hold against each other: both sides have kernels, say."""
+    rows = view.kernels
+    both = any(row.a for row in rows) and any(row.b for row in rows)
+    return both or bool(view.cases or view.points)
 
 
 def _profile(

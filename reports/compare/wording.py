@@ -22,8 +22,3 @@ def section(name: str) -> Any:
 def threshold(key: str) -> float:
     """Return a threshold, a fraction."""
     return float(section("thresholds")[key]["value"])
-
-
-def threshold_source(key: str) -> str:
-    """Return where a threshold comes from."""
-    return str(section("thresholds")[key]["source"])
