@@ -33,9 +33,10 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     doubts = _reservations(view, shown, words)
     answer = _answer(view, shown, words)
     facts = _facts(view, words)
-    told = (f"{row.what} {row.limited_by}" for row in shown.rows)
+    told = (f"{row.what} {row.limited_by} {duration(row.gain_ns)}" for row in shown.rows)
     labels = (f"{fact.label} {fact.value}" for fact in facts)
-    text = " ".join([answer, *learned, *to_do, *doubts, *told, *labels])
+    said_of = (words.of(sentence) for sentence in learned)
+    text = " ".join([view.question, answer, *said_of, *to_do, *doubts, *told, *labels])
     # The words of other languages are not looked for: the terms are those of the English summary.
     terms = summary_terms(text) if language == ENGLISH else words.terms(summarise(view).terms)
     return SummaryView(

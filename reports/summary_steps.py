@@ -62,7 +62,9 @@ def _open(row: FindingRow) -> bool:
 def _step(view: ReportView, rows: list[FindingRow], words: Words) -> str:
     gain = min(1.0, sum(_gain(view, row) for row in rows))
     time = duration(gain * (view.run_time.whole_ns or 0.0))
-    saved = words.say("may_save" if _open(rows[0]) else "saves", time=time, part=share(gain))
+    whole = words.word("words", f"whole_{view.run_time.basis}")
+    key = "may_save" if _open(rows[0]) else "saves"
+    saved = words.say(key, time=time, part=share(gain), whole=whole)
     kernels = rows[0].key == "kernel"
     what = _subjects(view, rows, words) if kernels else _problem(rows, words)
     advice = words.of(rows[0].advice)

@@ -43,8 +43,10 @@ def bench_summary(view: BenchView, language: str = ENGLISH) -> BenchSummary:
     first = plain[:2] or list(view.answer[:1])
     learned = plain[2 : LEARNED + 2] if plain else view.answer[1 : LEARNED + 1]
     doubts = [doubt.plain for doubt in view.doubts if doubt.plain][:RESERVATIONS]
-    labels = (f"{row.label} {row.value}" for row in rows[:ROWS])
-    terms = summary_terms(" ".join([*first, *learned, *doubts, *labels]))
+    english = words_of(ENGLISH)
+    labels = (f"{english.of(row.label)} {row.value}" for row in rows[:ROWS])
+    said = (english.of(sentence) for sentence in (*first, *learned, *doubts))
+    terms = summary_terms(" ".join([view.question, *said, *labels]))
     facts = (*view.conditions, *view.environment)
     answer = words.page["between"].join(words.of(sentence) for sentence in first)
     return BenchSummary(

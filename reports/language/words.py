@@ -78,8 +78,6 @@ class Words:
 
     def fact(self, fact: Fact) -> Fact:
         """Return a row of a table in this language."""
-        if self.language == ENGLISH:
-            return fact
         return Fact(self.of(fact.label), self._recognised(fact.value) or fact.value)
 
     def marked(self, text: str) -> str:

@@ -198,7 +198,7 @@ def test_each_language_asked_for_has_a_file_and_they_name_each_other(run: Run) -
         assert {other for other in pages if f"]({other})" in page} == set(pages) - {name}
     assert "## " not in pages["stakeholder_summary.ko.md"]
     assert "실행에는 " in pages["stakeholder_summary.ko.md"]
-    assert "整个运行耗时" in pages["stakeholder_summary.zh.md"]
+    assert "整次运行耗时" in pages["stakeholder_summary.zh.md"]
 
 
 def test_without_a_wish_there_is_one_summary_without_links(run: Run) -> None:

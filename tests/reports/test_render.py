@@ -180,7 +180,10 @@ def test_the_summary_is_half_a_page_and_explains_its_words(run: Run) -> None:
     text = paths.summary.read_text()
     seen = re.sub(r"<details>.*</details>", "", text, flags=re.DOTALL)
     assert len(re.findall(r"\w+", seen)) < 500
-    assert "- **GPU time**: " in text
+    explained = set(re.findall(r"^- \*\*(.+?)\*\*: ", text, flags=re.MULTILINE))
+    assert {"run", "GPU", "matrix units", "ms"} <= explained
+    for word in explained & {"run", "GPU", "matrix units", "ms", "GPU time", "DRAM", "tile"}:
+        assert re.search(rf"\b{word}\b", seen), word
 
 
 def test_an_old_report_stays_when_the_new_one_fails(
