@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from parsers.errors import ProfError
 from parsers.run_dir import VARIANTS, RunDir, read_manifest
 from reports.cells import count, known, number, records, text
+from reports.compare.sides import Side, counted_units, unit_of, units
 from reports.findings import headline
 from reports.formats import duration, share, speedup
 from reports.load import Run, load_run
@@ -34,16 +36,18 @@ def sweep_view(path: Path) -> SweepView:
     variants = _variants(path)
     runs = {name: run for name, run in variants.items() if isinstance(run, Run)}
     settings = _differing({name: run.manifest.recipe for name, run in runs.items()})
-    base = _baseline(runs)
+    base, per = _baseline(runs), counted_units(runs.values())
+    work = {name: units(Side(name, run), per) for name, run in runs.items()} if per else {}
     columns = tuple(
-        _column(name, run, settings.get(name, ()), base) for name, run in variants.items()
+        _column(name, run, settings.get(name, ()), base, work) for name, run in variants.items()
     )
     readable = [(name, runs.get(name)) for name in variants]
     stages = _stage_rows(readable)
     return SweepView(
         title=str(manifest.recipe.get("name", "")) or manifest.run_id,
         question=str(manifest.recipe.get("question", "")),
-        answer=tuple(_answer(columns, stages)),
+        answer=tuple(_answer(columns, stages, unit_of(per))),
+        unit=unit_of(per),
         variants=columns,
         stages=stages,
         kernels=_kernel_rows(readable),
@@ -87,10 +91,17 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _column(
-    name: str, run: Run | ProfError, settings: tuple[Fact, ...], base: float
+    name: str,
+    run: Run | ProfError,
+    settings: tuple[Fact, ...],
+    base: float,
+    work: Mapping[str, float],
 ) -> VariantColumn:
+    """Return a variant; `base` is the GPU time of the first in ns, `work` the units of each."""
     if isinstance(run, ProfError):
-        return VariantColumn(name, settings, None, None, None, None, None, "", run.message)
+        return VariantColumn(
+            name, settings, None, None, None, None, None, None, None, "", run.message
+        )
     total = kernel_time(run)
     wall, idle = wall_time(run)
     lines = headline(run)
@@ -104,6 +115,8 @@ def _column(
         idle_share=known(idle / wall) if wall > 0 else None,
         launches=count(run.kernels["calls"].sum(min_count=1)),
         ratio=known(total / base) if base > 0 else None,
+        per_unit_ns=known(total / work[name]) if work else None,
+        work=work[name] / next(iter(work.values())) if work else None,
         headline=lines[0] if lines else "",
         problem=problem or ("no kernels in the trace" if math.isnan(total) else ""),
     )
@@ -173,26 +186,44 @@ def _against(cell: SweepCell | None, base: SweepCell | None) -> SweepCell:
     return SweepCell(cell.total_ns, cell.share, cell.calls, ratio, cell.bound_by)
 
 
-def _answer(columns: tuple[VariantColumn, ...], stages: tuple[SweepRow, ...]) -> list[str]:
-    timed = [c for c in columns if c.gpu_time_ns is not None]
+def _answer(
+    columns: tuple[VariantColumn, ...], stages: tuple[SweepRow, ...], unit: str
+) -> list[str]:
+    timed = [c for c in columns if c.gpu_time_ns]
     if len(timed) < 2:
         return ["Fewer than two variants have a trace, so nothing can be compared."]
-    base, best = timed[0], min(timed, key=lambda c: c.gpu_time_ns or 0.0)
-    worst = max(timed, key=lambda c: c.gpu_time_ns or 0.0)
-    least, most = best.gpu_time_ns or 0.0, worst.gpu_time_ns or 0.0
-    if most / least - 1 < SAME:
-        return [f"All variants take the same GPU time within {share(SAME)}."]
+    totals = [c.gpu_time_ns or 0.0 for c in timed]
+    lines = _extremes(timed, totals)
+    if unit:
+        each = [c.per_unit_ns or 0.0 for c in timed]
+        lines = [*_extremes(timed, each, f" per {unit}"), *lines[:1]]
+    if _are_equal(totals):
+        return lines
+    lines += _by_stage(columns, stages, timed[totals.index(max(totals))])
+    if not unit:
+        lines.append(
+            "Variants that do different amounts of work compare per unit of work, not in total."
+        )
+    return lines
+
+
+def _are_equal(times: Sequence[float]) -> bool:
+    return max(times) / min(times) - 1 < SAME
+
+
+def _extremes(timed: Sequence[VariantColumn], times: Sequence[float], per: str = "") -> list[str]:
+    """Say which variants take the least and the most time, and what that is to the first one."""
+    if _are_equal(times):
+        return [f"All variants take the same GPU time{per} within {share(SAME)}."]
+    least, most = min(times), max(times)
+    best, worst = timed[times.index(least)], timed[times.index(most)]
     lines = [
-        f"{_named(best)} takes the least GPU time: {duration(least)}; {_named(worst)} the most: "
-        f"{duration(most)}, {speedup(most / least)} as much."
+        f"{_named(best)} takes the least GPU time{per}: {duration(least)}; {_named(worst)} the "
+        f"most: {duration(most)}, {speedup(most / least)} as much."
     ]
-    if best is not base:
-        saved = share(1 - least / (base.gpu_time_ns or math.nan))
-        lines.append(f"That is {saved} less than {_named(base)}, the first variant.")
-    lines += _by_stage(columns, stages, worst)
-    lines.append(
-        "Variants that do different amounts of work compare per unit of work, not in total."
-    )
+    if best is not timed[0]:
+        saved = share(1 - least / times[0])
+        lines.append(f"That is {saved} less than {_named(timed[0])}, the first variant.")
     return lines
 
 
@@ -205,7 +236,8 @@ def _by_stage(
     if len(grown) < 2 or max(grown.values()) / min(grown.values()) - 1 < SAME:
         return []
     parts = [f"{name} takes {speedup(ratio)}" for name, ratio in grown.items()]
-    return [f"At {_named(worst)}, against the first variant: {', '.join(parts)}."]
+    work = "" if worst.work is None else f", which does {speedup(worst.work)} the work"
+    return [f"At {_named(worst)}{work}, against the first variant: {', '.join(parts)}."]
 
 
 def _named(column: VariantColumn) -> str:

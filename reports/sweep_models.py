@@ -33,8 +33,9 @@ class SweepRow:
 class VariantColumn:
     """One variant of a sweep; `ratio` is its GPU time over that of the baseline.
 
-    `settings` are only the keys that differ between variants. `problem` says why there are no
-    numbers.
+    `settings` are only the keys that differ between variants. `per_unit_ns` is its GPU time over
+    the units of work that its arguments count, `work` these units over those of the baseline; None
+    where they are not known. `problem` says why there are no numbers.
     """
 
     name: str
@@ -44,17 +45,24 @@ class VariantColumn:
     idle_share: float | None
     launches: int | None
     ratio: float | None
+    per_unit_ns: float | None
+    work: float | None
     headline: str
     problem: str
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """Comparison of the variants of a sweep; the first one that has numbers is the baseline."""
+    """Comparison of the variants of a sweep; the first one that has numbers is the baseline.
+
+    `unit` is what a unit of work is called, empty where the variants do the same work or it is not
+    known how much.
+    """
 
     title: str
     question: str
     answer: tuple[str, ...]
+    unit: str
     variants: tuple[VariantColumn, ...]
     stages: tuple[SweepRow, ...]
     kernels: tuple[SweepRow, ...]

@@ -16,7 +16,6 @@ import pandas as pd
 from parsers.errors import UsageError
 from parsers.run_dir import VARIANTS
 from reports.cells import number, records, text
-from reports.compare.models import Check
 from reports.compare.wording import section
 from reports.load import Run, load_run
 
@@ -188,12 +187,16 @@ def units(side: Side, expression: str) -> float:
     return product
 
 
-def counted_units(settings: Iterable[Check]) -> str:
+def counted_units(runs: Iterable[Run]) -> str:
     """Return the arguments that differ and count units of work, as --per takes them, or ""."""
-    known = section("work")
-    return "*".join(
-        c.label for c in settings if c.label in known and None not in (amount(c.a), amount(c.b))
-    )
+    given = [arguments(run) for run in runs]
+    names = [name for name in section("work") if all(amount(of.get(name)) for of in given)]
+    return "*".join(name for name in names if len({amount(of[name]) for of in given}) > 1)
+
+
+def unit_of(expression: str) -> str:
+    """Return what a unit of work of --per is called."""
+    return str(section("work").get(expression, expression))
 
 
 def amount(value: Any) -> float | None:

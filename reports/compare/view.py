@@ -16,9 +16,9 @@ from reports.compare.matching import match
 from reports.compare.models import Check, CompareView, Origin
 from reports.compare.oneoff import keep_apart
 from reports.compare.scaling import per_work
-from reports.compare.sides import NO_UNITS, Side, counted_units, stage_names, units
+from reports.compare.sides import NO_UNITS, Side, counted_units, stage_names, unit_of, units
 from reports.compare.totals import stage_changes, steady, totals, with_units
-from reports.compare.wording import section, threshold
+from reports.compare.wording import threshold
 from reports.formats import listed
 
 
@@ -48,7 +48,7 @@ def compare(
             "a comparison needs traces, counters or benchmark cases on both sides; "
             "`prof report RUN` says what a run lacks",
         )
-    per = per or counted_units(settings)
+    per = per or (counted_units((a.run, b.run)) if settings else "")
     if per and per != NO_UNITS:
         view = _per_unit(view, per, units(a, per), units(b, per))
     notes = (*view.notes, untold) if untold else view.notes
@@ -84,7 +84,7 @@ def _profile(
 
 
 def _per_unit(view: CompareView, per: str, a: float, b: float) -> CompareView:
-    unit = section("work").get(per, per)
+    unit = unit_of(per)
     stages = [replace(s, changes=with_units(s.changes, unit, a, b)) for s in view.stages]
     whole = with_units(view.totals, unit, a, b)
     return replace(view, totals=whole, stages=tuple(stages), work=b / a, unit=unit)

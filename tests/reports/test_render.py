@@ -251,14 +251,14 @@ def test_a_template_does_no_arithmetic(template: str) -> None:
 
 def sweep() -> SweepView:
     variants = (
-        VariantColumn("batch=1", (Fact("batch", "1"),), 1e6, 2e6, 0.5, 10, 1.0, "GEMM | x", ""),
-        VariantColumn("a b/c", (Fact("batch", "2"),), None, None, None, None, None, "",
+        VariantColumn("batch=1", (Fact("batch", "1"),), 1e6, 2e6, 0.5, 10, 1.0, 2e6, 1.0, "GEMM | x", ""),
+        VariantColumn("a b/c", (Fact("batch", "2"),), None, None, None, None, None, None, None, "",
                       "the target ended with exit code 1"),
     )  # fmt: skip
     cells = (SweepCell(1e6, 1.0, 10, 1.0, "dram"), SweepCell(None, None, None, None, ""))
     row = SweepRow(NASTY, cells)
     caveat = Caveat("One variant failed.", ("a b/c",))
-    return SweepView("t", "q?", ("First.",), variants, (row,), (row,), (caveat,))
+    return SweepView("t", "q?", ("First.",), "", variants, (row,), (row,), (caveat,))
 
 
 def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:

@@ -50,7 +50,30 @@ def test_variants_stand_side_by_side_with_what_differs(sweep: Path) -> None:
     ]
     assert view.variants[0].ratio == 1
     assert view.variants[1].ratio == pytest.approx((24.2504 + 2 * 11.1) / 35.3504)
+    assert "1.31x as much" in view.answer[2]
+
+
+def test_variants_with_other_work_compare_per_unit_of_it(sweep: Path) -> None:
+    """Twice the batch in 1.31 times the time: a sequence takes 35 % less."""
+    view = sweep_view(sweep)
+    total = [column.gpu_time_ns or 0.0 for column in view.variants]
+    assert view.unit == "batch item"
+    assert [column.work for column in view.variants] == [1, 2]
+    assert [column.per_unit_ns for column in view.variants] == [total[0] / 8, total[1] / 16]
+    assert "target.args.batch = 16 takes the least GPU time per batch item" in view.answer[0]
+    assert "That is 34.3 % less" in view.answer[1]
+    assert "which does 2.00x the work" in view.answer[3]
+
+
+def test_variants_of_equal_or_unknown_work_compare_in_all(sweep: Path) -> None:
+    path = RunDir(sweep / VARIANTS / "batch=16")
+    manifest = read_manifest(path)
+    manifest.recipe["target"]["args"]["batch"] = "auto"
+    write_manifest(path, manifest)
+    view = sweep_view(sweep)
+    assert (view.unit, view.variants[1].per_unit_ns) == ("", None)
     assert "1.31x as much" in view.answer[0]
+    assert "per unit of work, not in total" in view.answer[-1]
 
 
 def test_stages_are_compared_with_the_first_variant(sweep: Path) -> None:
