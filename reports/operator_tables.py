@@ -109,7 +109,11 @@ class _Tables:
 
 
 def with_roofs(gemms: pd.DataFrame, frames: Mapping[str, pd.DataFrame], gaps: Gaps) -> pd.DataFrame:
-    """Fill the roof columns: min(peak, intensity x bandwidth), in time (Williams et al. 2009)."""
+    """Fill the roof columns: min(peak, intensity x bandwidth), in time (Williams et al. 2009).
+
+    The share is of the mean of a call, so that calls x share x mean is the time at the roof: the
+    median of calls in two modes, of two clocks for instance, times their number is not their sum.
+    """
     names = ("measured_roofs", "roofs")
     known = _Tables(*(frames.get(name, tables.empty(name)) for name in names))
     of_dtype = {dtype: peaks(known, dtype) for dtype in set(gemms["dtype"].fillna(""))}
@@ -143,14 +147,24 @@ def _fastest(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
     """
     found: dict[tuple[str, str], float] = {}
     for row in rows:
-        key, rate = (text(row["stage"]), text(row["dtype"])), number(row["flop_per_s"])
+        key, rate = (
+            (text(row["stage"]), text(row["dtype"])),
+            number(row["flops"]) / mean_ns(row) * 1e9,
+        )
         found[key] = max(found.get(key, 0.0), 0.0 if math.isnan(rate) else rate)
     return found
 
 
+def mean_ns(row: Row) -> float:
+    """Return the mean ns of a call; the median where the sum or the calls are unknown."""
+    total, calls = number(row["total_ns"]), number(row["calls"])
+    known = math.isfinite(total) and calls > 0
+    return total / calls if known else number(row["median_ns"])
+
+
 def _limit(row: Row, roofs: Peaks, fastest: float) -> tuple[str, float, Peak] | None:
     """Return the roof that limits a product, the part of it that it reached, and whose roof."""
-    moved, flops, time = number(row["bytes"]), number(row["flops"]), number(row["median_ns"]) / 1e9
+    moved, flops, time = number(row["bytes"]), number(row["flops"]), mean_ns(row) / 1e9
     compute, memory = roofs.attained(fastest), roofs.memory
     if compute is None or memory is None or math.isnan(moved):
         return None

@@ -19,7 +19,8 @@ ATTENTION = "time of attention"
 class Product:
     """A matrix product of a stage; numbers are of one call, `calls` and `total_ns` of a run.
 
-    `fraction` is the part of its roof that it reached; NaN where unknown, as all other numbers.
+    `fraction` is the part of its roof that a call reached in the mean; NaN where unknown, as all
+    other numbers. Rates are of the mean, too, so that calls, time and rate fit each other.
     `counted` is FLOPs by counters; NaN where no launch of this shape was counted.
     """
 
@@ -63,14 +64,19 @@ class Product:
         return size if self.batch == 1 else f"{self.batch} of {size}"
 
     @property
+    def mean_ns(self) -> float:
+        """Time of a call in the trace."""
+        return self.total_ns / self.calls if self.calls > 0 else math.nan
+
+    @property
     def flop_rate(self) -> float:
         """FLOP/s in the trace."""
-        return self.flops / self.median_ns * 1e9
+        return self.flops / self.mean_ns * 1e9
 
     @property
     def byte_rate(self) -> float:
         """B/s in the trace, of the bytes that the product must move."""
-        return self.bytes / self.median_ns * 1e9
+        return self.bytes / self.mean_ns * 1e9
 
     @property
     def weights(self) -> float:
@@ -79,7 +85,7 @@ class Product:
 
     @property
     def lost_ns(self) -> float:
-        """Time of a run beyond what the roof allows."""
+        """Time of a run beyond what the roof allows: all calls less calls x the least of one."""
         return self.total_ns * (1 - self.fraction)
 
 

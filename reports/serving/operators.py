@@ -45,9 +45,10 @@ METHOD = (
     "operator view runs without them: the library may choose another kernel there, and the table "
     "says so. Where the counts do not fit, it is joined by its name and grid, if no other shape of "
     "the stage has them (name).",
-    "The share of the roof is the time that min(peak, intensity x bandwidth) allows over the time "
-    "in the trace, with 2MNK FLOPs and both factors and the output moved once. A split of K is "
-    "told by the name of the kernel; its number of parts is the blocks of the grid over its tiles.",
+    "The share of the roof is the time that min(peak, intensity x bandwidth) allows over the "
+    "mean time of a call in the trace, with 2MNK FLOPs and both factors and the output moved once. "
+    "A split of K is told by the name of the kernel; its number of parts is the blocks of the grid "
+    "over its tiles.",
 )
 
 
@@ -104,7 +105,8 @@ def product_table(products: Sequence[Product]) -> list[BenchTable]:
             "Matrix products",
             (*heads, *rates),
             tuple(_product(product) for product in ordered),
-            "Time: of all calls. Padding: FLOPs of whole tiles beyond 2MNK."
+            "Time: of all calls. Time a call, rates and share of the roof are of the mean call. "
+            "Padding: FLOPs of whole tiles beyond 2MNK."
             + (" Why something is not available says table `gemms` or `gaps`."
                if missing else ""),
             left=("Stage", "Matrix", "M x N x K", "Type", "Tile", "Roof", "Joined by"),
@@ -121,7 +123,7 @@ def _product(product: Product) -> tuple[str, ...]:
         or_na(product.tile),
         count(product.split_k),
         calls(product.calls if product.join else product.operator_calls),
-        duration(product.median_ns),
+        duration(product.mean_ns),
         duration(product.total_ns),
         flop_rate(product.flop_rate),
         byte_rate(product.byte_rate),
