@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 
 from parsers import tables
-from parsers.errors import ArtifactUnreadable, StepFailed, UsageError
+from parsers.errors import ArtifactUnreadable, UsageError
+from reports.export.whole_file import written_whole
 from reports.load import Run
 
 ROWS = 1 << 16  # rows that are text at a time
@@ -32,13 +32,7 @@ def export_tables(run: Run, form: str, path: Path, names: Sequence[str] = ()) ->
         targets = {path: sources[names[0]]}
     else:
         targets = {path / f"{name}.{form}": source for name, source in sources.items()}
-    try:
-        return {target: _write(WRITERS[form], source, target) for target, source in targets.items()}
-    except OSError as error:
-        raise StepFailed(
-            f"{path} cannot be written: {error.strerror or error}",
-            "free space or choose another folder with -o",
-        ) from error
+    return {target: _write(WRITERS[form], source, target) for target, source in targets.items()}
 
 
 def _sources(run: Run, names: Sequence[str]) -> dict[str, Path]:
@@ -76,15 +70,9 @@ def _rows(path: Path) -> int:
 
 
 def _write(writer: Callable[[Path, Path], None], source: Path, target: Path) -> int:
-    """Write one file beside the old one and put it in its place when it is whole."""
     rows = _rows(source)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.partial")
-    try:
+    with written_whole(target) as partial:
         writer(source, partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
     return rows
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from parsers.errors import ProfError, StepFailed, UsageError
+from parsers.errors import ProfError, UsageError
 from parsers.nsys import Events, read_events
 from reports.bound import LABELS
 from reports.cells import number, records, text
@@ -26,6 +25,7 @@ from reports.export.event_text import encoded, label
 from reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
 from reports.export.host_part import place_host
 from reports.export.tracks import Tracks
+from reports.export.whole_file import written_whole
 from reports.load import Run
 
 AT_ONCE = 4096  # events that are joined before they are written
@@ -139,21 +139,9 @@ def _head(run: Run, origin: int) -> str:
 
 
 def _write(path: Path, head: str, events: Iterable[str]) -> int:
-    """Write the file beside the old one and put it in its place when it is whole."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _opened(partial, packed=path.suffix == ".gz") as stream:
-            count = _stream(stream, head, iter(events))
-        os.replace(partial, path)
-    except OSError as error:
-        raise StepFailed(
-            f"{path} cannot be written: {error.strerror or error}",
-            "free space or choose another folder with -o",
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
+    packed = path.suffix == ".gz"
+    with written_whole(path) as partial, _opened(partial, packed=packed) as stream:
+        return _stream(stream, head, iter(events))
 
 
 def _stream(stream: IO[str], head: str, events: Iterator[str]) -> int:

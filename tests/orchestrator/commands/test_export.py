@@ -87,4 +87,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     for form in ("perfetto", "csv"):
         target = tmp_path / "file" / "below"
         assert main(["export", str(run), "--format", form, "-o", str(target)]) == 1
-    assert "cannot be written" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert f"{target}" in told
+        assert "cannot be written: Not a directory" in told
+        assert ".partial" not in told
