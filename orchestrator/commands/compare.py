@@ -9,7 +9,7 @@ import click
 REGRESSION = 1
 
 
-@click.command("compare", short_help="Compare two runs; fail on a regression.")
+@click.command("compare")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option(

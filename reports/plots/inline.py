@@ -107,7 +107,7 @@ def _written(element: Element) -> Iterator[str]:
     if tag == "pattern":
         yield _tile(element)
         return
-    attributes = dict(_attributes(element, tag))
+    attributes = dict(_attributes(element))
     inner = [part for child in element for part in _written(child)]
     if tag in ("g", "defs") and not inner:
         return
@@ -148,7 +148,7 @@ def _directions(paths: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
-def _attributes(element: Element, tag: str) -> Iterable[tuple[str, str]]:
+def _attributes(element: Element) -> Iterable[tuple[str, str]]:
     for key, value in element.attrib.items():
         name = key.rpartition("}")[2]
         if name == "d":
