@@ -140,6 +140,12 @@ def test_english_passes_and_has_no_mark() -> None:
     )
 
 
+def test_rows_of_the_english_page_are_in_plainer_words_too() -> None:
+    said = words_of(ENGLISH).fact(Fact("With 1 client, first word", "17.1 ms"))
+    assert said == Fact("Users at once: 1; wait for the first word", "17.1 ms")
+    assert words_of(ENGLISH).fact(Fact("Moons", "3")) == Fact("Moons", "3")
+
+
 def test_advice_is_no_plainer_sentence_of_the_same_key() -> None:
     # "padding" is the key of a sentence with values and of an advice without.
     advice = catalogue(ENGLISH)["advice"]["padding"]

@@ -90,6 +90,23 @@ def test_no_page_mixes_two_measures_of_time(view: ReportView) -> None:
     assert "Share of the run" in page
 
 
+def test_every_per_cent_saved_says_of_what(view: ReportView) -> None:
+    summary = summarise(view)
+    said = [step for step in summary.next_steps if " %" in step]
+    assert said
+    for step in said:
+        assert step.count(" %") == step.count(" % of the run)")
+    assert "(% of the run) |" in page_of(summary)
+
+
+def test_words_of_the_question_are_explained(view: ReportView) -> None:
+    asked = replace(view, question="What bounds the kernels?")
+    terms = {entry.term for entry in summarise(asked).terms}
+    assert {"bounds", "kernel"} <= terms
+    # What "bound" is to who tunes kernels speaks of roofs.
+    assert "bound" not in terms
+
+
 def test_a_summary_is_short(view: ReportView) -> None:
     summary = summarise(view)
     assert len(summary.next_steps) <= 3
