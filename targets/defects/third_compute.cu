@@ -108,7 +108,8 @@ KERNEL __launch_bounds__(1024, 2) pairs_of_mirrored_values(const float2* v, u64*
 
 // ---- divergence: rays meet spheres or boxes, step by step -----------------------------------------
 
-// A shape is where it is and its size; a ray starts at 0 and goes along x.
+// A shape is where it is and its size; a ray starts at 0 and goes along x by a quarter of the distance
+// to the shape, by 1 at most: behind a shape that it misses, the distance would grow to infinity.
 #define TRACE(NAME)                                                                             \
     KERNEL NAME(const long long* order, const int* boxes, const float4* shapes, float* out,     \
                 long long steps) {                                                              \
@@ -119,12 +120,12 @@ KERNEL __launch_bounds__(1024, 2) pairs_of_mirrored_values(const float2* v, u64*
             _Pragma("unroll 1") for (int i = 0; i < int(steps); i++) {                          \
                 const float x = fmaxf(fabsf(at - s.x) - s.w, 0.0f);                             \
                 const float y = fmaxf(fabsf(s.y) - s.w, 0.0f), z = fmaxf(fabsf(s.z) - s.w, 0.0f); \
-                at += 0.25f * sqrtf(x * x + y * y + z * z + 1e-6f);                             \
+                at += fminf(0.25f * sqrtf(x * x + y * y + z * z + 1e-6f), 1.0f);                \
             }                                                                                   \
         } else {                                                                                \
             _Pragma("unroll 1") for (int i = 0; i < int(steps); i++) {                          \
                 const float x = at - s.x;                                                       \
-                at += 0.25f * fabsf(sqrtf(x * x + s.y * s.y + s.z * s.z) - s.w);                \
+                at += fminf(0.25f * fabsf(sqrtf(x * x + s.y * s.y + s.z * s.z) - s.w), 1.0f);   \
             }                                                                                   \
         }                                                                                       \
         out[item] = at;                                                                         \

@@ -22,6 +22,7 @@ from targets.harness import Unsupported  # noqa: E402
 from targets.harness.cuda import compile_cubin  # noqa: E402
 from tests.targets.on_cpu import KernelOnCpu, OnCpu, compiled  # noqa: E402
 
+RECORDED_RAY_STEPS = third_kernels.RAY_STEPS
 FILES = ("third_memory", "third_occupancy", "third_compute")
 SMALL_KERNELS = {
     "POINT_STEPS": 1, "VECTORS": 1, "FILTERED": 512, "PLANES": 4, "PLANE_ROWS": 8,
@@ -184,6 +185,28 @@ def test_a_value_that_is_no_number_stops_both_programs(small: None) -> None:
     for program in (pair.defect, pair.twin):
         with pytest.raises(FloatingPointError):
             program()
+
+
+def test_rays_that_miss_their_shape_come_to_a_finite_place(
+    small: None, libraries: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps of the recorded size: the distance to a shape behind grows with each of them."""
+    monkeypatch.setattr(
+        third_kernels, "kernel", lambda file, name, *options: KernelOnCpu(libraries[file], name)
+    )
+    monkeypatch.setattr(third_kernels, "RAY_STEPS", RECORDED_RAY_STEPS)
+    pair, arguments = made("divergence")
+    pair.compare()
+    boxes, shapes, found = arguments[1:4]
+    missed = shapes[:, 1].square() + shapes[:, 2].square() > 4 * shapes[:, 3].square()
+    for kind in (0, 1):
+        behind = found[missed & (boxes == kind)] > 60  # beyond the far side of each shape
+        assert behind.any(), "some go on behind the shape"
+    assert found.isfinite().all()
+    assert found.max() <= RECORDED_RAY_STEPS
+    hit = (boxes == 0) & (shapes[:, 1].square() + shapes[:, 2].square() < shapes[:, 3].square() / 2)
+    half = (shapes[:, 3].square() - shapes[:, 1].square() - shapes[:, 2].square())[hit].sqrt()
+    torch.testing.assert_close(found[hit], shapes[hit, 0] - half, rtol=1e-3, atol=1e-3)
 
 
 INTERPRETED = """
