@@ -57,8 +57,8 @@ class Words:
 
     def of(self, text: str) -> str:
         """Return English sentences in this language; one that is not known is marked."""
-        if self.language == ENGLISH or not text:
-            return self._recognised(text) or text
+        if not text:
+            return text
         if (known := self._recognised(text)) is not None:
             return known
         parts = _ENDS.split(text)

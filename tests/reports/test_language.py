@@ -146,6 +146,14 @@ def test_rows_of_the_english_page_are_in_plainer_words_too() -> None:
     assert words_of(ENGLISH).fact(Fact("Moons", "3")) == Fact("Moons", "3")
 
 
+def test_a_plainer_sentence_is_found_among_others() -> None:
+    told = "Moons shine. 4 cases of 9 were noisy; none of them is a roof. They set."
+    said = (
+        "Moons shine. 4 of 9 measurements varied a lot; none of them is used as a limit. They set."
+    )
+    assert words_of(ENGLISH).of(told) == said
+
+
 def test_advice_is_no_plainer_sentence_of_the_same_key() -> None:
     # "padding" is the key of a sentence with values and of an advice without.
     advice = catalogue(ENGLISH)["advice"]["padding"]
