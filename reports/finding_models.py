@@ -38,6 +38,8 @@ class EvidenceRow:
 class FindingRow:
     """One finding, ranked by what it could gain for the whole program; `key` is its sort.
 
+    `rank` is None where it tells how the time divides and is nothing to do by itself.
+
     `cause` is the key of the rule behind it (docs/rules.md), `stage` the stage that it is about
     (empty for the whole program). `action` says what to do, `advice` the same without jargon,
     `disprove` what one would see if the finding were wrong.
@@ -47,7 +49,7 @@ class FindingRow:
     those of the page that the numbers of the sentence stand in.
     """
 
-    rank: int
+    rank: int | None
     key: str
     title: str
     sentence: str
@@ -66,6 +68,11 @@ class FindingRow:
     stage: str = ""
     disprove: str = ""
     tables: tuple[Place, ...] = ()
+
+    @property
+    def anchor(self) -> str:
+        """The id of its place on the page."""
+        return f"overview-{self.key}" if self.rank is None else f"finding-{self.rank}"
 
 
 @dataclass(frozen=True)

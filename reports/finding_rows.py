@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
+
 from reports.bound import LABELS
 from reports.cells import known
 from reports.evidence import Evidence, Finding
 from reports.finding_models import EvidenceRow, FindingRow
+from reports.findings import OVERVIEW
 from reports.places import Places
 
 
-def finding_row(rank: int, finding: Finding, places: Places) -> FindingRow:
+def finding_rows(found: Sequence[Finding], places: Places) -> tuple[FindingRow, ...]:
+    """Return findings in their order; those that are something to do are numbered from 1."""
+    ranks = count(1)
+    return tuple(
+        finding_row(None if one.key in OVERVIEW else next(ranks), one, places) for one in found
+    )
+
+
+def finding_row(rank: int | None, finding: Finding, places: Places) -> FindingRow:
     """Return a finding with the numbers that its kernels have in the table."""
     numbers = places.kernels
     return FindingRow(

@@ -107,7 +107,7 @@ def bound_findings(run: Run) -> list[Finding]:
     return [
         Finding(
             key="bounds",
-            title=first,
+            title="What limits the GPU time",
             headline=f"{first}; better kernels could save {most} {share(gain)} in all",
             sentence=f"Of the GPU time, {', '.join(split)}{rest}. {_whose(known)} that do the "
             f"same work at their limits would save {most} {share(gain)} of the GPU time "

@@ -19,7 +19,7 @@ from reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
-from reports.finding_rows import finding_row
+from reports.finding_rows import finding_rows
 from reports.findings import abstained, findings, profiled_share
 from reports.gemm import Padding, paddings
 from reports.kernel_findings import abstentions
@@ -61,7 +61,7 @@ def report_view(run: Run) -> ReportView:
     stages, idle_time = stage_views(run, kernels), idle_rows(run)
     kinds = kind_table(run)
     places = page_places(run, kernels, stages, idle_time, kinds)
-    rows = tuple(finding_row(place, f, places) for place, f in enumerate(found, 1))
+    rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run)
@@ -81,7 +81,7 @@ def report_view(run: Run) -> ReportView:
         replayed_from=run.manifest.replayed_from,
         tier=tier(run),
         answer=(*leads, *told),
-        answer_anchors=(*section_anchors(made), *_answer_anchors(len(found[:most]), len(told))),
+        answer_anchors=(*section_anchors(made), *_answer_anchors(rows[:most], len(told))),
         findings=rows,
         abstained=open_questions,
         rules_abstained=_rules_abstained(run, kernels),
@@ -169,10 +169,9 @@ def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
     return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
 
 
-def _answer_anchors(findings_told: int, told: int) -> tuple[str, ...]:
+def _answer_anchors(rows: tuple[FindingRow, ...], told: int) -> tuple[str, ...]:
     """Return the ids of the findings that the answer begins with, then that of open questions."""
-    ranks = tuple(f"finding-{rank}" for rank in range(1, findings_told + 1))
-    return (*ranks, *(OPEN for _ in range(told - findings_told)))
+    return (*(row.anchor for row in rows), *(OPEN for _ in range(told - len(rows))))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:

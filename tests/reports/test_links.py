@@ -169,8 +169,25 @@ def test_every_claim_of_a_recorded_run_leads_to_a_number(
     assert len(told["answer"]) == len(told["answer_anchors"])
     assert set(told["answer_anchors"]) <= set(known)
     for finding in told.get("findings", ()):
-        block = text[text.index(f'<a id="finding-{finding["rank"]}"></a>') :].split("</details>")[0]
+        rank, key = finding["rank"], finding["key"]
+        anchor = f"overview-{key}" if rank is None else f"finding-{rank}"
+        block = text[text.index(f'<a id="{anchor}"></a>') :].split("</details>")[0]
         assert re.search(r"\]\(#(?!kernel-\d+\))", block), finding["title"]
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_what_to_do_is_in_the_order_of_what_it_gains(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    folder = replay(recorded.removeprefix("h200-")) / "report"
+    told = json.loads((folder / "metrics.json").read_text(encoding="utf-8")).get("findings", ())
+    to_do = [finding for finding in told if finding["rank"] is not None]
+    assert [finding["rank"] for finding in to_do] == list(range(1, len(to_do) + 1))
+    known = [finding["gain_ns"] for finding in to_do if finding["gain_ns"] is not None]
+    assert known == sorted(known, reverse=True)
+    overview = [finding["key"] for finding in told if finding["rank"] is None]
+    assert overview == [finding["key"] for finding in told][: len(overview)]
+    assert set(overview) <= {"time", "bounds"}
 
 
 @pytest.mark.parametrize("recorded", RECORDED)
