@@ -7,6 +7,7 @@ from typing import Any
 
 from reports.bench import llm_kernels_findings as products
 from reports.bench import llm_kernels_launches as rest
+from reports.bench.case_rows import placed
 from reports.bench.llm_kernels_agreement import agreement_table, agreements
 from reports.bench.llm_kernels_figures import figures
 from reports.bench.llm_kernels_points import TARGET, Point, layers, points, select, title
@@ -27,6 +28,8 @@ METHOD = (
     "Outputs come from torch's caching allocator, as in a program, so that a small output may be "
     "in L2 when it is written.",
     "Ratios of counted to stated work are of the same function under ncu, without a graph.",
+    "Findings name their cases as table `bench` does (tables/bench.csv of the run, column "
+    "`case_id`), without the ending |cold|normal, and lead to the row of a table that shows them.",
 )
 
 
@@ -37,12 +40,14 @@ def section(run: Run) -> Section | None:
         return None
     reference = reference_model(found)
     last = agreement_table(found)
+    shown = (*tables(found, reference), *((last,) if last else ()))
+    said, shown = placed(findings(found, reference), shown)
     return Section(
         key=TARGET,
         title="The operations of a transformer",
         intro=_intro(found, reference),
-        findings=findings(found, reference),
-        tables=(*tables(found, reference), *((last,) if last else ())),
+        findings=said,
+        tables=shown,
         figures=figures(found, reference),
         method=METHOD,
         numbers=numbers(found),

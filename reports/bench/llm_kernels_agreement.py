@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reports.bench.llm_kernels_points import BACKENDS, Point
-from reports.bench.models import BenchTable
+from reports.bench.llm_kernels_points import Point
+from reports.bench.models import BenchTable, Source
 from reports.formats import NA, count, significant, speedup
 
 LINEAR = "linear layers"
@@ -46,7 +46,7 @@ def _operation(point: Point) -> str:
 def _what(point: Point) -> str:
     family = point.param("family")
     if family == "attention":
-        return str(BACKENDS.get(point.param("backend"), point.param("backend")))
+        return point.backend
     if family in ("norm", "elementwise", "sampling"):
         return "compiled" if str(point.param("variant")).startswith("compiled") else "eager"
     return str(point.row["dtype"])
@@ -107,6 +107,7 @@ def _more(point: Point) -> str:
 
 def agreement_table(found: list[Point]) -> BenchTable | None:
     """Return counted over stated FLOPs and bytes of every operation, with the reasons."""
+    made = agreements(found)
     rows = [
         (
             a.operation,
@@ -116,7 +117,7 @@ def agreement_table(found: list[Point]) -> BenchTable | None:
             range_text(a.bytes),
             "; ".join(a.reasons) or "as stated",
         )
-        for a in agreements(found)
+        for a in made
     ]
     if not rows:
         return None
@@ -127,7 +128,15 @@ def agreement_table(found: list[Point]) -> BenchTable | None:
         "Counted over stated, smallest to largest of the cases. Stated bytes are compulsory: each "
         "input read once, each output written once.",
         left=("operation", "of", "why they differ"),
+        anchors=tuple((row_source(a).anchor,) for a in made),
     )
+
+
+def row_source(agreement: Agreement) -> Source:
+    """Return the row of an agreement, for findings that tell its range."""
+    of = f"{agreement.operation}, {agreement.what}"
+    kept = "".join(c if c.isalnum() else "-" for c in of)
+    return Source(f"formulas against counters: {of}", f"formulas-{kept}")
 
 
 def range_words(ratios: tuple[float, float]) -> str:

@@ -126,8 +126,7 @@ def _representatives(found: list[Point], reference: str) -> list[tuple[str, Poin
             same = [p for p in rivals if p.param("keys") == longest.param("keys")]
             best = min(same, key=lambda p: p.seconds)
             size = f"{count(batch)} x {count(best.param('keys'))}"
-            backend = BACKENDS.get(best.param("backend"), "")
-            chosen.append((f"attention {stage}, {size}, {backend}", best))
+            chosen.append((f"attention {stage}, {size}, {best.backend}", best))
     by_operation: dict[str, list[Point]] = {}
     for made in by_shape(found):
         best = min(made.values(), key=lambda p: p.seconds)
@@ -212,13 +211,13 @@ def _only_mha(points: list[Point]) -> bool:
 
 def _by_backend(points: list[Point], rate: Callable[[Point], float]) -> tuple[Series, ...]:
     made = []
-    for backend, words in BACKENDS.items():
+    for backend in BACKENDS:
         mine = sorted(
             (p for p in points if p.param("backend") == backend), key=lambda p: p.param("keys")
         )
         if len(mine) > 1:
             x = tuple(float(p.param("keys")) for p in mine)
-            made.append(Series(words, x, tuple(rate(p) for p in mine), group=backend))
+            made.append(Series(mine[0].backend, x, tuple(rate(p) for p in mine), group=backend))
     return tuple(made)
 
 

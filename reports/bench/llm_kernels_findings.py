@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from reports.bench.case_rows import sources
 from reports.bench.llm_kernels_points import (
-    BACKENDS,
     LayerPoint,
     Point,
     layers,
@@ -14,7 +14,7 @@ from reports.bench.llm_kernels_points import (
     times,
     title,
 )
-from reports.bench.models import BenchFinding
+from reports.bench.models import BenchFinding, Source
 from reports.cells import count as whole
 from reports.cells import known, names, number
 from reports.formats import byte_rate, clock, count, flop_rate, listed, seconds, share, significant
@@ -30,6 +30,11 @@ def samples(*points: Point) -> str:
     processes = min(whole(point.row["processes"]) or 0 for point in points)
     across = f"{count(processes)} process{'' if processes == 1 else 'es'}"
     return f"medians of at least {count(least)} samples in {across}"
+
+
+def cases(*points: Point) -> tuple[Source, ...]:
+    """Return the cases that a sentence is from."""
+    return sources(point.row for point in points)
 
 
 def fold(ratio: float) -> str:
@@ -69,10 +74,12 @@ def batching(found: list[Point], reference: str) -> BenchFinding | None:
     )
     return BenchFinding(
         sentence,
-        f"QKV, out, gate/up and down in CUDA graphs, weights not in L2; {samples(*first.parts)}.",
+        f"QKV, out, gate/up and down in CUDA graphs, weights not in L2; "
+        f"{samples(*first.parts, *few.parts)}.",
         "Attention grows with the batch, because each sequence has its own KV cache.",
         f"Generating for {count(few.tokens)} users at once takes a model's matrix products "
         f"{fold(longer)} as long as for one.",
+        cases(*first.parts, *few.parts),
     )
 
 
@@ -94,6 +101,7 @@ def saturation(found: list[Point], reference: str) -> BenchFinding | None:
         f"Swept at {sizes} tokens; {samples(*(p for layer in swept for p in layer.parts))}.",
         f"{_held_down(best)}Between the swept sizes tiles and waves make steps: see the recipe "
         "gemm-staircase.",
+        cases=cases(*(p for x in swept if x.tokens >= enough.tokens for p in x.parts)),
     )
 
 
@@ -126,7 +134,9 @@ def models(found: list[Point]) -> BenchFinding | None:
         f"{flop_rate(high.flop_rate)}{of_roof(high.fraction, high.roofs)}."
     )
     return BenchFinding(
-        sentence, f"One decoder layer of each; {samples(*low.parts, *high.parts)}.", ""
+        sentence,
+        f"One decoder layer of each; {samples(*low.parts, *high.parts)}.",
+        cases=cases(*low.parts, *high.parts),
     )
 
 
@@ -151,6 +161,7 @@ def precision(found: list[Point]) -> BenchFinding | None:
         f"Four products of a decoder layer each; {samples(*first[1].parts, *last[1].parts)}.",
         "Quantizing the activations costs a kernel more, which is not in these times.",
         f"Numbers of 8 bits instead of 16 make a model's matrix products {fold(gains[1])} as fast.",
+        cases(*(p for pair in (first, last) for layer in pair for p in layer.parts)),
     )
 
 
@@ -207,12 +218,12 @@ def _rivals(made: dict[str, Point], where: str, prefill: bool) -> BenchFinding:
         f"{shape} of {best.param('head_dim')}, bf16; {samples(*ranked)}.",
         limits,
         plain if prefill else "",
+        cases(*ranked),
     )
 
 
 def _backend(point: Point) -> str:
-    backend = point.param("backend")
-    return "the math back end" if backend == "math" else str(BACKENDS.get(backend, backend))
+    return "the math back end" if point.param("backend") == "math" else point.backend
 
 
 def grouped_heads(found: list[Point], reference: str) -> BenchFinding | None:
@@ -229,5 +240,6 @@ def grouped_heads(found: list[Point], reference: str) -> BenchFinding | None:
             f"{fold(gain.value)} as fast ({count(same['batch'])} sequences, "
             f"{count(same['keys'])} positions), where it moves {heads:.0f} times fewer KV bytes."
         )
-        return BenchFinding(sentence, f"FlashAttention; {samples(full, shared)}.", "")
+        evidence = f"{shared.backend}; {samples(full, shared)}."
+        return BenchFinding(sentence, evidence, cases=cases(full, shared))
     return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
-from reports.bench.llm_kernels_agreement import LINEAR, agreements, range_words
-from reports.bench.llm_kernels_findings import fold, of_roof, samples, tokens_text
+from reports.bench.llm_kernels_agreement import LINEAR, agreements, range_words, row_source
+from reports.bench.llm_kernels_findings import cases, fold, of_roof, samples, tokens_text
 from reports.bench.llm_kernels_points import Point, one, select, times
 from reports.bench.llm_kernels_tables import by_shape
 from reports.bench.models import BenchFinding
-from reports.formats import byte_rate, count, flop_rate, listed, seconds, share
+from reports.formats import byte_rate, count, data_size, flop_rate, listed, seconds, share
 
 MANY = 1024
 """Tokens that fill tiles, which have at most 256 rows."""
@@ -50,7 +51,9 @@ def launch_bound(found: list[Point]) -> BenchFinding | None:
         "Short steps wait for the host: recorded once and replayed, they are "
         f"{fold(middle)} as fast."
     )
-    return BenchFinding(sentence, f"The same functions; {samples(*flat)}.", limits, plain)
+    return BenchFinding(
+        sentence, f"The same functions; {samples(*flat)}.", limits, plain, cases(*flat)
+    )
 
 
 def fusion(found: list[Point]) -> BenchFinding | None:
@@ -74,10 +77,12 @@ def fusion(found: list[Point]) -> BenchFinding | None:
     )
     slower = [m["graph"].operation for g, m in ranked if g < 1 / CLEAR]
     limits = f"It is slower for {listed(slower)}." if slower else ""
-    both = (ranked[0][1]["graph"], best)
+    both = [ranked[0][1]["graph"], best]
     evidence = f"Compiled for each size alone; {samples(*both)}.{rest}{_moved(ranked)}"
     plain = f"A compiler that merges steps makes single ones up to {fold(ranked[0][0])} as fast."
-    return BenchFinding(sentence, evidence, limits, plain)
+    gained = [made for gain, made in ranked if gain >= CLEAR]
+    flat = [made[variant] for made in gained for variant in ("graph", "compiled-graph")]
+    return BenchFinding(sentence, evidence, limits, plain, cases(*flat))
 
 
 def _moved(ranked: list[tuple[float, dict[str, Point]]]) -> str:
@@ -112,13 +117,26 @@ def compiled_small(found: list[Point]) -> BenchFinding | None:
     sentence = (
         f"At {tokens_text(tokens)} torch.compile alone makes {count(len(slower))} of "
         f"{count(len(small))} operations slower than eager ({worst['eager'].operation} "
-        f"{seconds(worst['compiled'].seconds)} instead of {seconds(worst['eager'].seconds)}), "
-        f"for the host checks guards at each call; in a CUDA graph they are {fold(gain)} as fast "
-        "as eager ones in the median."
+        f"{seconds(worst['compiled'].seconds)} instead of {seconds(worst['eager'].seconds)}). In a "
+        f"CUDA graph {_every(len(small))} {fold(gain)} as fast as eager in the median: what is "
+        "slower is the host's part of the call."
     )
     points = [m[variant] for m in small for variant in sorted(wanted)]
-    limits = "Guards are checked once a compiled region: a whole model pays them once a step."
-    return BenchFinding(sentence, f"Each function compiled alone; {samples(*points)}.", limits)
+    graph = worst["compiled-graph"]
+    evidence = (
+        f"Each function compiled alone; {samples(*points)}. The compiled "
+        f"{worst['eager'].operation} takes {seconds(graph.seconds)} in a CUDA graph, without the "
+        "host."
+    )
+    limits = (
+        "What the host does then was not measured: torch checks guards at each call of a compiled "
+        "region, which a whole model pays once a step."
+    )
+    return BenchFinding(sentence, evidence, limits, cases=cases(*points))
+
+
+def _every(number: int) -> str:
+    return "it is" if number == 1 else f"all {count(number)} are"
 
 
 def _capital(words: str) -> str:
@@ -143,14 +161,26 @@ def inversion(found: list[Point]) -> BenchFinding | None:
         return None
     few, many = max(pairs, key=lambda pair: times(*pair).value)
     names = [f"{p.kernels} for {count(p.param('tokens'))}" for p in (few, many) if p.kernels]
+    other = few.kernels and many.kernels and few.kernels != many.kernels
+    why = ": the library chooses another kernel by the size" if other else ""
     sentence = (
         f"{_capital(few.operation)} takes {fold(times(few, many).value)} as "
         f"long for {tokens_text(few.param('tokens'))} ({seconds(few.seconds)}) as for "
-        f"{count(many.param('tokens'))} ({seconds(many.seconds)}): the library chooses its kernel "
-        "by the size, and pays for it here."
+        f"{count(many.param('tokens'))} ({seconds(many.seconds)}){why}."
     )
     evidence = f"In a CUDA graph; {samples(few, many)}."
-    return BenchFinding(sentence, f"{evidence} Kernels: {listed(names)}." if names else evidence)
+    limits = "" if few.kernels and many.kernels else _untold(few, many)
+    told = f"{evidence} Kernels: {listed(names)}." if names else evidence
+    return BenchFinding(sentence, told, limits, cases=cases(few, many))
+
+
+def _untold(few: Point, many: Point) -> str:
+    """Say that the reason is open where a case has no counted kernels."""
+    without = [count(p.param("tokens")) for p in (few, many) if not p.kernels]
+    return (
+        f"No kernel of the case with {listed(without)} tokens was counted: whether the library "
+        "chooses another kernel by the size is not known."
+    )
 
 
 def streaming(found: list[Point]) -> BenchFinding | None:
@@ -180,7 +210,9 @@ def streaming(found: list[Point]) -> BenchFinding | None:
             f"{_capital(low.operation)} is {count(kernels)} kernels that move "
             f"{fold(low.bytes_ratio)} its compulsory bytes."
         )
-    return BenchFinding(sentence, f"Fastest variant of each; {samples(high, low)}.", limits)
+    return BenchFinding(
+        sentence, f"Fastest variant of each; {samples(high, low)}.", limits, cases=cases(high, low)
+    )
 
 
 def zeros(found: list[Point]) -> BenchFinding | None:
@@ -207,7 +239,8 @@ def zeros(found: list[Point]) -> BenchFinding | None:
         f"instead of {flop_rate(random.flop_rate)}){clock}: benchmarks on empty tensors promise "
         "too much."
     )
-    return BenchFinding(sentence, f"N(0, 1) against zeros; {samples(random, blank)}.", "")
+    evidence = f"N(0, 1) against zeros; {samples(random, blank)}."
+    return BenchFinding(sentence, evidence, cases=cases(random, blank))
 
 
 def layouts(found: list[Point]) -> BenchFinding | None:
@@ -224,47 +257,78 @@ def layouts(found: list[Point]) -> BenchFinding | None:
             f"channels-last and {seconds(first.seconds)} in torch's default layout, which is "
             f"{fold(max(gain, 1 / gain))} as {order}."
         )
-        return BenchFinding(sentence, f"cuDNN; {samples(first, last)}.", "")
+        evidence = f"cuDNN; {samples(first, last)}."
+        return BenchFinding(sentence, evidence, cases=cases(first, last))
     return None
 
 
 def formulas(found: list[Point]) -> BenchFinding | None:
     """Say how well counted FLOPs and bytes agree with the formulas of products."""
     made = [a for a in agreements(found) if a.operation == LINEAR]
-    low = min((a.flops[0] for a in made), default=float("nan"))
-    high = max((a.flops[1] for a in made), default=float("nan"))
-    large = [
-        p.flops_ratio
-        for p in select(found, family="linear")
-        if p.param("tokens") >= MANY and p.flops_ratio > 0
-    ]
-    if not low > 0:
+    counted = [p for p in _linear(found) if p.flops_ratio > 0]
+    if not made or not counted:
         return None
-    cases = sum(a.cases for a in made)
+    ends = _ends(counted, _flops)
+    large = [p for p in counted if p.param("tokens") >= MANY]
     many = ""
     if large:
-        many = f", {range_words((min(large), max(large)))} from {tokens_text(MANY)} on"
+        many = f", {_range(large, _flops)} from {tokens_text(MANY)} on"
     sentence = (
-        f"The counted FLOPs of linear layers are {range_words((low, high))} 2mnk{many}: the rest "
-        f"are rows of tiles that no token fills."
+        f"The counted FLOPs of linear layers are {_range(counted, _flops)} 2mnk"
+        f"{many}: the rest are rows of tiles that no token fills."
     )
+    reread, extremes = _reread(found)
+    total = sum(a.cases for a in made)
     return BenchFinding(
         sentence,
-        f"{count(cases)} cases counted by ncu; all operations stand in the table of formulas."
-        f"{_reread(found)}",
-        "",
+        f"{count(total)} cases counted by ncu; all operations stand in the table of formulas."
+        f"{reread}",
+        cases=(*(row_source(a) for a in made), *cases(*ends, *extremes)),
     )
 
 
-def _reread(found: list[Point]) -> str:
-    """Return how many times their compulsory bytes few and many tokens make DRAM move."""
-    counted = [p for p in select(found, family="linear") if p.bytes_ratio > 0]
-    few = [p.bytes_ratio for p in counted if p.param("tokens") < MANY]
-    more = [p.bytes_ratio for p in counted if p.param("tokens") >= MANY]
-    if not few or not more or max(more) < CLEAR:
-        return ""
+def _ends(points: list[Point], key: Callable[[Point], float]) -> tuple[Point, Point]:
+    return min(points, key=key), max(points, key=key)
+
+
+def _range(points: list[Point], key: Callable[[Point], float]) -> str:
+    low, high = _ends(points, key)
+    return range_words((key(low), key(high)))
+
+
+def _linear(found: list[Point]) -> list[Point]:
+    """Return the linear layers, those in a graph first: the tables show these."""
+    return sorted(select(found, family="linear"), key=lambda p: p.param("variant") != "graph")
+
+
+def _flops(point: Point) -> float:
+    return point.flops_ratio
+
+
+def _bytes(point: Point) -> float:
+    return point.bytes_ratio
+
+
+def _reread(found: list[Point]) -> tuple[str, tuple[Point, ...]]:
+    """Return how many times their compulsory bytes few and many tokens make DRAM move, and whose.
+
+    Below one a part stayed in L2, above one tiles read inputs again: the ends of the range have
+    opposite reasons.
+    """
+    moved = [p for p in _linear(found) if p.bytes_ratio > 0]
+    few = [p for p in moved if p.param("tokens") < MANY]
+    more = [p for p in moved if p.param("tokens") >= MANY]
+    if not few or not more or max(map(_bytes, more)) < CLEAR:
+        return "", ()
+    low, high = _ends(more, _bytes)
+    kept = ""
+    if low.bytes_ratio < 1 / CLEAR:
+        size = data_size(low.bytes)
+        kept = (
+            f" The least is {fold(low.bytes_ratio)}, of {size} in all: a part of them stays in L2."
+        )
     return (
-        f" DRAM moves {range_words((min(few), max(few)))} the compulsory bytes below "
-        f"{tokens_text(MANY)} and {range_words((min(more), max(more)))} from there on, where tiles "
-        "read inputs again."
-    )
+        f" DRAM moves {_range(few, _bytes)} the compulsory bytes below "
+        f"{tokens_text(MANY)}. From there on it moves up to {fold(high.bytes_ratio)} as many, "
+        f"where tiles read inputs again.{kept}"
+    ), (low, high)

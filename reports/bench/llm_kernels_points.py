@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,8 @@ from reports.load import Run
 TARGET = "llm_kernels"
 LAYER = ("qkv", "out", "gate-up", "down")
 """The linear layers of a decoder layer; the head stands once in a model."""
-BACKENDS = {"flash": "FlashAttention", "cudnn": "cuDNN", "math": "math"}
+FLASH = "flash"
+BACKENDS = {FLASH: "FlashAttention", "cudnn": "cuDNN", "math": "math"}
 VARIANTS = {
     "eager": "eager",
     "graph": "CUDA graph",
@@ -26,11 +29,13 @@ VARIANTS = {
 class Point:
     """One measured case; `counted` is the row whose counters are those of its kernels, or None.
 
+    `flash` is FlashAttention with the version that the kernels of the run tell by their names.
     Times are seconds a call, rates per second; unknown numbers are NaN.
     """
 
     row: Row
     counted: Row | None = None
+    flash: str = BACKENDS[FLASH]
 
     def param(self, name: str, default: Any = "") -> Any:
         """Return a parameter of the case."""
@@ -45,6 +50,12 @@ class Point:
     def operation(self) -> str:
         """What a reader calls it."""
         return text(self.row["operation"])
+
+    @property
+    def backend(self) -> str:
+        """What a reader calls the back end of attention."""
+        key = text(self.param("backend"))
+        return self.flash if key == FLASH else BACKENDS.get(key, key)
 
     @property
     def seconds(self) -> float:
@@ -123,7 +134,14 @@ def points(run: Run) -> list[Point]:
     """Return the measured cases of the target, with the counters of their kernels."""
     rows = cases(run, TARGET)
     counted = {_place(row): row for row in rows if known(row["counted_launches"])}
-    return [Point(row, _counters(row, counted)) for row in measured(rows)]
+    flash = flash_version(text(row["kernel_names"]) for row in rows)
+    return [Point(row, _counters(row, counted), flash) for row in measured(rows)]
+
+
+def flash_version(kernels: Iterable[str]) -> str:
+    """Return "FlashAttention-2" where all such kernels are of it, without version where unknown."""
+    found = {name for names in kernels for name in re.findall(r"FlashAttention-\d+", names)}
+    return found.pop() if len(found) == 1 else BACKENDS[FLASH]
 
 
 def _place(row: Row) -> tuple[str, str, str, str]:

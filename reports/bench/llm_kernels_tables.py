@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from reports.bench.case_rows import case_anchor
 from reports.bench.llm_kernels_points import (
-    BACKENDS,
     VARIANTS,
     Point,
     layers,
@@ -17,7 +18,8 @@ from reports.bench.llm_kernels_points import (
     title,
 )
 from reports.bench.models import BenchTable
-from reports.formats import byte_rate, count, flop_rate, seconds, share, speedup
+from reports.cells import number
+from reports.formats import byte_rate, clock, count, flop_rate, seconds, share, speedup
 
 NONE = "–"
 RATES = ("time", "FLOP/s", "B/s", "of the roof", "counted")
@@ -38,8 +40,28 @@ def tables(found: list[Point], reference: str) -> tuple[BenchTable, ...]:
         launch_table(found),
         other_table(found),
         hot_table(found),
+        zeros_table(found),
     )
     return tuple(table for table in makers if table is not None)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row of a table with the points whose numbers it shows."""
+
+    points: tuple[Point, ...]
+    cells: tuple[str, ...]
+
+
+def _table(
+    title: str, columns: tuple[str, ...], rows: Sequence[Shown], note: str, left: tuple[str, ...]
+) -> BenchTable | None:
+    """Return the table with the ids of the cases of each row; None without a row."""
+    if not rows:
+        return None
+    ids = tuple(tuple(case_anchor(p.row) for p in row.points) for row in rows)
+    cells = tuple(row.cells for row in rows)
+    return BenchTable(title, columns, cells, note, left=left, anchors=ids)
 
 
 def shown(value: float, formatted: str) -> str:
@@ -73,21 +95,19 @@ def linear_overview(found: list[Point]) -> BenchTable | None:
     for key in dict.fromkeys((p.param("models"), p.param("projection")) for p in chosen):
         mine = [p for p in chosen if (p.param("models"), p.param("projection")) == key]
         cells = []
-        for number in tokens:
-            point = one(mine, tokens=number)
+        for size in tokens:
+            point = one(mine, tokens=size)
             fraction = math.nan if point is None else point.fraction
             tail = shown(fraction, f" ({share(fraction)})").replace(NONE, "")
             cells.append(NONE if point is None else seconds(point.seconds) + tail)
         shape = f"{count(mine[0].param('n'))} x {count(mine[0].param('k'))}"
         models = ", ".join(title(model) for model in key[0].split(", "))
-        rows.append((models, key[1], shape, *cells))
-    if not rows:
-        return None
+        rows.append(Shown(tuple(mine), (models, key[1], shape, *cells)))
     heads = tuple(f"{count(n)} token{'' if n == 1 else 's'}" for n in tokens)
-    return BenchTable(
+    return _table(
         "Linear layers, bf16: time, and share of what the measured roofs allow",
         ("model", "layer", "outputs x inputs", *heads),
-        tuple(rows),
+        rows,
         "In a CUDA graph, weights not in L2. The head computes logits of sampled tokens only.",
         left=("model", "layer", "outputs x inputs"),
     )
@@ -101,15 +121,13 @@ def linear_details(found: list[Point], reference: str) -> BenchTable | None:
     """Return rates and counters of the linear layers of one model, and batched products."""
     chosen = select(found, family="linear", model=reference, variant="graph")
     rows = [
-        (p.param("projection"), p.row["dtype"], count(p.param("tokens")), *_rates(p))
+        Shown((p,), (p.param("projection"), p.row["dtype"], count(p.param("tokens")), *_rates(p)))
         for p in sorted(chosen, key=lambda p: (p.row["dtype"], p.param("tokens")))
     ]
-    if not rows:
-        return None
-    return BenchTable(
+    return _table(
         f"Linear layers of {title(reference)} in detail",
         ("layer", "dtype", "tokens", *RATES),
-        tuple(rows),
+        rows,
         RATIOS_NOTE,
         left=("layer", "dtype", "of the roof"),
     )
@@ -122,23 +140,20 @@ def fp8_table(found: list[Point]) -> BenchTable | None:
     for wide in layers(found):
         fast = narrow.get((wide.model, wide.tokens))
         if fast is not None:
-            rows.append(
-                (
-                    title(wide.model),
-                    count(wide.tokens),
-                    seconds(wide.seconds),
-                    seconds(fast.seconds),
-                    speedup(wide.seconds / fast.seconds),
-                    flop_rate(fast.flop_rate),
-                    shown(fast.fraction, share(fast.fraction)),
-                )
+            cells = (
+                title(wide.model),
+                count(wide.tokens),
+                seconds(wide.seconds),
+                seconds(fast.seconds),
+                speedup(wide.seconds / fast.seconds),
+                flop_rate(fast.flop_rate),
+                shown(fast.fraction, share(fast.fraction)),
             )
-    if not rows:
-        return None
-    return BenchTable(
+            rows.append(Shown((*wide.parts, *fast.parts), cells))
+    return _table(
         "Linear layers of one decoder layer: fp8 against bf16",
         ("model", "tokens", "bf16", "fp8", "gain", "fp8 FLOP/s", "fp8, of the roof"),
-        tuple(rows),
+        rows,
         "QKV, out, gate/up and down together; one scale a tensor; quantization is not included.",
         left=("model",),
     )
@@ -151,20 +166,12 @@ def attention_table(found: list[Point], stage: str) -> BenchTable | None:
     for point in chosen:
         rivals = [p for p in chosen if _shape(p) == _shape(point)]
         best = min(rivals, key=lambda p: p.seconds)
-        rows.append(
-            (
-                *_shape_cells(point),
-                BACKENDS.get(point.param("backend"), point.param("backend")),
-                *_rates(point),
-                speedup(times(point, best).value),
-            )
-        )
-    if not rows:
-        return None
-    return BenchTable(
+        over = speedup(times(point, best).value)
+        rows.append(Shown((point,), (*_shape_cells(point), point.backend, *_rates(point), over)))
+    return _table(
         f"Attention, {stage}: back ends of torch",
         ("model, heads / KV", "batch x positions", "back end", *RATES, "over the fastest"),
-        tuple(rows),
+        rows,
         f"{_stage_note(stage)} {RATIOS_NOTE}",
         left=("model, heads / KV", "back end", "of the roof"),
     )
@@ -203,23 +210,20 @@ def pointwise_table(found: list[Point]) -> BenchTable | None:
         best = min(made.values(), key=lambda p: p.seconds)
         eager, fused = made.get("eager"), made.get("compiled")
         moved = [math.nan if p is None else p.bytes_ratio for p in (eager, fused)]
-        rows.append(
-            (
-                best.operation,
-                count(best.param("tokens")),
-                *(seconds(made[v].seconds) if v in made else NONE for v in VARIANTS),
-                byte_rate(best.byte_rate),
-                shown(best.fraction, share(best.fraction)),
-                _several(moved),
-            )
+        cells = (
+            best.operation,
+            count(best.param("tokens")),
+            *(seconds(made[v].seconds) if v in made else NONE for v in VARIANTS),
+            byte_rate(best.byte_rate),
+            shown(best.fraction, share(best.fraction)),
+            _several(moved),
         )
-    if not rows:
-        return None
+        rows.append(Shown(tuple(made.values()), cells))
     heads = ("of the roof", "DRAM bytes")
-    return BenchTable(
+    return _table(
         "Norms, activations, gathers and sampling: the variants",
         ("operation", "tokens", *VARIANTS.values(), "fastest: B/s", *heads),
-        tuple(rows),
+        rows,
         "DRAM bytes: eager, compiled, in multiples of the compulsory ones. – : not measured or "
         "not counted.",
         left=("operation",),
@@ -233,23 +237,21 @@ def launch_table(found: list[Point]) -> BenchTable | None:
         for eager in select(found, family=family, variant="eager"):
             graph = _twin(found, eager)
             if graph is not None:
-                rows.append(
-                    (
-                        eager.operation,
-                        eager.name.rpartition("/")[0].partition("/")[2],
-                        seconds(eager.seconds),
-                        seconds(graph.seconds),
-                        speedup(times(eager, graph).value),
-                    )
-                )
-    if not rows:
-        return None
-    return BenchTable(
+                case = eager.name.rpartition("/")[0].partition("/")[2]
+                rows.append(Shown((eager, graph), _both(case, eager, graph)))
+    return _table(
         "Products, attention, convolution and LSTM: launched by the host, and in a CUDA graph",
         ("operation", "case", "eager", "graph", "eager over graph"),
-        tuple(rows),
+        rows,
+        "",
         left=("operation", "case"),
     )
+
+
+def _both(case: str, slow: Point, fast: Point) -> tuple[str, ...]:
+    """Return the cells of one operation measured in two ways."""
+    over = speedup(times(slow, fast).value)
+    return slow.operation, case, seconds(slow.seconds), seconds(fast.seconds), over
 
 
 def _twin(found: list[Point], eager: Point) -> Point | None:
@@ -260,16 +262,14 @@ def _twin(found: list[Point], eager: Point) -> Point | None:
 def other_table(found: list[Point]) -> BenchTable | None:
     """Return batched products, convolutions and LSTMs with rates and counters."""
     rows = [
-        (p.operation, _what(p), *_rates(p))
+        Shown((p,), (p.operation, _what(p), *_rates(p)))
         for family in ("bmm", "conv", "lstm")
         for p in select(found, family=family, variant="graph")
     ]
-    if not rows:
-        return None
-    return BenchTable(
+    return _table(
         "Batched products, convolution and LSTM",
         ("operation", "case", *RATES),
-        tuple(rows),
+        rows,
         RATIOS_NOTE,
         left=("operation", "case", "of the roof"),
     )
@@ -293,20 +293,30 @@ def hot_table(found: list[Point]) -> BenchTable | None:
     for hot in select(found, mode="hot"):
         cold = next((p for p in select(found) if p.name == hot.name), None)
         if cold is not None:
-            rows.append(
-                (
-                    hot.operation,
-                    hot.name.partition("/")[2],
-                    seconds(cold.seconds),
-                    seconds(hot.seconds),
-                    speedup(times(cold, hot).value),
-                )
-            )
-    if not rows:
-        return None
-    return BenchTable(
+            rows.append(Shown((cold, hot), _both(hot.name.partition("/")[2], cold, hot)))
+    return _table(
         "Data in the L2 cache (hot) and not (cold)",
         ("operation", "case", "cold", "hot", "cold over hot"),
-        tuple(rows),
+        rows,
+        "",
         left=("operation", "case"),
     )
+
+
+def zeros_table(found: list[Point]) -> BenchTable | None:
+    """Return what was measured on zeros as well, with the clock that both ran at."""
+    rows = []
+    for blank in select(found, data="zeros"):
+        random = next((p for p in select(found) if p.name == blank.name), None)
+        if random is not None:
+            clocks = [clock(number(p.row["clock_hz"])) for p in (random, blank)]
+            case = blank.name.partition("/")[2]
+            rows.append(Shown((random, blank), (*_both(case, random, blank), *clocks)))
+    return _table(
+        "Zeros instead of random numbers",
+        ("operation", "case", "random", "zeros", "random over zeros", "clock, random",
+         "clock, zeros"),
+        rows,
+        "",
+        left=("operation", "case"),
+    )  # fmt: skip

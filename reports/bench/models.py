@@ -21,7 +21,8 @@ class BenchTable:
     """A table: `columns` are headings with their units, each row has one text a column.
 
     `left` are headings of columns with text; all others are numbers and stand at the right.
-    A `folded` table shows its title only until a reader opens it.
+    A `folded` table shows its title only until a reader opens it. `lead` stands above the table:
+    what a reader must know first. `anchors` are the ids of each row that findings lead to.
     """
 
     title: str
@@ -30,6 +31,8 @@ class BenchTable:
     note: str = ""
     left: tuple[str, ...] = ()
     folded: bool = False
+    lead: str = ""
+    anchors: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,17 +160,27 @@ BenchFigure = LineFigure | BarFigure | RooflineFigure | TimelineFigure
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a finding is from: its name, and the id of the row that shows it; empty for none."""
+
+    name: str
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
 class BenchFinding:
     """One sentence that the cases support, on what it rests, and its limits.
 
     `limits` are sentences: where it ends, or what would disprove it; empty where nothing is known.
     `plain` says the same to a reader who does not know GPUs; empty where it is nothing to them.
+    `cases` are the cases, or rows of tables, whose numbers the sentence tells.
     """
 
     sentence: str
     evidence: str
     limits: str = ""
     plain: str = ""
+    cases: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)

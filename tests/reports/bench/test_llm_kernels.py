@@ -10,7 +10,7 @@ import pytest
 
 from reports.bench.llm_kernels import reference_model, section
 from reports.bench.llm_kernels_agreement import agreements
-from reports.bench.llm_kernels_points import layers, one, points, times, title
+from reports.bench.llm_kernels_points import flash_version, layers, one, points, times, title
 from reports.bench.models import Section
 from reports.load import Run
 
@@ -151,8 +151,34 @@ def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeR
     words = said(found)
     assert "torch.compile alone makes 1 of 1 operations slower than eager" in words
     assert "40.0 us instead of 10.0 us" in words
-    assert "in a CUDA graph they are 5.00 times as fast as eager ones" in words
+    assert "In a CUDA graph it is 5.00 times as fast as eager" in words
+    assert "chooses" not in words, "no kernel was counted"
     assert "LayerNorm + GELU takes 3.00 times as long for 16 tokens (9.00 us) as for 128" in words
+
+
+def test_findings_lead_to_the_rows_of_their_cases(made_section: Section) -> None:
+    shown = {
+        anchor: row
+        for table in made_section.tables
+        for ids, row in zip(table.anchors, table.rows, strict=True)
+        for anchor in ids
+    }
+    ids = [anchor for table in made_section.tables for row in table.anchors for anchor in row]
+    assert len(ids) == len(set(ids))
+    led = [case.anchor for finding in made_section.findings for case in finding.cases]
+    assert set(led) == set(ids), "no row has an id that nothing leads to, and none is missing"
+    rivals = next(f for f in made_section.findings if "for a prompt of" in f.sentence)
+    assert [shown[case.anchor][2] for case in rivals.cases] == ["cuDNN", "FlashAttention", "math"]
+    graph = next(f for f in made_section.findings if "wait for their launches" in f.sentence)
+    assert [case.name for case in graph.cases] == ["norm/layernorm-gelu/t1/eager, graph"]
+
+
+def test_the_version_of_flash_attention_is_that_of_its_kernels() -> None:
+    assert flash_version(["FlashAttention-2 forward, bf16", "", "cuDNN"]) == "FlashAttention-2"
+    assert flash_version(["FlashAttention-2 forward", "FlashAttention-3 forward"]) == (
+        "FlashAttention"
+    )
+    assert flash_version([""]) == "FlashAttention"
 
 
 def test_a_power_cap_is_said(made: Cases, make_bench_run: MakeRun) -> None:
