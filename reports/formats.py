@@ -13,6 +13,8 @@ from typing import Any
 
 NA = "n/a"
 DIGITS = 3
+WIDTH_OF_FAULT = 80
+"""Characters of a value that an error shows."""
 MANY = 10
 """Ratio from which on a change in per cent is hard to read."""
 
@@ -286,7 +288,8 @@ def shown(value: Any) -> str:
         return escape(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise TypeError(f"{value!r} has no format: send it through a filter of reports/formats.py")
+    what = shorten(repr(value), WIDTH_OF_FAULT)
+    raise TypeError(f"{what} has no format: send it through a filter of docs/templates.md")
 
 
 FILTERS: dict[str, Callable[..., str]] = {

@@ -25,7 +25,10 @@ SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
 BUNDLED = "prof"
 """Prefix of the bundled templates for a template of the user's that builds on one of them."""
-FAULTS = (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError)
+FAULTS = (
+    *(jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError),
+    *(ArithmeticError, RecursionError),
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def render(
     except FAULTS as error:
         known = "; what templates may name is in docs/templates.md" if own is not None else ""
         raise ArtifactUnreadable(
-            f"template {_place(name, error)}: {error}",
+            f"template {_place(name, error, own)}: {_fault(error)}",
             f"correct the template, or take back your change to it{known}",
         ) from error
 
@@ -178,12 +181,23 @@ def _finalize(value: Any) -> Any:
     return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
 
 
-def _place(name: str, error: Exception) -> str:
+def _fault(error: Exception) -> str:
+    """Return what is wrong, where the words of Jinja and Python alone would not say it."""
+    if isinstance(error, RecursionError):
+        return f"it takes itself in without end; the bundled template is {BUNDLED}/NAME"
+    if isinstance(error, jinja2.TemplateNotFound):
+        return f"there is no template {error.message}"
+    return str(error)
+
+
+def _place(name: str, error: Exception, own: Path | None) -> str:
     """Return the template and line of a fault; the whole path of a template of the user's."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f"{_file(error.filename or error.name or name)}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(SUFFIX)]
-    return f"{_file(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name
+    if frames:
+        return f"{_file(frames[-1].filename)}, line {frames[-1].lineno}"
+    return str(own / name) if own is not None and (own / name).is_file() else name
 
 
 def _file(path: str) -> str:

@@ -70,6 +70,9 @@ def test_the_recipe_of_a_run_chooses_templates_and_what_is_given_goes_first(
         ("{% import 'parts.md.j2' as p %}\n\n{{ p.kernl_link(1) }}", "line 3: .*kernl_link"),
         ("a\n{% endif %}", "report.md.j2, line 2"),
         ("{{ view.gpu_time_ns }}", "report.md.j2.*has no format"),
+        ("{{ 1 / 0 }}", "line 1: division by zero"),
+        ("{% include 'part.j2' %}", r"line 1: there is no template part\.j2"),
+        ("{% extends 'report.md.j2' %}", "line 1: it takes itself in without end.*prof/NAME"),
     ],
 )
 def test_a_fault_names_template_line_and_what_is_absent(
@@ -80,6 +83,14 @@ def test_a_fault_names_template_line_and_what_is_absent(
         render_report(run, Style(own))
     assert str(own) in caught.value.message
     assert "docs/templates.md" in caught.value.hint
+
+
+def test_a_template_that_is_no_text_is_named_with_its_folder(run: Run, tmp_path: Path) -> None:
+    own = write(tmp_path / "own", "report.md.j2", "")
+    (own / "report.md.j2").write_bytes(b"\xff\xfe")
+    with pytest.raises(ArtifactUnreadable, match="can't decode") as caught:
+        render_report(run, Style(own))
+    assert str(own / "report.md.j2") in caught.value.message
 
 
 def test_a_fault_in_a_part_names_the_part(run: Run, tmp_path: Path) -> None:
