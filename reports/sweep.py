@@ -17,13 +17,14 @@ from reports.formats import duration, share, speedup
 from reports.load import Run, load_run
 from reports.profiled import kernel_time
 from reports.stage_times import ALL, MOST_STAGES, wall_time
+from reports.sweep_cases import SAME, case_answer, case_cells, case_ratios
 from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from reports.view_models import Caveat, Fact
 
+MOST_CASES = 40
+"""Cases of benchmarks that the comparison shows: those that take longest."""
 TOP_KERNELS = 15
 """Kernels of the comparison: those that took the most time in any variant."""
-SAME = 0.02
-"""Variants closer than this are called equal: two runs of one program differ by as much."""
 
 
 def sweep_view(path: Path) -> SweepView:
@@ -36,10 +37,12 @@ def sweep_view(path: Path) -> SweepView:
     variants = _variants(path)
     runs = {name: run for name, run in variants.items() if isinstance(run, Run)}
     settings = _differing({name: run.manifest.recipe for name, run in runs.items()})
+    cases = case_ratios(runs)
     base, per = _baseline(runs), counted_units(runs.values())
     work = {name: units(Side(name, run), per) for name, run in runs.items()} if per else {}
     columns = tuple(
-        _column(name, run, settings.get(name, ()), base, work) for name, run in variants.items()
+        _column(name, run, settings.get(name, ()), base, work, cases.get(name))
+        for name, run in variants.items()
     )
     readable = [(name, runs.get(name)) for name in variants]
     stages = _stage_rows(readable)
@@ -51,6 +54,7 @@ def sweep_view(path: Path) -> SweepView:
         variants=columns,
         stages=stages,
         kernels=_kernel_rows(readable),
+        cases=_rows([case_cells(run) if run else None for _, run in readable], MOST_CASES),
         caveats=tuple(_caveats(columns, settings)),
     )
 
@@ -96,15 +100,19 @@ def _column(
     settings: tuple[Fact, ...],
     base: float,
     work: Mapping[str, float],
+    of_cases: float | None,
 ) -> VariantColumn:
-    """Return a variant; `base` is the GPU time of the first in ns, `work` the units of each."""
+    """Return a variant; `base` is the GPU time of the first in ns, `work` the units of each.
+
+    `of_cases` are the times of its cases over those of the first, where it is a benchmark.
+    """
     if isinstance(run, ProfError):
         return VariantColumn(
             name, settings, None, None, None, None, None, None, None, "", run.message
         )
     total = kernel_time(run)
     wall, idle = wall_time(run)
-    lines = headline(run)
+    lines = () if run.is_bench else headline(run)
     failed = [f"{step.name}: {step.error}" for step in run.manifest.steps if step.error]
     problem = "; ".join(failed) if math.isnan(total) else ""
     return VariantColumn(
@@ -114,12 +122,18 @@ def _column(
         wall_ns=known(wall),
         idle_share=known(idle / wall) if wall > 0 else None,
         launches=count(run.kernels["calls"].sum(min_count=1)),
-        ratio=known(total / base) if base > 0 else None,
+        ratio=known(total / base) if base > 0 else of_cases,
         per_unit_ns=known(total / work[name]) if work else None,
         work=work[name] / next(iter(work.values())) if work else None,
         headline=lines[0] if lines else "",
-        problem=problem or ("no kernels in the trace" if math.isnan(total) else ""),
+        problem=problem or _lack(run, total, of_cases),
     )
+
+
+def _lack(run: Run, total: float, of_cases: float | None) -> str:
+    if run.is_bench:
+        return "no case that the first variant measured, too" if of_cases is None else ""
+    return "no kernels in the trace" if math.isnan(total) else ""
 
 
 def _stage_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
@@ -136,7 +150,8 @@ def _stage_cells(run: Run) -> dict[str, SweepCell]:
 
 
 def _kernel_rows(runs: list[tuple[str, Run | None]]) -> tuple[SweepRow, ...]:
-    return _rows([_kernel_cells(run) if run else None for _, run in runs], TOP_KERNELS)
+    timed = [run if run and not math.isnan(kernel_time(run)) else None for _, run in runs]
+    return _rows([_kernel_cells(run) if run else None for run in timed], TOP_KERNELS)
 
 
 def _kernel_cells(run: Run) -> dict[str, SweepCell]:
@@ -190,6 +205,8 @@ def _answer(
     columns: tuple[VariantColumn, ...], stages: tuple[SweepRow, ...], unit: str
 ) -> list[str]:
     timed = [c for c in columns if c.gpu_time_ns]
+    if not timed and any(c.ratio for c in columns):
+        return case_answer([(_named(c), c.ratio) for c in columns if c.ratio])
     if len(timed) < 2:
         return ["Fewer than two variants have a trace, so nothing can be compared."]
     totals = [c.gpu_time_ns or 0.0 for c in timed]

@@ -23,7 +23,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A kernel (by readable name) or a stage across variants; `cells` follow SweepView.variants."""
+    """A kernel (by readable name), stage or case; `cells` follow SweepView.variants."""
 
     name: str
     cells: tuple[SweepCell, ...]
@@ -33,6 +33,7 @@ class SweepRow:
 class VariantColumn:
     """One variant of a sweep; `ratio` is its GPU time over that of the baseline.
 
+    Of a benchmark, `ratio` is the geometric mean of the times of its cases over those there.
     `settings` are only the keys that differ between variants. `per_unit_ns` is its GPU time over
     the units of work that its arguments count, `work` these units over those of the baseline; None
     where they are not known. `problem` says why there are no numbers.
@@ -56,7 +57,7 @@ class SweepView:
     """Comparison of the variants of a sweep; the first one that has numbers is the baseline.
 
     `unit` is what a unit of work is called, empty where the variants do the same work or it is not
-    known how much.
+    known how much. `cases` are those of benchmarks, by id, with the median time of a call.
     """
 
     title: str
@@ -66,4 +67,5 @@ class SweepView:
     variants: tuple[VariantColumn, ...]
     stages: tuple[SweepRow, ...]
     kernels: tuple[SweepRow, ...]
+    cases: tuple[SweepRow, ...]
     caveats: tuple[Caveat, ...]

@@ -71,6 +71,11 @@ def _cases(run: Run) -> dict[str, Row]:
     return {text(row["case_id"]): row for row in records(run.bench) if row["case_id"] not in points}
 
 
+def timed_cases(run: Run) -> dict[str, Row]:
+    """Return the cases of a benchmark that have a time, rows of table `bench` by their id."""
+    return {key: row for key, row in _cases(run).items() if text(row["status"]) == OK}
+
+
 def _medians(side: Side) -> dict[str, noise.Values]:
     """Return for each case its median in every process of every run, in s."""
     frames = [run.bench_runs[["case_id", "median_s"]] for run in side.runs]

@@ -27,7 +27,7 @@ def test_a_trace_alone_fits_the_schema(trace_only_run: Run) -> None:
 
 
 def test_an_empty_comparison_fits_the_schema() -> None:
-    view = SweepView("t", "q", (), "", (), (), (), ())
+    view = SweepView("t", "q", (), "", (), (), (), (), ())
     jsonschema.validate(json.loads(render_sweep_metrics(view)), schema())
 
 

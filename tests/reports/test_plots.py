@@ -135,7 +135,7 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "stalls": plot_stalls(StallFigure(reasons, reasons, tuple(
             StallBar(n, names[n - 1], 0.1, tuple(v / sum(row) for v in row))
             for n, row in zip(numbers, shares, strict=True)))),
-        "sweep": plot_sweep(SweepView("t", "q", (), "", variants, (), rows, ())),
+        "sweep": plot_sweep(SweepView("t", "q", (), "", variants, (), rows, (), ())),
     }  # fmt: skip
 
 

@@ -258,7 +258,7 @@ def sweep() -> SweepView:
     cells = (SweepCell(1e6, 1.0, 10, 1.0, "dram"), SweepCell(None, None, None, None, ""))
     row = SweepRow(NASTY, cells)
     caveat = Caveat("One variant failed.", ("a b/c",))
-    return SweepView("t", "q?", ("First.",), "", variants, (row,), (row,), (caveat,))
+    return SweepView("t", "q?", ("First.",), "", variants, (row,), (row,), (), (caveat,))
 
 
 def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parsers import tables
 from parsers.errors import UsageError
 from parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
-from reports.load import load_run
+from reports.load import Run, load_run
 from reports.sweep import sweep_view
 from reports.sweep_models import SweepRow
 
@@ -129,3 +130,22 @@ def test_equal_variants_are_called_equal(sweep: Path) -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         sweep_view(tmp_path)
+
+
+def test_benchmarks_compare_case_by_case(
+    tmp_path: Path, make_bench_run: Callable[..., Run], bench_row: Callable[..., dict[str, Any]]
+) -> None:
+    """One case takes four times as long, the other as long as before: twice in the mean."""
+    path = tmp_path / "sweep"
+    times = {"slow=0": (1e-3, 5e-4), "slow=1": (4e-3, 5e-4)}
+    for name, (x, y) in times.items():
+        made = make_bench_run([bench_row("x", median_s=x), bench_row("y", median_s=y)])
+        shutil.copytree(made.path, path / VARIANTS / name)
+        shutil.rmtree(made.path)
+    write_manifest(RunDir(path), Manifest("s", "2026-11-21", {"name": "s"}, variants=[*times]))
+    view = sweep_view(path)
+    assert view.kernels == ()
+    assert [column.ratio for column in view.variants] == [1, pytest.approx(2)]
+    assert [column.problem for column in view.variants] == ["", ""]
+    assert [[c.total_ns for c in r.cells] for r in view.cases] == [[1e6, 4e6], [5e5, 5e5]]
+    assert "slow=1 the most, 2.00x (geometric mean" in view.answer[0]
