@@ -6,6 +6,8 @@ reports/sweep_models.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 from reports.bench.models import Section
 from reports.bench.view import section_words
 from reports.bound_shares import bound_shares
@@ -35,8 +37,6 @@ from reports.roof_comparison import compare_roofs, roofs_measured_by
 from reports.run_time import run_time
 from reports.serving import leading, sections
 from reports.stage_times import stages_note, wall_time
-from reports.summary import summarise
-from reports.summary_models import SummaryView
 from reports.time_views import host_costs, idle_rows, kind_table
 from reports.view_models import (
     FindingRow,
@@ -65,30 +65,21 @@ def report_view(run: Run) -> ReportView:
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run)
-    leads = section_sentences(made)
-    most = ANSWERS - 1 if leads else ANSWERS
-    told = answer_sentences(found[:most], open_questions)
-    wall, idle = wall_time(run)
+    answer, anchors = _answer(found, rows, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
-        title=str(run.manifest.recipe.get("name", "")) or run.manifest.run_id,
-        question=str(run.manifest.recipe.get("question", "")),
-        run_id=run.manifest.run_id,
-        created=run.manifest.created,
-        replayed_from=run.manifest.replayed_from,
+        **_told_by_manifest(run),
         tier=tier(run),
-        answer=(*leads, *told),
-        answer_anchors=(*section_anchors(made), *_answer_anchors(rows[:most], len(told))),
+        answer=answer,
+        answer_anchors=anchors,
         findings=rows,
         abstained=open_questions,
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
-        gpu_time_ns=known(kernel_time(run)),
-        wall_ns=known(wall),
-        idle_share=known(idle / wall) if wall > 0 else None,
+        **_whole_times(run),
         run_time=spent,
         profiled_share=counted,
         unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
@@ -121,10 +112,46 @@ def report_view(run: Run) -> ReportView:
         failed_joins=failed_joins(run),
         caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
-        assumptions=tuple(run.manifest.assumptions),
-        notes=tuple(str(note) for note in run.manifest.recipe.get("notes") or ()),
         glossary=glossary(_report_text(rows, bool(panels), made)),
     )
+
+
+def _told_by_manifest(run: Run) -> dict[str, Any]:
+    """Return the fields of the report that stand in the manifest and its recipe."""
+    manifest, recipe = run.manifest, run.manifest.recipe
+    return {
+        "title": str(recipe.get("name", "")) or manifest.run_id,
+        "question": str(recipe.get("question", "")),
+        "run_id": manifest.run_id,
+        "created": manifest.created,
+        "replayed_from": manifest.replayed_from,
+        "assumptions": tuple(manifest.assumptions),
+        "notes": tuple(str(note) for note in recipe.get("notes") or ()),
+    }
+
+
+def _whole_times(run: Run) -> dict[str, Any]:
+    """Return the times of the whole capture: of kernels and of the wall in ns, the idle share."""
+    wall, idle = wall_time(run)
+    return {
+        "gpu_time_ns": known(kernel_time(run)),
+        "wall_ns": known(wall),
+        "idle_share": known(idle / wall) if wall > 0 else None,
+    }
+
+
+def _answer(
+    found: list[Finding],
+    rows: tuple[FindingRow, ...],
+    open_questions: tuple[str, ...],
+    made: tuple[Section, ...],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sentences of the answer, and the ids of the places that they rest on."""
+    leads = section_sentences(made)
+    most = ANSWERS - 1 if leads else ANSWERS
+    told = answer_sentences(found[:most], open_questions)
+    anchors = (*section_anchors(made), *_answer_anchors(rows[:most], len(told)))
+    return (*leads, *told), anchors
 
 
 def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbstention, ...]:
@@ -135,11 +162,6 @@ def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbst
         )
         for one in abstentions(run)
     )
-
-
-def summary_view(run: Run) -> SummaryView:
-    """Return half a page for a reader who decides and does not tune kernels."""
-    return summarise(report_view(run))
 
 
 def tier(run: Run) -> str:

@@ -15,7 +15,7 @@ from reports.render import render_template
 from reports.summary import summarise
 from reports.summary_models import SummaryView
 from reports.view_models import ReportView
-from reports.views import report_view, summary_view
+from reports.views import report_view
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -138,7 +138,7 @@ def test_words_that_an_explanation_uses_are_explained_too(view: ReportView) -> N
 
 def test_a_kernel_of_the_users_own_keeps_its_name(run: Run) -> None:
     own = run.kernels.assign(library="other", short_name="my_kernel")
-    summary = summary_view(write(run, "kernels", own))
+    summary = summarise(report_view(write(run, "kernels", own)))
     names = {row.what for row in summary.rows if row.kind == "kernels"}
     assert names == {"my_kernel"}
     assert "goes to my_kernel" in summary.answer
@@ -154,7 +154,7 @@ def test_nearness_in_a_summary_is_weighted_by_time(view: ReportView) -> None:
 
 
 def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
-    summary = summary_view(trace_only_run)
+    summary = summarise(report_view(trace_only_run))
     adds_up(summary)
     rows = [row for row in summary.rows if row.kind == "kernels"]
     assert {row.limited_by for row in rows} == {"not measured"}
@@ -165,7 +165,7 @@ def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
 
 
 def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:
-    summary = summary_view(write(run, "stages", tables.empty("stages")))
+    summary = summarise(report_view(write(run, "stages", tables.empty("stages"))))
     adds_up(summary)
     assert summary.basis == "gpu"
     assert "idle" not in {row.kind for row in summary.rows}
@@ -177,7 +177,7 @@ def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:
 def test_without_any_time_there_are_limits_and_no_shares(run: Run) -> None:
     alone = write(write(run, "kernels", run.kernels), "stages", tables.empty("stages"))
     unknown = {c: None for c in ("calls", "total_ns", "share", "mean_ns", "median_ns")}
-    summary = summary_view(write(alone, "kernels", run.kernels.assign(**unknown)))
+    summary = summarise(report_view(write(alone, "kernels", run.kernels.assign(**unknown))))
     assert summary.total is None
     assert {row.share for row in summary.rows} == {None}
     page = page_of(summary)
