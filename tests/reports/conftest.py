@@ -5,17 +5,11 @@ of the tables can be tested without a capture. Times, bytes and FLOPs of a kerne
 other: bytes are the given per cent of the roof times the duration.
 """
 
-import base64
-import hashlib
 import json
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -26,6 +20,9 @@ from parsers.selection import SelectedKernel, Selection, write_selection
 from reports.bound import assign_bounds
 from reports.cells import records
 from reports.load import Run, load_run
+from tests.reports.browser import in_browser
+
+__all__ = ["in_browser"]
 
 CLOCK, MAX_CLOCK, SMS = 1.755e9, 1.98e9, 132
 ROOFS = [
@@ -352,53 +349,3 @@ def run(make_run: Callable[..., Path]) -> Run:
 def trace_only_run(make_run: Callable[..., Path]) -> Run:
     """A run whose counters were refused by the driver."""
     return load_run(make_run(counters=False))
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WATCH = """
-window.problems = [];
-addEventListener("error", (event) => problems.push(event.message));
-addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
-addEventListener("securitypolicyviolation", (event) => problems.push(event.violatedDirective));
-"""
-ASK = """
-(async () => {
-  const answer = await (async () => { %s })();
-  const told = JSON.stringify({ answer, problems });
-  document.body.dataset.probe = encodeURIComponent(told);
-})();
-"""
-
-
-@pytest.fixture
-def in_browser(tmp_path: Path) -> Callable[..., Any]:
-    """Open a page in a real browser: `in_browser(html, script)` is what the script returns.
-
-    The test fails where the page raises an error or asks for something from elsewhere.
-    """
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
-
-    def ask(html: str, script: str, *options: str) -> Any:
-        scripts = (WATCH, ASK % script)
-        sums = (hashlib.sha256(text.encode()).digest() for text in scripts)
-        allowed = " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in sums)
-        html = html.replace("script-src ", f"script-src {allowed} ", 1)
-        html = html.replace("<title>", f"<script>{scripts[0]}</script><title>", 1)
-        html = html.replace("</body>", f"<script>{scripts[1]}</script></body>", 1)
-        path = tmp_path / "page.html"
-        path.write_text(html, encoding="utf-8")
-        done = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-             "--virtual-time-budget=4000", f"--user-data-dir={tmp_path}/profile", *options,
-             path.as_uri()],
-            capture_output=True, text=True, timeout=100, check=True,
-        )  # fmt: skip
-        found = re.search(r'data-probe="([^"]+)"', done.stdout)
-        assert found, done.stderr[-500:]
-        told = json.loads(unquote(found[1]))
-        assert told["problems"] == []
-        return told["answer"]
-
-    return ask
