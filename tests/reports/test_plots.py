@@ -114,8 +114,8 @@ def bars(count: int = 20) -> dict[str, Figure]:
     maybe = [None, 0.0, 12.34, 55.0, 100.0]
     reasons = tuple(f"reason_{n}" for n in range(7)) + ("other",)
     variants = tuple(
-        VariantColumn(f"batch={n}", (), 1e7 * n if n != 3 else None, None, None, 1, float(n), None, None, "",
-                      "the target ended with exit code 1 " * 9 if n == 3 else "")
+        VariantColumn(f"batch={n}", (), 1e7 * n if n != 3 else None, None, None, 1, float(n), None,
+                      None, "", "the target ended with exit code 1 " * 9 if n == 3 else "")
         for n in range(1, 6)
     )  # fmt: skip
     rows = tuple(

@@ -251,7 +251,8 @@ def test_a_template_does_no_arithmetic(template: str) -> None:
 
 def sweep() -> SweepView:
     variants = (
-        VariantColumn("batch=1", (Fact("batch", "1"),), 1e6, 2e6, 0.5, 10, 1.0, 2e6, 1.0, "GEMM | x", ""),
+        VariantColumn("batch=1", (Fact("batch", "1"),), 1e6, 2e6, 0.5, 10, 1.0, 2e6, 1.0,
+                      "GEMM | x", ""),
         VariantColumn("a b/c", (Fact("batch", "2"),), None, None, None, None, None, None, None, "",
                       "the target ended with exit code 1"),
     )  # fmt: skip
