@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from parsers.metrics import catalogue
 from parsers.run_dir import StepState
-from reports.cells import number, records, text
+from reports.cells import Row, number, records, text
 from reports.evidence import threshold
 from reports.formats import clock, duration, listed, share
 from reports.load import Run
@@ -20,25 +20,30 @@ from reports.view_models import Caveat, KernelRow
 MOST = 8
 """Bullets of the list; what is beyond stands in the last one."""
 _ID = re.compile(r"^(?P<name>.*) \((?P<id>k[0-9a-f]{10})\): (?P<rest>.*)$")
-_SAID = ("profiled at launch", "its launches take")
-"""Notes of the selection that other caveats tell from the numbers themselves."""
+_OFF = re.compile(
+    r"profiled at (?P<launch>launch \d+), (?P<part>\d+) ?% (?P<how>\w+) "
+    r"than (?P<what>its median|most of its time)"
+)
+_MIXED = "its launches take"
+"""Note of the selection that a caveat tells from the numbers themselves."""
+_NOT_COLLECTED = "not collected: "
 
 
 def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Caveat, ...]:
     """Return at most MOST caveats: failed steps, doubtful counters, clock, then missing values."""
-    found = [*_failed(run), *_mixed(kernels, time), *_durations(kernels, time), *_clock(run)]
-    found += [*_warnings(run, kernels), *_impossible(run, kernels), *_gaps(run, kernels)]
+    found = [*_failed(run), *_mixed(kernels, time), *_durations(kernels, time)]
+    found += [*_untypical(run, kernels), *_clock(run), *_warnings(run, kernels)]
+    found += [*_impossible(run, kernels), *_gaps(run, kernels), *_not_collected(run)]
     if len(found) <= MOST:
         return tuple(found)
-    rest = " ".join(caveat.text for caveat in found[MOST - 1 :])
-    return (*found[: MOST - 1], Caveat(f"Of less weight: {rest}", ()))
+    rest = tuple(caveat.text for caveat in found[MOST - 1 :])
+    return (*found[: MOST - 1], Caveat("Of less weight:", (), parts=rest))
 
 
 def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
-    """Return the notes of the selection, with the numbers of the report for kernel ids."""
-    return tuple(
-        _numbered(note, kernels) for note in (run.selection.notes if run.selection else ())
-    )
+    """Return the notes of the selection on what it left out, kernels by their numbers."""
+    notes = run.selection.notes if run.selection else ()
+    return tuple(_numbered(note, kernels) for note in notes if not _said(note))
 
 
 def _numbered(note: str, kernels: Iterable[KernelRow]) -> str:
@@ -107,6 +112,27 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
     return [Caveat(words, (), plain)]
 
 
+def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
+    """Tell where the profiled launch takes another time than the median launch."""
+    numbers = {row.kernel_id: row.number for row in kernels}
+    parts = {}
+    for note in run.selection.notes if run.selection else ():
+        found = _ID.match(note)
+        off = _OFF.match(found["rest"]) if found else None
+        if found and off and off["what"] == "its median" and found["id"] in numbers:
+            number_of = numbers[found["id"]]
+            parts[number_of] = f"{number_of} ({off['launch']}, {off['part']} % {off['how']})"
+    if not parts:
+        return []
+    one = len(parts) == 1
+    words = (
+        f"In the trace the profiled launch{'' if one else 'es'} of kernel{'' if one else 's'} "
+        f"{listed([parts[key] for key in sorted(parts)])} differ{'s' if one else ''} from the "
+        "median launch; all launches count as if they were like the profiled one."
+    )
+    return [Caveat(words, ())]
+
+
 def _clock(run: Run) -> list[Caveat]:
     rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["total_ns"]) > 0]
     top = number(run.gpus["clock_hz"].max())
@@ -141,7 +167,8 @@ def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
 
 def _said(warning: str) -> bool:
     found = _ID.match(warning)
-    return found is not None and found["rest"].startswith(_SAID)
+    told = str(found["rest"]) if found else ""
+    return told.startswith(_MIXED) or _OFF.match(told) is not None
 
 
 def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
@@ -161,13 +188,28 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Group the holes of all tables by their reason, the one of most values first."""
     grouped = defaultdict(list)
     for row in records(run.gaps):
-        if " came out" not in text(row["reason"]):
+        if " came out" not in text(row["reason"]) and not _is_not_collected(row):
             grouped[text(row["reason"]).rstrip(".")].append(row)
     ranked = sorted(grouped.items(), key=lambda item: -len(item[1]))
     return [
         Caveat(f"Not available: {listed(_concerned(rows, kernels))}, because: {reason}.", ())
         for reason, rows in ranked
     ]
+
+
+def _is_not_collected(row: Row) -> bool:
+    """Tell whether a whole column is empty because its counters were not asked for."""
+    return text(row["reason"]).startswith(_NOT_COLLECTED) and not text(row["kernel_id"])
+
+
+def _not_collected(run: Run) -> list[Caveat]:
+    """Return the columns whose counters no set of the run has, in one caveat."""
+    rows = [row for row in records(run.gaps) if _is_not_collected(row)]
+    parts = {
+        f"{label(text(row['column']))} ({text(row['reason']).removeprefix(_NOT_COLLECTED)})"
+        for row in rows
+    }
+    return [Caveat(f"Not collected in this run: {listed(sorted(parts))}.", ())] if parts else []
 
 
 def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[str]:

@@ -29,7 +29,7 @@ from reports.view_models import (
 def environment(run: Run) -> tuple[Fact, ...]:
     """Return GPU, driver and software of the machine that captured, as label and value."""
     gpus = records(run.gpus)
-    facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus])
+    facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus], run.launches["device"].nunique())
     if not gpus:
         facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]
     known_facts = {fact.label.lower() for fact in facts}
@@ -39,11 +39,16 @@ def environment(run: Run) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.value)
 
 
-def _all_gpu_facts(each: list[list[Fact]]) -> list[Fact]:
-    """Return the facts of GPUs that are alike once, with their number."""
+def _all_gpu_facts(each: list[list[Fact]], used: int) -> list[Fact]:
+    """Return the facts of GPUs that are alike once, with their number and how many ran kernels.
+
+    `used` is 0 where that is not known.
+    """
     facts: list[Fact] = []
     for same, n in Counter(map(tuple, each)).items():
         name = f"{n} x {same[0].value}" if n > 1 else same[0].value
+        if n == len(each) and 0 < used < n:
+            name = f"{name}, {used} of them used"
         facts += [Fact(same[0].label, name), *same[1:]]
     return facts
 

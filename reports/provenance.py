@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from reports.cells import Row, records, text
 from reports.formats import known
 from reports.load import Run
 
+WIDE = 150
+"""Characters from which on the names of counters are shortened where they differ in one word."""
 LEAST_STALL = 0.02
 """Share from which on a stall reason is told."""
 
@@ -145,7 +148,36 @@ def _inputs(source: Source, metrics: set[str]) -> tuple[str, ...]:
 
 def _origin(source: Source, inputs: tuple[str, ...]) -> str:
     listed = ", ".join(inputs)
+    if len(listed) > WIDE:
+        listed = ", ".join(_braced(inputs))
     return listed if source.formula == "same" else f"{source.formula}({listed})"
+
+
+def _braced(names: Iterable[str]) -> list[str]:
+    """Return names, those in a row that differ in one word as one: a_{b,c}_d for a_b_d, a_c_d."""
+    groups: list[list[list[str]]] = []
+    for name in names:
+        words = re.split(r"([_.]+)", name)
+        if groups and _place(groups[-1], words) is not None:
+            groups[-1].append(words)
+        else:
+            groups.append([words])
+    found = []
+    for first, *others in groups:
+        if others:
+            place = _place([first], others[0]) or 0
+            each = ",".join(words[place] for words in (first, *others))
+            first = [*first[:place], f"{{{each}}}", *first[place + 1 :]]
+        found.append("".join(first))
+    return found
+
+
+def _place(group: list[list[str]], words: list[str]) -> int | None:
+    """Return the place of the one word in which all of a group and `words` differ, else None."""
+    if any(len(other) != len(words) for other in group):
+        return None
+    places = {n for other in group for n, word in enumerate(words) if word != other[n]}
+    return places.pop() if len(places) == 1 else None
 
 
 def _raw(row: Row) -> RawCounter:

@@ -171,11 +171,13 @@ class Caveat:
     """Something the reader must know: a sentence or two, and what it concerns.
 
     `plain` is the same for a reader who does not tune kernels; empty where it is nothing to them.
+    `parts` are the points of a caveat that lists several.
     """
 
     text: str
     concerns: tuple[str, ...]
     plain: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from parsers import tables
 from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
 from reports.caveats import ranges
 from reports.load import Run, load_run
-from reports.method_view import glossary
+from reports.method_view import environment, glossary
 from reports.view_models import ReportView
 from reports.views import report_view
 
@@ -258,7 +259,9 @@ def test_caveats_are_few_and_name_kernels_by_number(run: Run) -> None:
     found = report_view(write(run, "gaps", gaps)).caveats
     assert len(found) == 8
     assert any("L2 hits of kernels 1 to 4" in caveat.text for caveat in found)
-    assert found[-1].text.startswith("Of less weight: ")
+    assert found[-1].text == "Of less weight:"
+    assert all(part.startswith("Not ") for part in found[-1].parts)
+    assert len(found) + len(found[-1].parts) - 1 >= 12
     assert not any("_pct" in caveat.text for caveat in found)
 
 
@@ -282,3 +285,33 @@ def test_rules_that_lack_evidence_are_shown_with_what_they_lack(view: ReportView
         assert one.reason
         assert one.kernels
         assert set(one.kernels) <= numbers
+
+
+def test_a_launch_off_its_median_is_a_caveat_and_nothing_left_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run.kernels.iloc[0]
+    key, name = first["kernel_id"], first["short_name"]
+    assert run.selection is not None
+    notes = (
+        f"{name} ({key}): profiled at launch 3, 8% longer than its median",
+        f"{name} ({key}): its launches take 1 to 9 us (first to ninth decile)",
+    )
+    told_by = dataclasses.replace(run.selection, notes=notes)
+    monkeypatch.setattr(Run, "selection", property(lambda _: told_by))
+    view = report_view(run)
+    assert view.selection_notes == ()
+    (told,) = [c.text for c in view.caveats if "launch 3, 8 % longer" in c.text]
+    number = next(row.number for row in view.kernels if row.kernel_id == key)
+    assert f"kernel {number} (launch 3" in told
+
+
+def test_the_gpus_of_a_machine_that_ran_nothing_are_told(run: Run) -> None:
+    two = pd.concat([run.gpus, run.gpus.assign(device=1)], ignore_index=True)
+    launches = tables.empty("launches").reindex(range(3)).assign(device=0)
+    write(run, "launches", launches)
+    both = write(run, "gpus", two)
+    names = [fact.value for fact in environment(both) if fact.label == "GPU"]
+    assert len(names) == 1
+    assert names[0].startswith("2 x ")
+    assert names[0].endswith("1 of them used")
