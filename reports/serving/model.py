@@ -16,14 +16,16 @@ from reports.formats import (
     count,
     counted,
     data_size,
+    difference,
     flop_count,
     flop_rate,
     intensity,
+    seconds,
     share,
 )
 from reports.load import Run
 from reports.serving.engine import Engine, Requests, engine_of, traced_requests
-from reports.serving.formulas import Work, decode, flops, prefill, traffic
+from reports.serving.formulas import Work, decode, floor_s, flops, prefill, traffic
 from reports.serving.peaks import Peaks, peaks
 
 KEY, TITLE = "model", "The model, from its configuration"
@@ -53,7 +55,7 @@ def section(run: Run) -> Section | None:
         key=KEY,
         title=TITLE,
         intro=intro(engine, engine.shape),
-        findings=_findings(engine, engine.shape, engine.shard, roofs),
+        findings=_findings(engine, engine.shape, engine.shard, steps, roofs),
         tables=(parts_table(engine.shape), steps_table(engine.shard, steps, roofs)),
         method=METHOD,
         numbers=numbers(engine, engine.shape, engine.shard, steps),
@@ -196,8 +198,30 @@ def turning_batch(shard: ModelShape, context: int, roofs: Peaks) -> int | None:
     return batch if batch <= LARGEST_BATCH else None
 
 
+def _with_contexts(shard: ModelShape, steps: Mapping[str, Work], turn: int, roofs: Peaks) -> str:
+    """Say what the largest such batch of the table costs by the roofs, with the run's contexts."""
+    if roofs.compute is None or roofs.memory is None:
+        return ""
+    compute, memory = roofs.compute.value, roofs.memory.value
+    decodes = [work for work in steps.values() if work.decode and len(work.decode) < turn]
+    if len(decodes) < 2:
+        return ""
+    first, last = (pick(decodes, key=lambda work: len(work.decode)) for pick in (min, max))
+    floors = [floor_s(shard, work, memory, compute) for work in (first, last)]
+    sizes = [len(work.decode) for work in (first, last)]
+    return (
+        f" With {count(last.decode[0])} tokens before, the floor of batch {sizes[1]} is "
+        f"{seconds(floors[1])}, that of batch {sizes[0]} {seconds(floors[0])}: "
+        f"{difference(floors[1] / floors[0] - 1)}."
+    )
+
+
 def _findings(
-    engine: Engine, shape: ModelShape, shard: ModelShape, roofs: Peaks
+    engine: Engine,
+    shape: ModelShape,
+    shard: ModelShape,
+    steps: Mapping[str, Work],
+    roofs: Peaks,
 ) -> tuple[BenchFinding, ...]:
     found = []
     turn = turning_batch(shard, 0, roofs)
@@ -205,7 +229,8 @@ def _findings(
         found.append(
             BenchFinding(
                 f"By the roofs, decode is limited by reading weights up to a batch of {turn - 1} "
-                "(short contexts): up to there a larger batch costs little more time a step.",
+                "(short contexts): up to there a step takes longer only by the KV caches of its "
+                f"requests.{_with_contexts(shard, steps, turn, roofs)}",
                 f"FLOPs and bytes of the configuration, {roofs.compute.name} "
                 f"{flop_rate(roofs.compute.value)}, {roofs.memory.name} "
                 f"{byte_rate(roofs.memory.value)}.",

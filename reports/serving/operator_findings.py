@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from parsers.gemm_join import BY_NAME, BY_ORDER
 from reports.bench.models import BenchFinding
@@ -17,7 +17,8 @@ from reports.formats import (
     shorten,
     significant,
 )
-from reports.serving.operator_models import ALL_KERNELS, ATTENTION, OfStage, Product, View
+from reports.serving.operator_actions import Actions, Counterpart
+from reports.serving.operator_models import ALL_KERNELS, ATTENTION, OfStage, Operator, Product, View
 
 WORTH = 0.02
 """Part of a stage's kernel time from which time beyond the roof is worth a sentence."""
@@ -33,11 +34,18 @@ SKEWED = 0.02
 """Part by which median and mean of calls differ from which both are told."""
 
 
-def findings(stages: Sequence[OfStage]) -> tuple[BenchFinding, ...]:
-    """Return what stands out: each stage's products, their time beyond the roofs, the views."""
+def findings(
+    stages: Sequence[OfStage], beside: Actions, roofs: Callable[[Product], str]
+) -> tuple[BenchFinding, ...]:
+    """Return what stands out: each stage's products, their time beyond the roofs, the views.
+
+    `beside` is what the report says of the kernels, `roofs` sets the roofs of a product beside
+    each other.
+    """
     found: list[BenchFinding] = []
     for stage in stages:
-        found += [*_largest(stage), *_beyond(stage), *_attention(stage), *_views(stage)]
+        found += [*_largest(stage, roofs), *_beyond(stage, beside), *_attention(stage, beside)]
+        found += _views(stage)
         found += _apart(stage)
     return (*found, *_chosen(stages))
 
@@ -47,7 +55,7 @@ def calls(value: float) -> str:
     return count(value) if abs(value - round(value)) < 1e-6 else significant(value)
 
 
-def _largest(stage: OfStage) -> Iterator[BenchFinding]:
+def _largest(stage: OfStage, roofs: Callable[[Product], str]) -> Iterator[BenchFinding]:
     known = [product for product in stage.products if math.isfinite(product.total_ns)]
     if not known or not math.isfinite(stage.product_share):
         return
@@ -60,11 +68,11 @@ def _largest(stage: OfStage) -> Iterator[BenchFinding]:
         f"Matrix products take {share(stage.product_share)} of the kernel time of {stage.label}, "
         f"{share(part)} of it {_named(first)}.{roof}",
         f"{calls(first.calls)} calls of {_call(first)} a run: {_rate(first)}; {first.kernel}",
-        _joined(first),
+        " ".join(told for told in (_joined(first), roofs(first)) if told),
     )
 
 
-def _beyond(stage: OfStage) -> Iterator[BenchFinding]:
+def _beyond(stage: OfStage, beside: Actions) -> Iterator[BenchFinding]:
     """Say what the products take beyond their roofs, and which is the farthest from its own."""
     known = [product for product in stage.products if math.isfinite(product.fraction)]
     lost = sum(product.lost_ns for product in known)
@@ -75,29 +83,39 @@ def _beyond(stage: OfStage) -> Iterator[BenchFinding]:
     heavy = [p for p in known if p.total_ns >= WORTH * stage.kernel_ns]
     least = min(heavy or known, key=lambda product: product.fraction)
     split = f", K in {least.split_k} parts" if least.split_k and least.split_k > 1 else ""
+    same = beside.of(stage.stage, {p.kernel_id for p in known})
     yield BenchFinding(
         f"At their roofs the matrix products of {stage.label} would take {duration(lost)} less a "
         f"run, {share(lost / stage.kernel_ns)} of its kernel time: {named}.",
         f"farthest from its roof: {_named(least)} at {share(least.fraction)}, {_rate(least)}, tile "
-        f"{least.tile or 'unknown'}{split}, {_call(least)} a call",
+        f"{least.tile or 'unknown'}{split}, {_call(least)} a call{_all_runs(same, lost)}",
         "a launch and the start of a kernel are in its time: no product of some microseconds "
         "reaches its roof" if least.mean_ns < SHORT_NS else "",
+        cases=same.places(),
     )  # fmt: skip
 
 
-def _attention(stage: OfStage) -> Iterator[BenchFinding]:
+def _all_runs(same: Counterpart, lost_ns: float) -> str:
+    """Return time of a run beyond its floor for all runs, beside what the kernels' table has."""
+    told = same.beside()
+    return f"; in {same.whole(lost_ns)}{f'. {told}' if told else ''}"
+
+
+def _attention(stage: OfStage, beside: Actions) -> Iterator[BenchFinding]:
     """Say how far attention is from what its FLOPs and the KV cache take."""
     view = next((v for v in stage.views if v.quantity == ATTENTION), None)
     if view is None or not view.kernels - view.analytical >= WORTH * stage.kernel_ns:
         return
-    part = (view.kernels - view.analytical) / stage.kernel_ns
+    lost = view.kernels - view.analytical
+    same = beside.of(stage.stage, set(stage.attention))
     yield BenchFinding(
         f"Attention of {stage.label} takes {duration(view.kernels)} a run, "
         f"{significant(view.kernels / view.analytical)} times the {duration(view.analytical)} that "
         "its FLOPs, or reading the KV cache, take at the roofs: the difference is "
-        f"{share(part)} of the kernel time.",
-        f"{duration(view.operators)} in the operator view",
+        f"{share(lost / stage.kernel_ns)} of the kernel time.",
+        f"{duration(view.operators)} in the operator view{_all_runs(same, lost)}",
         "small batches and short contexts give each kernel less work than fills the GPU",
+        cases=same.places(),
     )
 
 
@@ -132,20 +150,32 @@ def _said(view: View) -> str:
 def _apart(stage: OfStage) -> Iterator[BenchFinding]:
     """Say where the operator view did more than the trace, and in which operator."""
     view = next((v for v in stage.views if v.quantity == ALL_KERNELS), None)
-    if view is None or not view.operators > (1 + APART) * view.kernels:
+    more = most_beyond_the_trace(stage)
+    if view is None or more is None:
         return
-    more = max(stage.operators, key=lambda operator: operator.gpu_ns - operator.traced_ns)
     excess = more.gpu_ns - more.traced_ns
-    if not excess > 0:
-        return
     yield BenchFinding(
         f"The operator view of {stage.label} has {duration(view.operators)} of kernels a run, the "
-        f"trace {duration(view.kernels)}: {duration(excess)} more of it in {more.name}, whose "
-        f"kernel ({more.kernel}) takes {duration(more.traced_ns)} there.",
-        f"{calls(more.calls)} calls with inputs {shorten(more.shapes, 60)}",
+        f"trace {duration(view.kernels)}: {duration(excess)} more of it in {more.name}. Its kernel "
+        f"({more.kernel}) takes {duration(more.gpu_ns)} a run in the operator view and "
+        f"{duration(more.traced_ns)} in the trace.",
+        f"{calls(more.calls)} calls of {duration(more.gpu_ns / more.calls)} in the operator view, "
+        f"with inputs {shorten(more.shapes, 60)}",
         "an operator view without torch.compile and CUDA graphs has the same products; its other "
         "operators may differ",
     )
+
+
+def most_beyond_the_trace(stage: OfStage) -> Operator | None:
+    """Return the operator that took most more time than its kernel in the trace.
+
+    None where the whole view took about as long as the trace.
+    """
+    view = next((v for v in stage.views if v.quantity == ALL_KERNELS), None)
+    if view is None or not view.operators > (1 + APART) * view.kernels:
+        return None
+    more = max(stage.operators, key=lambda operator: operator.gpu_ns - operator.traced_ns)
+    return more if more.gpu_ns > more.traced_ns else None
 
 
 def _why_no_kernels(stage: OfStage) -> str:

@@ -50,6 +50,7 @@ class Product:
     roof: str
     roof_source: str
     fraction: float
+    kernel_id: str = ""
 
     @property
     def name(self) -> str:
@@ -120,13 +121,17 @@ class View:
 
 @dataclass(frozen=True)
 class OfStage:
-    """A stage in the operator view, with its products in the trace."""
+    """A stage in the operator view, with its products in the trace.
+
+    `attention` are the ids of the kernels of attention.
+    """
 
     stage: str
     products: tuple[Product, ...]
     operators: tuple[Operator, ...]
     views: tuple[View, ...]
     kernel_ns: float
+    attention: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

@@ -36,11 +36,12 @@ def _stage(run: Run, stage: str, rows: Sequence[Row], engine: Stages | None) -> 
     products = _products(run, stage, seen_runs, traced_runs)
     launches = number(traced["launches"]) / traced_runs if traced else math.nan
     by_name = _by_name(run, stage, traced_runs)
-    names = set(run.kernels[run.kernels["category"] == "attention"]["short_name"])
+    attends = run.kernels[run.kernels["category"] == "attention"]
+    names, keys = set(attends["short_name"]), tuple(attends["kernel_id"])
     attention = sum(time for name, time in by_name.items() if name in names)
     sums = Traced(kernel_ns, launches, names, attention if by_name else math.nan)
     found = views(stage, products, mine, seen_runs, sums, engine)
-    return OfStage(stage, products, _operators(mine, seen_runs, by_name), found, kernel_ns)
+    return OfStage(stage, products, _operators(mine, seen_runs, by_name), found, kernel_ns, keys)
 
 
 def _traced(run: Run, stage: str) -> Row | None:
@@ -72,6 +73,7 @@ def _products(run: Run, stage: str, seen_runs: int, traced_runs: int) -> tuple[P
             roof=text(row["roof_used"]),
             roof_source=text(row["roof_source"]),
             fraction=number(row["roof_fraction"]),
+            kernel_id=text(row["kernel_id"]),
         )
         for row in ours
     )

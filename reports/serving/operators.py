@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
 from reports.bench.models import Bar, BarFigure, BenchFigure, BenchTable, Json, Section
@@ -24,8 +25,10 @@ from reports.formats import (
 )
 from reports.json_text import finite
 from reports.load import Run
+from reports.serving.operator_actions import actions
 from reports.serving.operator_findings import calls, findings
 from reports.serving.operator_models import OfStage, Operator, Product, View
+from reports.serving.operator_roofs import roofs_beside
 from reports.serving.operator_rows import stages_of_operators
 
 KEY, TITLE = "operators", "Operators and matrix products"
@@ -68,7 +71,7 @@ def section(run: Run) -> Section | None:
         key=KEY,
         title=TITLE,
         intro=_intro(stages, products),
-        findings=findings(stages),
+        findings=findings(stages, actions(run), partial(roofs_beside, run)),
         tables=tuple(tables),
         figures=figures(products),
         method=METHOD,

@@ -80,7 +80,7 @@ def _memory_bound(
     sentence = (
         f"{_named(kind)} at batch {size} reads {data_size(weights)} of weights and "
         f"{data_size(cached)} of KV cache a step: {seconds(floor)} floor, "
-        f"{duration(kind.mean_ns)} measured (MBU {share(kind.read_rate / roof.value)})"
+        f"{duration(kind.mean_ns)} in the trace's mean (MBU {share(kind.read_rate / roof.value)})"
         f"{_waits(kind)}"
     )
     plain = (
@@ -89,12 +89,12 @@ def _memory_bound(
     )
     if other is not None:
         cost = _cost(other, size, timed)
-        sentence += f"; {cost}"
+        sentence += f". {_untraced(other, size, timed)}"
         plain += f". {cost[0].upper()}{cost[1:]}"
     return BenchFinding(
         f"{sentence}.",
-        f"{counted(kind.steps, 'step')} of the trace; {roof.name} {byte_rate(roof.value)}; "
-        f"{_above(kind, floor)}.",
+        f"{counted(kind.steps, 'step')} of the trace (median {duration(kind.step_ns)}); "
+        f"{roof.name} {byte_rate(roof.value)}; {_above(kind, floor)}.",
         "The floor reads every weight once and no activation."
         + (
             _sheet(stages.roofs.read_sheet, kind.read_rate, byte_rate) if roof.key == "read" else ""
@@ -110,7 +110,7 @@ def _compute_bound(stages: Stages, kind: Kind, roof: Peak, floor: float) -> Benc
     sentence = (
         f"{_named(kind)} of {count(tokens)} tokens ({counted(size, 'request')}) computes "
         f"{flop_count(kind.needed.flops.total / kind.steps)} a step: {seconds(floor)} floor, "
-        f"{duration(kind.mean_ns)} measured (MFU {share(kind.flop_rate / roof.value)} of the "
+        f"{duration(kind.mean_ns)} in the trace (MFU {share(kind.flop_rate / roof.value)} of the "
         f"{roof.name}){_waits(kind)}"
     )
     limits = _sheet(stages.roofs.compute_sheet, kind.flop_rate, flop_rate)
@@ -166,6 +166,16 @@ def _other_batch(timed: Sequence[Batch], size: int) -> Batch | None:
     return max(larger, key=lambda one: one.batch) if larger else None
 
 
+def _untraced(other: Batch, size: int, timed: Sequence[Batch]) -> str:
+    """Say what a larger batch costs, on the one basis of these times: the host's clock alone."""
+    base = next(one for one in timed if one.batch == size)
+    return (
+        f"Without a profiler batch {other.batch} takes {seconds(other.seconds)} a step and batch "
+        f"{size} {seconds(base.seconds)}: {difference(other.seconds / base.seconds - 1)}, for "
+        f"{significant(other.tokens_per_s / base.tokens_per_s, 2)} times the tokens a second"
+    )
+
+
 def _cost(other: Batch, size: int, timed: Sequence[Batch]) -> str:
     base = next(one for one in timed if one.batch == size)
     more = other.seconds / base.seconds - 1
@@ -209,6 +219,7 @@ def _agreement(agreed: Sequence[Agreement]) -> BenchFinding | None:
     return BenchFinding(
         f"The {name} of decode by the trace differs from that by vLLM's own throughput by "
         f"{difference(rate.difference)}.",
-        f"{quantity(rate.trace, rate.unit)} by the trace, {quantity(rate.other, rate.unit)} by "
-        f"{rate.source}, of the batch that ran under the trace.",
+        f"{quantity(rate.trace, rate.unit)} by the trace's median step, "
+        f"{quantity(rate.other, rate.unit)} by {rate.source}, of the batch that ran under the "
+        "trace.",
     )

@@ -6,8 +6,10 @@ import pandas as pd
 
 from reports.bench.models import BenchTable
 from reports.cells import records, text
-from reports.formats import NA, count, difference, duration, seconds, share
+from reports.formats import NA, count, difference, duration, seconds, share, shorten
 from reports.load import Run
+from reports.serving.operator_findings import calls, most_beyond_the_trace
+from reports.serving.operator_rows import stages_of_operators
 from reports.serving.step_times import (
     BEFORE,
     KINDS,
@@ -36,7 +38,7 @@ def tables(
         _idle(kinds),
         _timings(kinds, host),
         _ranks(ranks),
-        _modules(run.modules),
+        _modules(run),
         _steps(timed_steps(run)),
     )
     return tuple(table for table in made if table is not None)
@@ -132,7 +134,8 @@ def _ranks(ranks: tuple[RankTime, ...]) -> BenchTable | None:
     return BenchTable("Each GPU, and its collectives", (*heads, *more), rows, note, ("step",))
 
 
-def _modules(modules: pd.DataFrame) -> BenchTable | None:
+def _modules(run: Run) -> BenchTable | None:
+    modules = run.modules
     shown = modules[modules["launches"] > 0]
     if shown.empty:
         return None
@@ -155,22 +158,29 @@ def _modules(modules: pd.DataFrame) -> BenchTable | None:
         "GPU time of the model's modules",
         ("step", "module", "times", "launches", "kernels", "of the step's kernels"),
         rows,
-        _of_modules(text(shown["source"].iloc[0])),
-        left=("step", "module"),
-    )
-
-
-def _of_modules(source: str) -> str:
-    note = (
         "By vLLM's layer-wise NVTX ranges; * stands for all layers. Kernels outside of all modules "
-        "are not in the table: inputs, sampling."
+        "are not in the table: inputs, sampling.",
+        left=("step", "module"),
+        lead="" if text(shown["source"].iloc[0]) == "trace" else _not_traced(run),
     )
-    if source == "trace":
-        return note
-    return (
-        f"{note} Of the operators step, which runs without CUDA graphs and compilation: the traced "
-        "steps, which have both, fuse small kernels."
+
+
+def _not_traced(run: Run) -> str:
+    """Say that the modules are of the operators step, and what it does that the trace does not."""
+    told = (
+        "Not of the traced steps: these are of the operators step, without CUDA graphs and "
+        "compilation."
     )
+    for stage in stages_of_operators(run):
+        more = most_beyond_the_trace(stage)
+        if more is not None:
+            told += (
+                f" In {stage.label} it has {duration(more.gpu_ns - more.traced_ns)} a step more of "
+                f"{more.name} ({more.kernel}, {calls(more.calls)} calls with inputs "
+                f"{shorten(more.shapes, 60)}) than the trace: the module that calls it seems "
+                "larger here than it is."
+            )
+    return told
 
 
 def _steps(steps: pd.DataFrame) -> BenchTable:

@@ -179,7 +179,8 @@ def test_other_batches_tell_what_a_larger_one_costs(
     assert told is not None
     assert [one["batch"] for one in told.numbers["batches"]] == [2, 16]
     first = told.findings[0].sentence
-    assert "batch 16 costs 10.0 % more a step and gives 7.3 times the tokens a second" in first
+    assert ": +10.0 %, for 7.3 times the tokens a second" in first
+    assert "costs 10.0 % more a step and gives 7.3 times the tokens" in told.findings[0].plain
     assert "MBU 50.0 %" in first
 
 
