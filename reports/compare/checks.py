@@ -31,6 +31,8 @@ OPTIONAL = (
     "vllm",
 )
 """Facts that many runs have no use for: that they are absent says nothing."""
+PROGRAM = ("target", "args")
+"""Keys of checks that tell programs apart: repeats of one run agree in them."""
 UUID = 12
 """Characters of a UUID that tell GPUs apart."""
 WIDTH = 64
@@ -78,6 +80,24 @@ def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
             f"{a} and {b} cannot be compared: {'; '.join(words)}",
             "compare runs of one kind on one kind of GPU, or compare all the same with --force",
         )
+
+
+def refuse_repeats(side: Side) -> None:
+    """Refuse further runs of a side that ran another program: they would pass for its noise.
+
+    Raises:
+        UsageError: a repeat differs in what cannot be compared, in its program or its arguments.
+    """
+    for repeat in side.repeats:
+        settings, found, _ = checks(Side("", side.run), Side("", repeat))
+        other = [c for c in (*found, *settings) if c.level == "refuse" or c.key in PROGRAM]
+        if other:
+            words = "; ".join(f"{c.label}: {c.a} against {c.b}" for c in other)
+            raise UsageError(
+                f"{repeat.path} is no repeat of {side.run.path}: {words}",
+                "a repeat is a further run of the same program with the same arguments; "
+                "--force takes it all the same",
+            )
 
 
 def _check(key: str, a: str, b: str) -> Check:

@@ -9,7 +9,7 @@ from parsers.errors import ArtifactUnreadable
 from reports.cells import text
 from reports.compare import cases as of_cases
 from reports.compare.answer import answer, method
-from reports.compare.checks import checks, refuse
+from reports.compare.checks import checks, refuse, refuse_repeats
 from reports.compare.kernels import clocked, kernel_changes
 from reports.compare.limits import Limit, check_limits
 from reports.compare.matching import match
@@ -31,12 +31,15 @@ def compare(
     NO_UNITS takes none.
 
     Raises:
-        UsageError: the runs cannot be compared (unless `force`), or a rule names nothing.
+        UsageError: the runs cannot be compared or a repeat is none (unless `force`), or a rule
+            names nothing.
         ArtifactUnreadable: the runs have no times in common.
     """
     settings, differing, untold = checks(a, b)
     if not force:
         refuse(differing, a.label, b.label)
+        for side in (a, b):
+            refuse_repeats(side)
     view = (
         _bench(a, b, settings, differing)
         if a.run.is_bench and b.run.is_bench

@@ -136,3 +136,18 @@ def test_a_mean_of_cases_without_intervals_has_none() -> None:
     assert sure is not None
     assert sure.low is not None
     assert sure.low < 1.1 / 1.07  # as unsure as single runs, of which it has one
+
+
+def test_a_repeat_ran_the_same_program(make_run: Maker) -> None:
+    """Another batch would pass for noise."""
+
+    def side(label: str, batch: int) -> Side:
+        recipe = {"target": {"file": "block.py", "args": {"batch": batch}}}
+        return make_run(label, [KERNEL] * 9, recipe=recipe)
+
+    a, b = side("A", 8), side("B", 8)
+    assert compare(replace(a, repeats=(side("A", 8).run,)), b).a.runs == 2
+    mixed = replace(a, repeats=(side("A", 64).run,))
+    with pytest.raises(UsageError, match="is no repeat of .*: batch: 8 against 64"):
+        compare(mixed, b)
+    assert compare(mixed, b, force=True).a.runs == 2
