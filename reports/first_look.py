@@ -37,6 +37,13 @@ def failures(one: Verdict) -> list[str]:
     return [held for held in ("named", "gone", "priced") if not getattr(one, held)]
 
 
+def look_at(judged: Sequence[Verdict], look: FirstLook) -> Score:
+    """Return the score that a first look gave to some of its programs; `judged` says which."""
+    wrong = [look.wrong.get(one.planted.name, []) for one in judged]
+    held = {key: sum(key not in failed for failed in wrong) for key in ("named", "gone", "priced")}
+    return Score(len(judged), **held)
+
+
 def write_first_look(path: Path, look: FirstLook) -> None:
     """Write `first_look.json` into a recorded run.
 

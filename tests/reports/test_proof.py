@@ -133,6 +133,11 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| Is the planted cause"))
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[2:6] == ["1 of 1 (100.0 %)", "1 of 2 (50.0 %)", "1 of 1 (100.0 %)", "90.0 %"]
+    large = [line for line in page.splitlines() if line.startswith("| Repairs that gained 10.0 %")]
+    assert len(large) == 3
+    assert [cell.strip() for cell in large[0].split("|")][2:5] == ["n/a"] * 3 or first.judged[
+        0
+    ].planted.gain >= 0.1
     assert "**Second set: out of sample at its first look.**" in page
     assert "commit `0123456789`" in page
     assert "Not right then: `one` (named, priced)" in page
@@ -145,6 +150,29 @@ def test_the_page_keeps_two_sets_and_two_looks_apart(run: Run) -> None:
     assert len(headings) == len(set(headings)), "GitHub would number anchors of equal headings"
     anchors = {anchor(heading) for heading in headings}
     assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+
+
+def test_scores_of_large_repairs_are_counted_apart(run: Run) -> None:
+    small = {"defect": 1.0, "twin": 0.95}
+    named = Verdict(a_plan(name="one", expects=("tail",)), (a_finding("tail"),), (), 0.5)
+    judged = [
+        named,
+        replace(named, planted=replace(named.planted, name="two", seconds=small)),
+        Verdict(a_plan(name="three", expects=("tail",)), (a_finding("idle"),), (), math.nan),
+    ]
+    seen = replace(recording(run), judged=judged, title="Second set")
+    look = first_look([judged[2], replace(judged[2], planted=judged[1].planted), named], "abc")
+    told = replace(seen, look=replace(look, score=replace(look.score, programs=3)))
+    rows = [
+        line.split("|")[2:4] for line in proof_page(told).splitlines() if "first finding?" in line
+    ]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["1 of 3 (33.3 %)", "2 of 3 (66.7 %)"],
+        ["1 of 2 (50.0 %)", "1 of 2 (50.0 %)"],
+    ]
+    other = replace(told, look=replace(look, score=replace(look.score, programs=4)))
+    large = proof_page(other).split("| Repairs that gained")[1]
+    assert large.split("|")[1].strip() == "n/a", "of which programs that look was is not known"
 
 
 def test_a_first_look_is_kept_and_never_overwritten(run: Run, tmp_path: Path) -> None:
