@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.formats import duration, quantity
+from reports.formats import difference, duration, listed, quantity, seconds, share
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -88,3 +88,109 @@ def test_calls_and_the_time_of_a_call_make_the_time_of_all(run: Path, stage: str
     rates = {"prefill": ("flops", "FLOP/s"), "decode": ("bytes", "B/s")}
     column, unit = rates[stage]
     assert quantity(largest[column] / ours.mean() * 1e9, unit) in told
+
+
+def saved(run: Path) -> dict[int, tuple[str, float]]:
+    """What each kernel could save, by its number: id and ns, as the page's table tells."""
+    metrics = json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8"))
+    return {k["number"]: (k["kernel_id"], k["gain_ns"]) for k in metrics["kernels"] if k["gain_ns"]}
+
+
+def test_attention_beside_what_its_kernels_could_save(run: Path) -> None:
+    stage = "decode"
+    views = section(run, "operators")["numbers"]["stages"][stage]["views"]
+    (attention,) = [v for v in views if v["quantity"] == "time of attention"]
+    runs = table(run, "stages").set_index("stage")["instances"][stage]
+    kernels = table(run, "kernels").set_index("kernel_id")
+    lost = (attention["kernels"] - attention["analytical"]) * runs
+    told = sentence(run, "in the operator view; in ")
+    part = lost / kernels["total_ns"].sum()
+    assert f"{duration(lost)}, {share(part)} of the GPU time" in told
+    ran = table(run, "stage_kernels")
+    here = set(ran[ran["stage"] == stage]["kernel_id"])
+    ours = {
+        number: ns
+        for number, (key, ns) in saved(run).items()
+        if key in here and kernels["category"][key] == "attention"
+    }
+    assert (
+        f"has {duration(sum(ours.values()))} for kernels {listed([str(n) for n in ours])}" in told
+    )
+    listing = (run / "report" / "report.md").read_text(encoding="utf-8")
+    todo = listing.partition("## What to do")[2].partition('<a id="finding-1">')[0]
+    done = [number for number in ours if f"[{number}](#kernel-{number})" in todo]
+    assert ("lists none of them" in told) == (not done)
+
+
+def test_the_roofs_of_the_largest_product_differ_by_the_clock(run: Path) -> None:
+    told = sentence(run, "Three roofs stand for it")
+    roofs = table(run, "measured_roofs")
+    kinds = roofs[(roofs["level_or_pipe"] == "tensor") & (roofs["dtype"] == "bf16")]
+    burst, steady = (kinds[kinds["kind"] == kind].iloc[0] for kind in ("burst", "steady"))
+    largest = products(run, "prefill").nlargest(1, "total_ns")["kernel_id"].iloc[0]
+    launch = table(run, "counters").set_index("kernel_id").loc[largest]
+    scaled = burst["value"] * launch["sm_clock_hz"] / burst["clock_hz"]
+    reached = launch["flops_tensor"] / launch["duration_ns"] * 1e9
+    for value in (burst["value"], scaled, steady["value"]):
+        assert quantity(value, "FLOP/s") in told
+    assert f"reached {share(reached / scaled)} of that" in told
+    # By the clock alone: FLOPs a clock of both are the same within the noise of the clock.
+    per_clock = [row["value"] / row["clock_hz"] for row in (burst, steady)]
+    assert per_clock[0] == pytest.approx(per_clock[1], rel=0.02)
+
+
+def test_what_the_operator_view_does_more_stands_above_the_modules(run: Path) -> None:
+    lines = (run / "report" / "report.md").read_text(encoding="utf-8").splitlines()
+    at = lines.index("### GPU time of the model's modules")
+    assert lines[at + 2].startswith("Not of the traced steps")
+    seen = table(run, "operators")
+    seen = seen[seen["stage"] == "decode"]
+    steps = seen["instances"].max()
+    kernels, ran = table(run, "kernels"), table(run, "stage_kernels")
+    named = kernels.set_index("kernel_id")["short_name"]
+    ran = ran[ran["stage"] == "decode"]
+    runs = table(run, "stages").set_index("stage")["instances"]["decode"]
+    traced = (ran["total_ns"] / runs).groupby(ran["kernel_id"].map(named)).sum()
+    more = seen["gpu_ns"] / steps - seen["kernel"].map(traced).fillna(0.0)
+    first = seen.loc[more.idxmax()]
+    assert f"{duration(more.max())} a step more of" in lines[at + 2]
+    assert first["operator"] in lines[at + 2].replace("\\", "")
+    told = sentence(run, "more of it in")
+    a_run = duration(first["gpu_ns"] / steps)
+    assert f"takes {a_run} a run in the operator view and" in told
+    assert f"{duration(traced[first['kernel']])} in the trace" in told
+
+
+def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:
+    steps = table(run, "engine_steps")
+    mean = steps[steps["kind"] == "decode"]["period_ns"].dropna().mean()
+    points = table(run, "serving_points")
+    timed = points[~points["traced"].astype(bool) & (points["decode_step_s"] > 0)]
+    by_batch = timed[timed["source"] == "trace"].set_index("batch")["decode_step_s"]
+    text = section(run, "stages")["findings"][0]["sentence"]
+    first, _, second = text.partition(". Without a profiler ")
+    assert f"{duration(mean)} in the trace's mean" in first
+    ours = (
+        by_batch
+        if len(by_batch) > 1
+        else timed.drop_duplicates("batch").set_index("batch")["decode_step_s"]
+    )
+    large, small = ours[ours.index.max()], ours[8]
+    assert f"takes {seconds(large)} a step and batch 8 {seconds(small)}" in second
+    assert difference(large / small - 1) in second
+
+
+def test_the_batch_that_arithmetic_limits_is_told_with_what_contexts_add(run: Path) -> None:
+    text = section(run, "model")["findings"][0]["sentence"]
+    assert "costs little" not in text
+    roofs = table(run, "measured_roofs")
+    read = roofs[(roofs["level_or_pipe"] == "dram") & (roofs["kind"] == "read")]["value"].iloc[0]
+    steps = section(run, "model")["numbers"]["steps_per_gpu"]
+    floors = {
+        int(name.split()[2].rstrip(",")): (s["weight_bytes"] + s["kv_read_bytes"]) / read
+        for name, s in steps.items()
+        if name.startswith("decode")
+    }
+    small, large = floors[min(floors)], floors[64]
+    assert f"floor of batch 64 is {seconds(large)}" in text
+    assert difference(large / small - 1) in text
