@@ -56,8 +56,12 @@ def _finding(run: Run, mean: float, top: float, gain: float, total: float) -> Fi
         sentence=words,
         evidence=(
             Evidence("SM clock", mean, "Hz", f"under {share(limit('throttling', 'clock'))} of "
-                     f"{clock(top)}", source_of("throttling", "clock"), ("sm_clock_hz",)),
+                     f"{clock(top)}", source_of("throttling", "clock"),
+                     ("sm_clock_hz", "kernels.share")),
             Evidence("highest SM clock", top, "Hz", "", "the driver", ("gpus.clock_hz",)),
+            Evidence("GPU time saved at the highest clock", 100 * gain, "%", "",
+                     "sum of share x (1 - clock / highest), kernels not bound by DRAM",
+                     ("kernels.share", "counters.bound_by", "sm_clock_hz")),
         ),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason.
         gain_program=gain if reasons else math.nan,

@@ -166,7 +166,7 @@ def throughput_bars(kernels: tuple[KernelRow, ...]) -> tuple[ThroughputBar, ...]
             row.dram.pct,
             row.l2.pct,
             row.l1.pct,
-            row.tensor_pct,
+            row.tensor_pct if row.matrix_work is not False else None,
             row.bound_by,
         )
         for row in kernels

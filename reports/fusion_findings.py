@@ -200,9 +200,10 @@ def _from_bytes(
         return [Evidence("could save", saved, "ns", "", longest, ("launches.duration_ns",))]
     rate = passed.whole * times / total * 1e9
     found = [
-        Evidence("bytes that a chain moves", passed.whole, "B", "", "ncu", passed.where),
+        Evidence("bytes that a chain moves", passed.whole, "B", "",
+                 "ncu: loaded and stored, the sum over its kernels", passed.where),
         Evidence("of these passed on through memory", passed.between, "B", "",
-                 "ncu: stored by one kernel and loaded by the next", passed.where),
+                 "ncu: stored by one kernel + what the next loads of it", passed.where),
         Evidence("throughput of the chain", rate, "B/s", "", "bytes x times / time of the chains",
                  (*passed.where, "launches.duration_ns")),
         Evidence("could save", saved, "ns", "", "times x bytes passed on / throughput"),

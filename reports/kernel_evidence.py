@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from reports.bound import LABELS, LATENCY_BELOW, WHERE
 from reports.cells import Row, number
 from reports.evidence import Evidence, source, threshold
+from reports.formats import clock, quantity
 from reports.kernel_judge import Judged
 from reports.profiled import is_mixed
-from reports.roofline import PIPES
+from reports.roofline import PIPES, Ceiling
 
 CONFIDENCE = ("high", "medium", "low")
 SAME = 0.001
@@ -56,7 +57,7 @@ def confidence(group: Sequence[Judged]) -> str:
 
 def _bound(judged: Judged) -> list[Evidence]:
     """Return how much of the decisive roof was reached, and that roof."""
-    resource = judged.nearest if judged.bound == "latency" else judged.bound
+    resource = judged.resource
     reached = 100 * number(judged.row["roof_share"])
     where = ("counters.roof_share", *WHERE.get(resource, ()))
     if resource == "issue":
@@ -72,15 +73,16 @@ def _bound(judged: Judged) -> list[Evidence]:
     else:
         name = f"{label}: share of its roof"
     held = _held(judged, name, reached, (*where, "roofs.value"))
-    return [held, *_rates(judged, resource, label)]
+    return [held, *rates(judged)]
 
 
-def _rates(judged: Judged, resource: str, label: str) -> list[Evidence]:
+def rates(judged: Judged) -> list[Evidence]:
     """Return the rate that was reached and the roof: their quotient is the share of it.
 
     Nothing where it is not: the share is then that of busy cycles (see bound.shares).
     """
-    row, roof = judged.row, judged.roof
+    row, roof, resource = judged.row, judged.roof, judged.resource
+    label = LABELS.get(resource, "")
     if roof is None:
         return []
     where: tuple[str, ...] = (f"{resource}_throughput",)
@@ -93,8 +95,16 @@ def _rates(judged: Judged, resource: str, label: str) -> list[Evidence]:
         return []
     return [
         Evidence(f"{label}: reached", rate, roof.unit, "", "ncu", where),
-        Evidence(f"{label}: roof", limit, roof.unit, "", SOURCES[roof.source], ("roofs.value",)),
+        Evidence(f"{label}: roof", limit, roof.unit, "", _at(roof, limit, row), ("roofs.value",)),
     ]
+
+
+def _at(roof: Ceiling, limit: float, row: Row) -> str:
+    """Say where a roof is from, and how it was scaled to the clock of the kernel."""
+    if math.isclose(limit, roof.value, rel_tol=SAME):
+        return SOURCES[roof.source]
+    scaled = f"{clock(number(row['sm_clock_hz']))} / {clock(roof.clock_hz)}"
+    return f"{SOURCES[roof.source]}: {quantity(roof.value, roof.unit)} x {scaled}"
 
 
 def _held(judged: Judged, name: str, reached: float, where: tuple[str, ...]) -> Evidence:
@@ -111,7 +121,11 @@ def _of_one(row: Row, name: str) -> str:
 
 
 def _busy(row: Row) -> list[Evidence]:
-    found = [_if_known(f"{label} busy", number(row[column]), column) for column, label in BUSY]
+    idle = {"Tensor": "Tensor pipe (no matrix work)"} if number(row["flops_tensor"]) == 0 else {}
+    found = [
+        _if_known(f"{idle.get(label, label)} busy", number(row[column]), column)
+        for column, label in BUSY
+    ]
     return [one for known in found for one in known]
 
 

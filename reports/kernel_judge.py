@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from reports.bound import LATENCY_BELOW
 from reports.causes import Abstained, Cause, Context, contradictions, explain
 from reports.cells import Row, number, records, text
 from reports.evidence import Evidence, threshold
+from reports.formats import percent
 from reports.kernel_facts import resource_use
 from reports.kernel_needs import needs
 from reports.load import Run
@@ -20,6 +22,8 @@ WORTH = 0.05
 SHORTEST_NS = 5000.0
 """A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
 shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
+BORDER = 5.0
+"""Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
 START_NS = 800.0
 """The shortest kernels of recorded runs of an H200 take that long."""
 
@@ -33,6 +37,7 @@ class Floor:
 
     ns: float = START_NS
     kernel: str = ""
+    grid: str = ""
 
     @property
     def words(self) -> str:
@@ -42,7 +47,8 @@ class Floor:
     def evidence(self, held_to: str = "") -> Evidence:
         """Return it as a number."""
         if self.kernel:
-            words, source = "shortest launch of the trace", f"nsys: {self.kernel}"
+            grid = f", grid {self.grid}" if self.grid else ""
+            words, source = "shortest launch of the trace", f"nsys: {self.kernel}{grid}"
             return Evidence(words, self.ns, "ns", held_to, source, ("kernels.min_ns",))
         source = "prof: shortest kernels of recorded runs of an H200"
         return Evidence("shortest launch of recorded runs", self.ns, "ns", held_to, source)
@@ -73,6 +79,11 @@ class Judged:
         """The resource that limits the kernel, or latency."""
         return text(self.row["bound_by"])
 
+    @property
+    def resource(self) -> str:
+        """The resource whose roof the share is of: of a kernel that waits the nearest."""
+        return self.nearest if self.bound == "latency" else self.bound
+
 
 def context_of(run: Run) -> Context:
     """Return what the rules need to know of a run beside the counters of a kernel."""
@@ -89,7 +100,9 @@ def shortest_launch(run: Run) -> Floor:
     """Return the shortest launch of the trace, or START_NS where it is too long to tell."""
     rows = [row for row in records(run.kernels) if 0 < number(row["min_ns"]) < SHORTEST_NS]
     least = min(rows, key=lambda row: number(row["min_ns"]), default=None)
-    return Floor() if least is None else Floor(number(least["min_ns"]), text(least["short_name"]))
+    if least is None:
+        return Floor()
+    return Floor(number(least["min_ns"]), text(least["short_name"]), text(least["grid"]))
 
 
 def _judged(row: Row, context: Context, floor: Floor) -> Judged:
@@ -111,8 +124,23 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
             row, context, nearest if row["bound_by"] == "latency" else text(row["bound_by"])
         ),
         floor=floor if bounded < gain else None,
-        against=contradictions(row, context, against),
+        against=(*contradictions(row, context, against), *_borderline(row)),
     )
+
+
+def _borderline(row: Row) -> tuple[tuple[Evidence, str], ...]:
+    """Return that a kernel that waits is all but at a roof, which would limit it then."""
+    reached, limit = 100 * number(row["roof_share"]), 100 * LATENCY_BELOW
+    if row["bound_by"] != "latency" or not reached >= limit - BORDER:
+        return ()
+    words = f"{percent(reached)} of a roof is just below the {limit:g} % from which on it limits"
+    seen = Evidence("highest share of a roof, all but its limit", reached, "%",
+                    f"{limit - BORDER:g} to {limit:g} % is borderline",
+                    "prof: two runs differ by as much", ("counters.roof_share",))  # fmt: skip
+    at_mean = reached * number(row["duration_ns"]) / number(row["mean_ns"])
+    if at_mean >= limit:
+        words += f", and at the mean time of its launches it is {percent(at_mean)}"
+    return ((seen, words),)
 
 
 def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:

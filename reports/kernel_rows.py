@@ -11,6 +11,7 @@ import pandas as pd
 from reports.bound import LABELS
 from reports.cells import Row, count, known, names, number, records, text
 from reports.evidence import threshold
+from reports.kernel_evidence import rates
 from reports.kernel_judge import Judged, judge
 from reports.load import Run
 from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
@@ -96,6 +97,8 @@ def _kernel_row(
         bound_label=LABELS.get(bound, ""),
         bound_cause=why.key if why is not None else "",
         bound_reason=why.text if why is not None else "",
+        matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
+        **_roof(judged),
         gain=gain,
         gain_ns=_part(gain, kernel["total_ns"]),
         gain_program=_part(gain, kernel["share"]),
@@ -109,6 +112,15 @@ def _part(gain: float | None, whole: object) -> float | None:
     """Return the part `gain` of a time or share; None where either is unknown."""
     of = known(whole)
     return None if gain is None or of is None else gain * of
+
+
+def _roof(judged: Judged | None) -> Row:
+    """Return what was reached and the roof, where their quotient is the share of it."""
+    seen = rates(judged) if judged is not None else []
+    label = LABELS.get(judged.resource, "") if judged is not None and seen else ""
+    values = [known(one.value) for one in seen] or [None, None]
+    unit = seen[0].unit if seen else ""
+    return {"rate": values[0], "roof": values[1], "roof_unit": unit, "roof_label": label}
 
 
 NUMBERS = (

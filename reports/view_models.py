@@ -70,6 +70,10 @@ class KernelRow:
     the GPU time: they add up to what all kernels could save. `so_far` adds up the shares of the
     kernel table down to this one. `mixed`: launches do different amounts
     of work, so that the profiled one does not stand for all. `missing` says why cells are empty.
+    `rate` and `roof` are what `roof_share` is the quotient of, in `roof_unit` at the clock of the
+    kernel, and `roof_label` names the roof; None and empty where it is a share of busy cycles.
+    `matrix_work` tells whether Tensor Core operations were counted: without, `tensor_pct` is of
+    other instructions that pass through that pipe.
     """
 
     number: int
@@ -113,6 +117,7 @@ class KernelRow:
     pipe: str
     pipe_dtype: str
     tensor_pct: float | None
+    matrix_work: bool | None
     issue_active_pct: float | None
     top_stall: str
     top_stall_ratio: float | None
@@ -122,6 +127,10 @@ class KernelRow:
     bound_cause: str
     bound_reason: str
     roof_share: float | None
+    rate: float | None
+    roof: float | None
+    roof_unit: str
+    roof_label: str
     gain: float | None
     gain_ns: float | None
     gain_program: float | None
@@ -288,3 +297,10 @@ class ReportView:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     glossary: tuple[GlossaryEntry, ...]
+
+    @property
+    def sm_clock_hz(self) -> float | None:
+        """Mean SM clock of the profiled kernels, weighted by GPU time; None where not known."""
+        known = [(r.share, r.sm_clock_hz) for r in self.kernels if r.profiled]
+        pairs = [(part, clock) for part, clock in known if part and clock]
+        return sum(p * c for p, c in pairs) / sum(p for p, _ in pairs) if pairs else None
