@@ -23,7 +23,9 @@ class Place:
 class EvidenceRow:
     """One number behind a finding; `threshold` and `source` are text, empty where there is none.
 
-    `where` says in which rows of the page or columns of the run's tables the number stands.
+    `where` says in which rows of the page or columns of the run's tables the number stands, or
+    those that it is worked out from; `anchor` is the id of the row that holds the number itself,
+    empty where none does.
     """
 
     metric: str
@@ -32,6 +34,7 @@ class EvidenceRow:
     threshold: str
     source: str
     where: tuple[Place, ...] = ()
+    anchor: str = ""
 
 
 @dataclass(frozen=True)

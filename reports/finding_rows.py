@@ -48,11 +48,13 @@ def finding_row(rank: int | None, finding: Finding, places: Places) -> FindingRo
 
 
 def _evidence(seen: Evidence, finding: Finding, places: Places) -> EvidenceRow:
+    where = tuple(p for name in seen.where for p in places.of_number(name, seen, finding))
     return EvidenceRow(
         metric=seen.metric,
         value=known(seen.value),
         unit=seen.unit,
         threshold=seen.threshold,
         source=seen.source,
-        where=tuple(p for name in seen.where for p in places.of_number(name, seen, finding)),
+        where=where,
+        anchor=places.of_value(seen, where),
     )

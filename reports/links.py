@@ -76,10 +76,9 @@ def _link(name: str, numbers: Sequence[int]) -> str:
 
 
 def evidence_value(seen: EvidenceRow) -> Markdown:
-    """Return the value of a row of evidence, as a link to the first row that it is from."""
+    """Return the value of a row of evidence, as a link to the row that holds it."""
     shown = escape(quantity(seen.value, seen.unit))
-    anchor = next((place.anchor for place in seen.where if place.anchor), "")
-    return Markdown(f"[{shown}](#{anchor})") if anchor else shown
+    return Markdown(f"[{shown}](#{seen.anchor})") if seen.anchor else shown
 
 
 def places(given: Iterable[Place]) -> Markdown:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from reports.cells import Row, known, records, text
@@ -16,6 +18,7 @@ from reports.places import (
     KERNELS,
     KINDS,
     LIMITS,
+    MEAN,
     OPERATIONS,
     PEAKS,
     PRODUCTS,
@@ -23,9 +26,11 @@ from reports.places import (
     SAVED,
     STAGES,
     Places,
+    idle_anchor,
     kernel_anchors,
     roof_anchor,
     row_anchors,
+    stage_anchor,
 )
 from reports.profiled import kernel_time
 from reports.program_findings import FEW
@@ -33,6 +38,12 @@ from reports.provenance import shown_columns
 from reports.time_models import IdleRow, KindTable, StageRow
 from reports.time_views import host_costs
 from reports.view_models import KernelRow
+
+TRACED_NUMBERS = {
+    "total_ns": ("calls", "total_ns"),
+    "median_ns": ("median_ns", "mean_ns", "min_ns", "max_ns", "std_ns"),
+}
+"""Row of a kernel's section -> what it shows of the trace."""
 
 
 def page_places(
@@ -65,7 +76,42 @@ def page_places(
             **{name: _values(frame, key) for name, (frame, key) in tables.items()},
             "roofs": roofs,
         },
+        shown=_shown(kernels, stages, idle, counted),
     )
+
+
+def _shown(
+    kernels: tuple[KernelRow, ...],
+    stages: tuple[StageRow, ...],
+    idle: tuple[IdleRow, ...],
+    counted: Mapping[str, Row],
+) -> dict[str, tuple[float, ...]]:
+    """Return the numbers of rows by their ids; of the limits those of all kernels of each."""
+    found = {stage_anchor(row.stage, "stage"): _numbers(vars(row)) for row in stages}
+    found |= {idle_anchor(row): _numbers(vars(row)) for row in idle}
+    for row in kernels:
+        section = f"kernel-{row.number}-"
+        found |= {
+            section + key: _numbers({key: v}) for key, v in counted.get(row.kernel_id, {}).items()
+        }
+        for key, columns in TRACED_NUMBERS.items():
+            found[section + key] = _numbers({c: getattr(row, c) for c in columns})
+    clocks = [(r.share, r.sm_clock_hz) for r in kernels if r.profiled]
+    pairs = [(part, clock) for part, clock in clocks if part and clock]
+    if pairs:
+        found[MEAN] = (sum(p * c for p, c in pairs) / sum(p for p, _ in pairs),)
+    bounds = {row.bound_by for row in kernels if row.bound_by}
+    found[LIMITS] = tuple(
+        sum(getattr(row, part) or 0.0 for row in kernels if row.bound_by == bound)
+        for bound in bounds
+        for part in ("share", "gain_program")
+    )
+    return found
+
+
+def _numbers(row: Mapping[str, object]) -> tuple[float, ...]:
+    numbers = (v for v in row.values() if isinstance(v, int | float))
+    return tuple(v for one in numbers if (v := known(one)) is not None)
 
 
 def _values(frame: pd.DataFrame, key: str) -> dict[str, dict[str, float]]:
@@ -98,6 +144,7 @@ def _tables(
         CALLS: not run.api_calls.empty,
         COSTS: bool(host_costs(run)) and not (run.api_calls.empty and run.memory_operations.empty),
         PEAKS: profiled,
+        MEAN: any(row.profiled and row.share and row.sm_clock_hz for row in kernels),
         SAVED: any(row.bound_by for row in kernels),
         LIMITS: timed and not run.counters.empty,
         ROOFS: profiled and not run.roofs.empty,

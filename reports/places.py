@@ -6,7 +6,7 @@ The ids are those of templates/report.md.j2 and templates/kernel.md.j2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.evidence import Evidence, Finding
@@ -15,6 +15,7 @@ from reports.time_models import IdleRow, KindTable, StageRow
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
+MEAN = "peaks-mean"
 OPERATIONS, CALLS, PRODUCTS = "memory-operations", "api-calls", "products"
 OPEN, ENVIRONMENT, COSTS = "open-questions", "environment", "host-costs"
 MOST = 4
@@ -74,7 +75,8 @@ class Places:
     `kernels` are the numbers of the kernels by id; `numbers` the columns that the section of a
     profiled kernel shows; `anchors` the ids of tables and of rows of tables. `values` are the
     numbers of the tables `kernels`, `stages` and `roofs` by row and column: a number that stands in
-    a row as it is leads to that row, and a sum to that of `kinds`.
+    a row as it is leads to that row, and a sum to that of `kinds`. `shown` are the numbers of rows
+    by their ids, fractions for shares.
     """
 
     kernels: Mapping[str, int]
@@ -83,6 +85,7 @@ class Places:
     idle: tuple[IdleRow, ...]
     kinds: KindTable | None
     values: Mapping[str, Mapping[str, Mapping[str, float]]]
+    shown: Mapping[str, tuple[float, ...]]
 
     def of_number(self, name: str, seen: Evidence, finding: Finding) -> tuple[Place, ...]:
         """Return the places of a number that the evidence of a finding names."""
@@ -106,6 +109,23 @@ class Places:
             anchor = self._shown(OF_TABLE.get(table, ""))
         return (Place(name, anchor),)
 
+    def of_value(self, seen: Evidence, where: Sequence[Place]) -> str:
+        """Return the id of the row that holds the number itself; empty for a derived one.
+
+        A number of one column stands in the row of that column, where that shows no other.
+        """
+        anchors = [place.anchor for place in where if place.anchor not in ("", KERNELS, ROOFS)]
+        if len(seen.where) == len(anchors) == 1 and anchors[0] not in self.shown:
+            return anchors[0]
+        scale = 0.01 if seen.unit == "%" else 1.0
+        holds = (a for a in anchors if self._holds(a, seen.value, scale))
+        return next(holds, "")
+
+    def _holds(self, anchor: str, value: float, scale: float) -> bool:
+        """Tell whether a row shows a number, or it as a fraction; a share of idle time too."""
+        numbers = self.shown.get(anchor, ())
+        return any(_same(one, value) or _same(one, scale * value) for one in numbers)
+
     def of_finding(self, finding: Finding) -> tuple[Place, ...]:
         """Return the tables that the sentence of a finding sums up."""
         found = SUMMED.get(finding.key, (KERNELS,))
@@ -122,7 +142,8 @@ class Places:
     ) -> tuple[Place, ...]:
         if not finding.kernel_ids or finding.key == "clock":
             of_bound = FACTS.get(column) == "roof_share"
-            return (Place(name, self._shown(LIMITS if of_bound else PEAKS)),)
+            mean = MEAN if column == "sm_clock_hz" else PEAKS
+            return (Place(name, self._shown(LIMITS if of_bound else mean)),)
         row = "top_stall" if table == "stalls" else FACTS.get(column, column)
         whose = [key for key in finding.kernel_ids if row in self.numbers.get(key, ())]
         # The evidence about kernels of one name and cause is that of the largest.

@@ -105,10 +105,11 @@ def test_a_plain_word_is_a_kernel_at_the_start_only(
     assert made == "[copy](#kernel-1) takes long: a copy of bytes"
 
 
-def test_a_value_leads_to_the_first_row_that_it_is_from() -> None:
-    seen = EvidenceRow("DRAM busy", 12.0, "%", "", "ncu", (Place("a.b"), Place("c", "kernel-1-c")))
+def test_a_value_leads_to_the_row_that_holds_it() -> None:
+    where = (Place("a.b"), Place("c", "kernel-1-c"))
+    seen = EvidenceRow("DRAM busy", 12.0, "%", "", "ncu", where, "kernel-1-c")
     assert evidence_value(seen) == "[12.0 %](#kernel-1-c)"
-    assert evidence_value(dataclasses.replace(seen, where=())) == "12.0 %"
+    assert evidence_value(dataclasses.replace(seen, anchor="")) == "12.0 %"
     assert places(seen.where) == "`a.b`, [`c`](#kernel-1-c)"
     assert places(()) == "–"
 
@@ -200,6 +201,8 @@ def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
     for finding in told.get("findings", ()):
         for seen in finding["evidence"]:
             names = [place["name"] for place in seen["where"]]
+            value = escape(quantity(seen["value"], seen["unit"]))
+            if seen["anchor"].startswith(("kernel-", "idle-", "stage-", "roof-")):
+                assert value in shown[seen["anchor"]] or "grid" in seen["anchor"], seen
             if seen["metric"].endswith(" busy") and len(names) == 1:
-                value = escape(quantity(seen["value"], seen["unit"]))
                 assert value in shown[seen["where"][0]["anchor"]], (finding["title"], seen)
