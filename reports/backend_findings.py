@@ -60,7 +60,8 @@ def _by_name(run: Run, key: str, kernels: pd.DataFrame) -> list[Finding]:
     if backend["gain"] == "bytes":
         return [_by_bytes(run, key, rows, counted_rows)]
     gains = [_gain(run, backend, row, counted_rows.get(row["kernel_id"])) for row in rows]
-    return [_finding(run, key, rows, gains)]
+    seen = _reached(run, backend, [counted_rows.get(row["kernel_id"]) for row in rows])
+    return [_finding(run, key, rows, gains, (*seen, *_beside(run, backend)))]
 
 
 def _by_bytes(run: Run, key: str, rows: list[Row], counted_rows: dict[str, Row]) -> Finding:
@@ -86,7 +87,8 @@ def _by_bytes(run: Run, key: str, rows: list[Row], counted_rows: dict[str, Row])
                  "prof: roofline model", (*where, "roofs.value")),
     )  # fmt: skip
     gain = max(0.0, 1 - least / spent) if least > 0 else math.nan
-    return _finding(run, key, rows, [gain] * len(rows), () if math.isnan(gain) else seen)
+    gains = [(gain, gain)] * len(rows)
+    return _finding(run, key, rows, gains, () if math.isnan(gain) else seen)
 
 
 def _behind(run: Run, backend: dict[str, Any]) -> bool:
@@ -112,44 +114,102 @@ def _told(row: Row | None) -> bool:
     return number(row["tensor_pct"]) < 1 or slow_name(row)
 
 
-def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> float:
-    """Return the part of a kernel's time that the better one saves; NaN where it is not known."""
+def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> tuple[float, float]:
+    """Return the parts of a kernel's time that the better one saves at least and at most; or NaN.
+
+    At most is at least where nothing tells that it saves something for sure.
+    """
+    if backend["gain"] == "reach":
+        return _to_reach(run, backend, counters)
     if backend["gain"] != "roof":
-        return float(backend["gain"])
+        return float(backend.get("least", backend["gain"])), float(backend["gain"])
     if counters is None:
-        return float(backend["rough"]) if _capability(run) in backend["rough_on"] else math.nan
+        known = _capability(run) in backend["rough_on"]
+        return (float(backend["rough"]) if known else math.nan,) * 2
     needed = tensor_time(counters, ceilings(run.roofs)) / number(counters["duration_ns"])
-    return max(0.0, 1 - max(needed, number(counters["dram_pct"]) / 100))
+    return (max(0.0, 1 - max(needed, number(counters["dram_pct"]) / 100)),) * 2
 
 
-def tensor_time(row: Row, roofs: Ceilings) -> float:
-    """Return the ns that the Tensor Cores would take for a kernel's FLOPs; NaN where unknown."""
+def _to_reach(run: Run, backend: dict[str, Any], counters: Row | None) -> tuple[float, float]:
+    """Return what is saved where the FLOPs run at parts of the roof that better kernels reach."""
+    parts = backend["reach"].get(_capability(run))
+    if counters is None or parts is None:
+        return math.nan, math.nan
+    whole = tensor_time(counters, ceilings(run.roofs), counters["sm_clock_hz"])
+    floor = number(counters["dram_pct"]) / 100
+    saved = [1 - max(whole / part / number(counters["duration_ns"]), floor) for part in parts]
+    return max(0.0, saved[0]), max(0.0, saved[1])
+
+
+def _reached(
+    run: Run, backend: dict[str, Any], counted_rows: list[Row | None]
+) -> tuple[Evidence, ...]:
+    """Return the FLOPs of one launch and their times at what better kernels reach of the roof."""
+    parts = backend["reach"].get(_capability(run)) if backend["gain"] == "reach" else None
+    lead = counted_rows[0]
+    if parts is None or lead is None:
+        return ()
+    where = ("flops", "sm_clock_hz", "roofs.value")
+    whole = tensor_time(lead, ceilings(run.roofs), lead["sm_clock_hz"])
+    return (
+        Evidence("duration of one launch", number(lead["duration_ns"]), "ns", "", "ncu",
+                 ("duration_ns",)),
+        Evidence("FLOPs of one launch", number(lead["flops"]), "FLOP", "", "ncu", ("flops",)),
+        *(Evidence(f"these at {share(part)} of the Tensor Core roof", whole / part, "ns",
+                   "what better kernels reach", "FLOPs / (part x roof at the clock of the kernel)",
+                   where)
+          for part in parts),
+    )  # fmt: skip
+
+
+def _beside(run: Run, backend: dict[str, Any]) -> tuple[Evidence, ...]:
+    """Return the time of kernels that belong to a back end and are left out of its gain."""
+    if "beside" not in backend:
+        return ()
+    spent = _time_beside(run, backend)
+    words = f"{backend['beside_what']}, not counted here"
+    return (
+        (Evidence(words, spent, "ns", "", "nsys: sum over them", ("kernels.total_ns",)),)
+        if spent > 0
+        else ()
+    )
+
+
+def _time_beside(run: Run, backend: dict[str, Any]) -> float:
+    ours = _named(run.kernels, {**backend, "name": backend["beside"]})
+    return float(run.kernels.loc[ours, "total_ns"].sum())
+
+
+def tensor_time(row: Row, roofs: Ceilings, clock_hz: float = math.nan) -> float:
+    """Return the ns that the Tensor Cores would take for a kernel's FLOPs; NaN where unknown.
+
+    At `clock_hz` where it is given, else at the clock of the roof.
+    """
     dtype = text(row["tensor_dtype"]) or text(row["dtype"])
     roof = roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
-    return number(row["flops"]) / roof.value * 1e9 if roof is not None else math.nan
+    if roof is None:
+        return math.nan
+    return number(row["flops"]) / roof.at_clock(number(clock_hz)) * 1e9
 
 
 def _finding(
-    run: Run, key: str, rows: list[Row], gains: list[float], seen: tuple[Evidence, ...] = ()
+    run: Run,
+    key: str,
+    rows: list[Row],
+    gains: list[tuple[float, float]],
+    seen: tuple[Evidence, ...] = (),
 ) -> Finding:
     backend, total = backends()[key], kernel_time(run)
     spent = sum(number(row["total_ns"]) for row in rows)
-    known = [(number(row["total_ns"]), gain) for row, gain in zip(rows, gains, strict=True)]
-    saved = sum(t * g for t, g in known if not math.isnan(g))
-    unknown = all(math.isnan(gain) for _, gain in known)
-    rough = backend["gain"] == "roof" and set(gains) == {backend.get("rough")}
-    saved = math.nan if unknown else saved
+    least, saved = (_saved(rows, [gain[end] for gain in gains]) for end in (0, 1))
+    unknown = math.isnan(saved)
+    rough = backend["gain"] == "roof" and {g for g, _ in gains} == {backend.get("rough")}
     names = list(dict.fromkeys(text(row["short_name"]) for row in rows))
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    much = (
-        "How much a better one gains is not known without counters."
-        if unknown
-        else f"Better ones could save {'about' if rough else 'at most'} {share(saved / total)} of "
-        "the GPU time."
-    )
     words = (
         f"{share(spent / total)} of the GPU time ({duration(spent)}) goes to {backend['what']}: "
-        f"{listed([*names[:NAMED], *more])}. {backend['why']} {much}"
+        f"{listed([*names[:NAMED], *more])}. {backend['why']} "
+        f"{_much(least / total, saved / total, rough)}{_left_out(run, backend, total)}"
     )
     return finding(
         "slow_backend",
@@ -164,7 +224,7 @@ def _finding(
                      f"{share(limit('slow_backend', 'share'))} of the GPU time",
                      str(backend["source"]), ("kernels.total_ns",)),
             *seen,
-            *_from(backend, saved, rough),
+            *_from(backend, least, saved, rough),
         ),
         gain_kernel=saved / spent,
         gain_program=saved / total,
@@ -172,19 +232,57 @@ def _finding(
         action=str(backend["action"]),
         advice=str(backend["advice"]),
         disprove=str(backend["disprove"]),
-        confidence="low" if unknown or rough or seen else "medium",
+        confidence="low" if unknown or rough or backend["gain"] == "bytes" else "medium",
     )  # fmt: skip
 
 
-def _from(backend: dict[str, Any], saved_ns: float, rough: bool) -> list[Evidence]:
+def _saved(rows: list[Row], gains: list[float]) -> float:
+    """Return the ns that gains (parts of the time of `rows`) save; NaN where none is known."""
+    known = [number(r["total_ns"]) * g for r, g in zip(rows, gains, strict=True) if g == g]
+    return sum(known) if known else math.nan
+
+
+def _much(least: float, most: float, rough: bool) -> str:
+    """Say what better kernels save, of the GPU time."""
+    if math.isnan(most):
+        return "How much a better one gains is not known without counters."
+    if least < most:
+        return f"Better ones could save {share(least)} to {share(most)} of the GPU time."
+    return (
+        f"Better ones could save {'about' if rough else 'at most'} {share(most)} of the GPU time."
+    )
+
+
+def _left_out(run: Run, backend: dict[str, Any], total: float) -> str:
+    """Say which kernels belong to a back end and are not counted, as a sentence behind a space."""
+    spent = _time_beside(run, backend) if "beside" in backend else 0.0
+    if not spent > 0:
+        return ""
+    return (
+        f" This leaves out {backend['beside_what']} ({share(spent / total)} of the GPU time): they "
+        f"{backend['beside_why']}."
+    )
+
+
+def _from(backend: dict[str, Any], least_ns: float, saved_ns: float, rough: bool) -> list[Evidence]:
     """Return what the gain is worked out from; empty where it is not known."""
     if math.isnan(saved_ns):
         return []
     if backend["gain"] == "bytes":
         return [Evidence("could save", saved_ns, "ns", "", "the time less that at the roof")]
+    if backend["gain"] == "reach":
+        how = "their time x (1 - time at that part of the roof / duration)"
+        where = ("flops", "duration_ns", "kernels.total_ns")
+        ends = (("could save at least", least_ns), ("could save", saved_ns))
+        return [Evidence(words, value, "ns", "", how, where) for words, value in ends]
     if backend["gain"] != "roof":
-        how = f"the time x {float(backend['gain']):g}"
-        return [Evidence("could save", saved_ns, "ns", "", how)]
+        parts = [backend.get("least"), backend["gain"]]
+        said = zip(("could save at least", "could save"), (least_ns, saved_ns), parts, strict=True)
+        return [
+            Evidence(words, value, "ns", "", f"the time x {part:g}", ("kernels.total_ns",))
+            for words, value, part in said
+            if part is not None
+        ]
     if rough:
         how = f"the time x {float(backend['rough']):g}, a rough value: no counters"
         return [Evidence("could save", saved_ns, "ns", "", how)]

@@ -205,7 +205,7 @@ def _needed(rule: Rule, known: Facts, use: dict[str, float]) -> dict[str, float]
     for resource, part in use.items():
         kept = known[rule.relieves[resource]] / 100 if resource in rule.relieves else 1.0
         if not math.isnan(part * kept):
-            needed[resource] = part * kept
+            needed[resource] = part * kept / rule.reach
     return needed
 
 
@@ -218,7 +218,7 @@ def _evidence(rule: Rule, row: Row, known: Facts) -> tuple[Evidence, ...]:
 def _price(rule: Rule, row: Row, known: Facts, use: dict[str, float]) -> tuple[Evidence, ...]:
     """Return what the gain of a rule is made of, and the resource at whose roof it ends."""
     seen = _shown(rule, row, known, dict.fromkeys((rule.spent, rule.left)), {})
-    return (*seen, *_end(_needed(rule, known, use)))
+    return (*seen, *_end(_needed(rule, known, use), rule))
 
 
 def _shown(
@@ -238,12 +238,16 @@ def _seen(rule: Rule, name: str, row: Row, value: float, held: Condition | None)
     return Evidence(label, value, fact.unit, limit, rule.source, fact.where)
 
 
-def _end(needed: dict[str, float]) -> list[Evidence]:
+def _end(needed: dict[str, float], rule: Rule) -> list[Evidence]:
     last = max(needed, key=lambda key: needed[key], default="")
     if not last:
         return []
     words = f"time that the work needs afterwards ({LABELS[last]})"
     limit, source = "the gain ends there", "prof: roofline model"
+    if rule.reach < 1:
+        source = f"its share of the roof / {percent(100 * rule.reach)}, which more warps reach"
+    elif last in rule.relieves:
+        source = f"its share of the roof x what the cause leaves of its work; {source}"
     return [Evidence(words, 100 * needed[last], "%", limit, source, WHERE[last])]
 
 

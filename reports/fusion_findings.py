@@ -142,9 +142,10 @@ def _passed(run: Run, row: Row, moved: dict[str, Moved]) -> Passed | None:
 def _chain(run: Run, row: Row, passed: Passed | None, own: set[str]) -> Finding:
     ids = tuple(str(key) for key in row["kernels"])
     total, times = number(row["total_ns"]), number(row["times"])
-    saved = number(row["saved_ns"])
+    least = saved = number(row["saved_ns"])
     if passed is not None:
-        saved = total * passed.between / passed.whole
+        least = total * passed.between / passed.whole
+        saved = max(least, total - _at_roof(run, passed, times)) if _faster(passed) else least
     part, gained = total / kernel_time(run), saved / kernel_time(run)
     names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
     shown = [str(names.get(key, key)) for key in ids]
@@ -152,8 +153,9 @@ def _chain(run: Run, row: Row, passed: Passed | None, own: set[str]) -> Finding:
     words = (
         f"{len(ids)} elementwise kernels follow on each other {counted(times, 'time')}: "
         f"{listed([*shown[:NAMED], *more])}. Together they take {share(part)} of the GPU time "
-        f"({duration(total)}). {_how(passed, total, times)} {share(gained)} of the GPU time "
-        f"({duration(saved)})."
+        f"({duration(total)}). {_how(passed, total, times)} "
+        f"{share(least / kernel_time(run))} of the GPU time ({duration(least)})"
+        f"{_up_to(least, saved, kernel_time(run))}."
     )
     return finding(
         "elementwise_chain",
@@ -167,7 +169,7 @@ def _chain(run: Run, row: Row, passed: Passed | None, own: set[str]) -> Finding:
                      ("launches.start_ns",)),
             Evidence("times that it runs", times, "", "", "nsys", ("launches.start_ns",)),
             Evidence("time of the chains", total, "ns", "", "nsys", ("launches.duration_ns",)),
-            *_from_bytes(run, passed, total, times, saved),
+            *_from_bytes(run, passed, total, times, (least, saved)),
         ),
         gain_kernel=saved / total,
         gain_program=gained,
@@ -175,6 +177,25 @@ def _chain(run: Run, row: Row, passed: Passed | None, own: set[str]) -> Finding:
         # Whose kernels are not known may do more than pass elements on.
         confidence="medium" if passed and passed.by_bytes and not own & set(ids) else "low",
     )  # fmt: skip
+
+
+def _faster(passed: Passed) -> bool:
+    """Tell whether a fused kernel may move its bytes faster: more than bytes set their time."""
+    return not passed.by_bytes
+
+
+def _at_roof(run: Run, passed: Passed, times: float) -> float:
+    """Return the ns that the bytes which are left take at the roof of DRAM; NaN where unknown."""
+    roof = ceilings(run.roofs).memory.get("dram")
+    left = times * (passed.whole - passed.between)
+    return left / roof.value * 1e9 if roof is not None else math.nan
+
+
+def _up_to(least: float, most: float, total: float) -> str:
+    """Say what is saved where the rest runs at the roof; empty where that is not more."""
+    if not most > least:
+        return ""
+    return f", and at most {share(most / total)} ({duration(most)}) at the roof of DRAM"
 
 
 def _how(passed: Passed | None, total_ns: float, times: float) -> str:
@@ -192,12 +213,13 @@ def _how(passed: Passed | None, total_ns: float, times: float) -> str:
 
 
 def _from_bytes(
-    run: Run, passed: Passed | None, total: float, times: float, saved: float
+    run: Run, passed: Passed | None, total: float, times: float, saved: tuple[float, float]
 ) -> list[Evidence]:
-    """Return what the gain is worked out from; ns and bytes."""
+    """Return what the gain (at their throughput, at most) is worked out from; ns and bytes."""
+    least, most = saved
     if passed is None:
         longest = "time of the chains - that of the longest kernel of each"
-        return [Evidence("could save", saved, "ns", "", longest, ("launches.duration_ns",))]
+        return [Evidence("could save", most, "ns", "", longest, ("launches.duration_ns",))]
     rate = passed.whole * times / total * 1e9
     found = [
         Evidence("bytes that a chain moves", passed.whole, "B", "",
@@ -206,14 +228,21 @@ def _from_bytes(
                  "ncu: stored by one kernel + what the next loads of it", passed.where),
         Evidence("throughput of the chain", rate, "B/s", "", "bytes x times / time of the chains",
                  (*passed.where, "launches.duration_ns")),
-        Evidence("could save", saved, "ns", "", "times x bytes passed on / throughput"),
+        Evidence("could save", least, "ns", "", "times x bytes passed on / throughput",
+                 (*passed.where, "launches.duration_ns")),
     ]  # fmt: skip
-    roof = ceilings(run.roofs).memory.get("dram")
-    if roof is not None:
-        least = times * (passed.whole - passed.between) / roof.value * 1e9
+    shortest = _at_roof(run, passed, times)
+    if not math.isnan(shortest):
         found.append(
-            Evidence("the other bytes at the roof of DRAM", least, "ns", "",
-                     "shortest time of one kernel, if they come from DRAM", ("roofs.value",))
+            Evidence("the other bytes at the roof of DRAM", shortest, "ns", "",
+                     "times x (bytes moved - passed on) / roof, if they come from DRAM",
+                     (*passed.where, "roofs.value"))
+        )  # fmt: skip
+    if most > least:
+        found.append(
+            Evidence("could save at the roof of DRAM", most, "ns", "",
+                     "time of the chains - the other bytes at the roof",
+                     ("launches.duration_ns", "roofs.value"))
         )  # fmt: skip
     return found
 

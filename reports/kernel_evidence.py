@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 from reports.bound import LABELS, LATENCY_BELOW, WHERE
-from reports.cells import Row, number
+from reports.cells import Row, number, text
+from reports.clock_findings import ARITHMETIC
 from reports.evidence import Evidence, source, threshold
 from reports.formats import clock, quantity
-from reports.kernel_judge import Judged
+from reports.kernel_judge import Judged, further
 from reports.profiled import is_mixed
+from reports.program_rules import limit
 from reports.roofline import PIPES, Ceiling
 
 CONFIDENCE = ("high", "medium", "low")
@@ -29,12 +31,12 @@ stalls look at the active cycles alone (`issue_active` of kernel_facts.yaml)."""
 
 
 def evidence(judged: Judged) -> tuple[Evidence, ...]:
-    """Return the numbers behind the bound, its cause, the gain and its end, then other causes."""
+    """Return the numbers behind the bound, its cause, the gain and its end, and of other causes."""
     seen = [*_bound(judged), *_busy(judged.row)]
     if judged.why is not None:
         seen += [*judged.why.evidence, *judged.why.price]
     seen += [*_shortest(judged), *(one for one, _ in judged.against)]
-    seen += [one for cause in judged.causes for one in cause.evidence]
+    seen += [one for cause in further(judged) for one in cause.evidence]
     # A number that two rules ask for, or that a gain is made of too, is told once.
     held = {one.metric for one in seen if one.threshold}
     rows: dict[tuple[str, str], Evidence] = {}
@@ -145,9 +147,19 @@ def _shortest(judged: Judged) -> list[Evidence]:
     ]  # fmt: skip
 
 
+def _clock_fell(row: Row) -> bool:
+    """Tell whether arithmetic took longer in the trace: the profiled launch was of a better clock.
+
+    A mixed kernel's mean is that of other work, and doubt enough.
+    """
+    slower = number(row["mean_ns"]) / number(row["duration_ns"]) - 1
+    return text(row["bound_by"]) in ARITHMETIC and slower > limit("throttling", "step")
+
+
 def _doubts(judged: Judged) -> int:
     row = judged.row
     differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
+    differs = differs or _clock_fell(row)
     # One launch of many kinds of work tells of no other: that alone is doubt enough.
     uneven = 2 * is_mixed(row)
     # The shortest launch is that of another kernel: a limit of the gain, no forecast of this one.

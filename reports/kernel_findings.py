@@ -40,6 +40,10 @@ BATCHED = ("small_grid", "few_blocks")
 """Rules whose remedy, more blocks at once, is also that of rows of tiny kernels."""
 
 
+BACKENDS = ("slow_backend", "older_backend")
+"""Keys of findings that name a better kernel."""
+
+
 def kernel_findings(run: Run, told: Sequence[Finding] = ()) -> list[Finding]:
     """Return a finding for each group of kernels with one readable name, bound and cause.
 
@@ -47,11 +51,19 @@ def kernel_findings(run: Run, told: Sequence[Finding] = ()) -> list[Finding]:
     counted again where the kernels of the row have few blocks.
     """
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
+    better = {key for f in told if f.key in BACKENDS for key in f.kernel_ids}
     for judged in judge(run):
+        # An attention kernel for which a better one is named is not mended, but replaced.
+        if judged.row["category"] == "attention" and text(judged.row["kernel_id"]) in better:
+            continue
         groups[text(judged.row["short_name"]), judged.bound, cause_key(judged)].append(judged)
     total = kernel_time(run)
     found = [_finding(group, total, _left(group, told, total)) for group in groups.values()]
-    return [finding for finding in found if _worth_saying(finding)]
+    listed = [finding for finding in found if _worth_saying(finding)]
+    # What gains more than a finding that is listed anyway is listed, too.
+    least = min((f.gain_program for f in listed if f.gain_program > 0), default=math.inf)
+    least = max(least, threshold("listed_gain"))
+    return [f for f in found if f in listed or f.gain_program >= least]
 
 
 def abstentions(run: Run) -> tuple[Abstention, ...]:
@@ -103,14 +115,13 @@ def bound_findings(run: Run) -> list[Finding]:
     split = [f"{share(parts[key])} is {BY[key]}" for key in ranked]
     rest = f"; {share(1 - known)} was not measured" if known < 0.995 else ""
     first = f"{share(parts[ranked[0]])} of the GPU time is {BY[ranked[0]]}"
-    most = _most(judged)
     return [
         Finding(
             key="bounds",
             title="What limits the GPU time",
-            headline=f"{first}; better kernels could save {most} {share(gain)} in all",
+            headline=f"{first}; better kernels could save at most {share(gain)} in all",
             sentence=f"Of the GPU time, {', '.join(split)}{rest}. {_whose(known)} that do the "
-            f"same work at their limits would save {most} {share(gain)} of the GPU time "
+            f"same work at their limits would save at most {share(gain)} of the GPU time "
             f"({duration(gain * total)}) in all; more takes less work or less data."
             f"{_mixed_note(judged)}",
             share=known,
@@ -122,11 +133,6 @@ def bound_findings(run: Run) -> list[Finding]:
             confidence="medium",
         )
     ]
-
-
-def _most(judged: Sequence[Judged]) -> str:
-    # What sectors or instructions cost is an estimate, and no bound as the roof is.
-    return "about" if any(j.why is not None and j.why.rule.relieves for j in judged) else "at most"
 
 
 def _whose(known: float) -> str:

@@ -15,10 +15,12 @@ from reports.kernel_needs import needs
 from reports.load import Run
 from reports.profiled import profiled, sm_count
 from reports.roofline import Ceiling, ceilings
-from reports.rules import DEFECT, against_bound
+from reports.rules import DEFECT, FEW_WARPS, against_bound
 
 WORTH = 0.05
 """Part of a kernel's time from which on a defect explains a kernel that a roof holds up."""
+FURTHER = 2
+"""Causes that are told beside the one that explains a kernel."""
 SHORTEST_NS = 5000.0
 """A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
 shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
@@ -103,6 +105,16 @@ def shortest_launch(run: Run) -> Floor:
     if least is None:
         return Floor()
     return Floor(number(least["min_ns"]), text(least["short_name"]), text(least["grid"]))
+
+
+def further(judged: Judged) -> tuple[Cause, ...]:
+    """Return the causes that are told beside the one that explains a kernel, the largest first."""
+    others = (
+        cause
+        for cause in judged.causes
+        if cause is not judged.why and cause.rank <= FEW_WARPS and cause.gain >= WORTH
+    )
+    return tuple(others)[:FURTHER]
 
 
 def _judged(row: Row, context: Context, floor: Floor) -> Judged:

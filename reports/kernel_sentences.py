@@ -9,9 +9,9 @@ from reports.bound import LABELS
 from reports.cells import names, number, text
 from reports.evidence import Finding, say
 from reports.formats import counted, duration, share
-from reports.kernel_judge import WORTH, Judged, is_near
+from reports.kernel_judge import Judged, further, is_near
 from reports.profiled import is_mixed
-from reports.rules import FEW_WARPS, doubt_text, saturated, wait_words
+from reports.rules import doubt_text, parallel_words, saturated, wait_words
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "tensor": "limited by the Tensor Cores",
@@ -23,8 +23,8 @@ FUSION_HELPS = ("latency", "dram", "issue")
 """Rule or bounds of such kernels that go with the kernel."""
 
 
-FURTHER = 2
-"""Further causes that a sentence names."""
+TOO_FEW_BLOCKS = ("small_grid", "few_blocks")
+"""Rules whose remedy is more blocks."""
 ONE = " (of one launch)"
 """Behind what was seen in one launch of a kernel whose launches do different work."""
 
@@ -56,7 +56,7 @@ def headline(finding: Finding, lead: Judged) -> str:
     takes = f"{name} takes {share(finding.share)} of the GPU time"
     one = ONE if is_mixed(lead.row) else ""
     if lead.why is not None or finding.bound == "latency":
-        most = "about" if lead.why is not None and lead.why.rule.relieves else "at most"
+        most = "about" if lead.why is not None and lead.why.rule.about else "at most"
         return f"{takes}; {_waiting(lead)}{one}: {most} {share(finding.gain_program)} to gain"
     of = "the slots" if finding.bound == "issue" else "the roof"
     reached = f"{BY[finding.bound]} at {share(lead.row['roof_share'])} of {of}{one}"
@@ -100,6 +100,8 @@ def action(lead: Judged) -> tuple[str, str]:
         return say("actions", f"{of}_fusible"), say("advice", f"{of}_fusible")
     if of == "latency" and (words := wait_words(text(lead.row["top_stall"]))):
         return words
+    if of in TOO_FEW_BLOCKS and rule is not None:
+        return parallel_words(text(lead.row["category"])) or rule.action, rule.advice
     if lead.why is not None and rule is not None:
         return rule.action.format(limiter=lead.why.limiter), rule.advice
     return say("actions", of), say("advice", of)
@@ -132,7 +134,7 @@ def _gain_text(finding: Finding, lead: Judged) -> str:
     saved = f"{share(finding.gain_program)} of the GPU time ({duration(finding.gain_ns)})"
     if lead.why is not None:
         # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
-        most = "about" if lead.why.rule.relieves else "at most"
+        most = "about" if lead.why.rule.about else "at most"
         return f"{lead.why.rule.repair} it could save {most} {saved}{_floor_text(lead)}."
     if _near(lead):
         return f"That is near the roof: the rest is worth at most {saved}."
@@ -154,12 +156,10 @@ def _rows_text(finding: Finding) -> str:
 
 def _further(lead: Judged) -> str:
     """Say what else the kernel lacks, with what that would gain alone; empty without it."""
-    others = [
-        f"{cause.text}; that alone costs up to {share(cause.gain)} of its time"
-        for cause in lead.causes
-        if cause is not lead.why and cause.rank <= FEW_WARPS and cause.gain >= WORTH
-    ]
-    return "".join(f" Besides, {words}." for words in others[:FURTHER])
+    return "".join(
+        f" Besides, {cause.text}; that alone costs up to {share(cause.gain)} of its time."
+        for cause in further(lead)
+    )
 
 
 def _floor_text(lead: Judged) -> str:
@@ -167,8 +167,8 @@ def _floor_text(lead: Judged) -> str:
     floor = lead.floor
     if floor is None:
         return ""
-    whose = f" ({floor.kernel})" if floor.kernel else ""
-    return f": down to {duration(floor.ns)} a launch, {floor.words}{whose}"
+    # Its kernel is in the evidence: the page may show another one of that name.
+    return f": down to {duration(floor.ns)} a launch, {floor.words}"
 
 
 def _issue_known(lead: Judged) -> bool:

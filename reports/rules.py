@@ -82,7 +82,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; see kernel_rules.yaml for what the fields mean."""
+    """One rule; see kernel_rules.yaml for what the fields mean.
+
+    `reach` is the part of each roof, 0 to 1, up to which it takes a kernel (kernel_words.yaml).
+    """
 
     key: str
     asks: str
@@ -97,6 +100,7 @@ class Rule:
     spent: str
     left: str
     relieves: Mapping[str, str]
+    reach: float
     limiter: str
     source: str
     confidence: str
@@ -107,6 +111,11 @@ class Rule:
     advice: str
     estimate: str
     disprove: str
+
+    @property
+    def about(self) -> bool:
+        """Whether its gain is an estimate, which the truth may exceed, and no bound."""
+        return bool(self.relieves) or self.reach < 1
 
     def fires(self, facts: Facts) -> bool | None:
         """Return whether the rule fires; None where it hangs on facts that are not known."""
@@ -193,6 +202,11 @@ def full_roof() -> tuple[float, str]:
     return float(full["value"]), str(full["source"])
 
 
+def reach_source(rule: Rule) -> str:
+    """Return whose limit the reach of a rule is."""
+    return str(_data()["reach"][rule.spent]["source"])
+
+
 def doubt_source() -> str:
     """Return from where on a fact speaks against a bound or a rule, and whose threshold it is."""
     return str(_data()["doubts"]["source"])
@@ -207,6 +221,11 @@ def wait_words(reason: str) -> tuple[str, str] | None:
     """Return action and advice for a stall reason; None where those of the rule hold."""
     found = _data()["waits"].get(reason)
     return (str(found["action"]), str(found["advice"])) if found else None
+
+
+def parallel_words(category: str) -> str:
+    """Return what to try for too few blocks of a category; empty where the rule's words hold."""
+    return str(_data()["parallel"].get(category, ""))
 
 
 def tensor_reason(key: str, **values: str) -> str:
@@ -233,6 +252,7 @@ def _rule(key: str, fields: dict[str, Any]) -> Rule:
         bounds=tuple(fields.get("bounds", ())),
         shows=tuple(fields.get("shows", ())),
         relieves=dict(fields.get("relieves", {})),
+        reach=float(_data()["reach"].get(plain["spent"], {}).get("value", 100)) / 100,
         **plain,
     )
 

@@ -12,6 +12,7 @@ from reports.rules import (
     full_roof,
     kernel_rules,
     known_facts,
+    reach_source,
     saturated,
 )
 
@@ -98,6 +99,11 @@ def _kernel_section(rule: Rule) -> str:
     lines += [
         f"- Source: {rule.source}.",
         f"- Gain: {rule.estimate}",
+        *(
+            [f"- It takes a kernel up to {100 * rule.reach:g} % of a roof: {reach_source(rule)}."]
+            if rule.reach < 1
+            else []
+        ),
         f"- Confidence: {rule.confidence} at best.",
         f"- To try: {rule.action.format(limiter=rule.limiter)}",
         f"- It is wrong if: {rule.disprove}",

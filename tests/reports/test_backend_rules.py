@@ -8,6 +8,8 @@ import pytest
 
 from parsers import tables
 from reports.backend_findings import attention_spans
+from reports.formats import share
+from reports.kernel_findings import kernel_findings
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
 from reports.program_rules import backends
@@ -33,6 +35,7 @@ def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
         ("simt_gemm", "ampere_sgemm_128x64_tn"),
         ("simt_gemm", "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x256x8_stage3_ffma_aligna4"),
         ("simt_gemm", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(Params)"),
+        ("efficient_attention", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention"),
         ("older_attention", "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>"),
     ],
 )  # fmt: skip
@@ -98,3 +101,47 @@ def test_a_softmax_between_two_products_is_attention() -> None:
 )
 def test_another_softmax_is_no_attention(categories: tuple[str, ...]) -> None:
     assert attention_spans(frame_of(*categories), 6) == []
+
+
+ATTENTION = {
+    "category": "attention",
+    "name": "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+}
+
+
+def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run: Run) -> None:
+    run = kernels(run, {"cuBLAS GEMM 256x128": ATTENTION})
+    (found,) = [f for f in program_findings(run) if "memory-efficient" in f.title]
+    assert (found.key, found.confidence) == ("slow_backend", "medium")
+    row = run.kernels[run.kernels["name"] == ATTENTION["name"]].iloc[0]
+    counted = run.counters[run.counters["kernel_id"] == row["kernel_id"]].iloc[0]
+    at = {e.metric: e for e in found.evidence}
+    least, most = (
+        at["these at 35.0 % of the Tensor Core roof"],
+        at["these at 75.0 % of the Tensor Core roof"],
+    )
+    assert least.value * 0.35 == pytest.approx(most.value * 0.75)
+    for saved, needed in (("could save at least", least), ("could save", most)):
+        busy = max(needed.value / counted["duration_ns"], counted["dram_pct"] / 100)
+        assert at[saved].value == pytest.approx(row["total_ns"] * max(0.0, 1 - busy))
+    assert found.gain_ns == at["could save"].value
+    assert not [f for f in kernel_findings(run, [found]) if f.kernel_ids == (row["kernel_id"],)]
+    assert [f for f in kernel_findings(run) if f.kernel_ids == (row["kernel_id"],)]
+    other = run.gpus.assign(compute_capability="12.0")
+    tables.write(other, "gpus", run.directory.tables)
+    (unknown,) = [f for f in program_findings(load_run(run.path)) if "memory-efficient" in f.title]
+    assert unknown.gain_ns != unknown.gain_ns, "what others reach on this GPU is not known"
+
+
+def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run: Run) -> None:
+    old = {"category": "attention", "name": "void pytorch_flash::flash_fwd_kernel<T>"}
+    split = {"category": "attention", "name": "void pytorch_flash::flash_fwd_splitkv_kernel<T>"}
+    run = kernels(run, {"cuBLAS GEMM 256x128": old, "PyTorch copy": split})
+    (found,) = [f for f in program_findings(run) if f.key == "older_backend"]
+    spent, total = found.evidence[0].value, run.kernels["total_ns"].sum()
+    assert found.gain_ns == pytest.approx(0.5 * spent)
+    assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in found.sentence
+    beside = run.kernels.loc[run.kernels["name"].str.contains("splitkv_kernel"), "total_ns"].sum()
+    assert beside > 0
+    assert [e.value for e in found.evidence if "not counted" in e.metric] == [beside]
+    assert f"split keys and values ({share(beside / total)} of the GPU time)" in found.sentence

@@ -166,7 +166,8 @@ LIMITED: dict[str, Any] = {
 def test_of_two_causes_the_larger_gain_is_told_first() -> None:
     first, second, *others = causes(row(**LIMITED), H200)
     assert (first.key, second.key) == ("register_limited", "uncoalesced_stores")
-    assert first.gain == pytest.approx(0.7)  # DRAM needs three tenths
+    # DRAM needs three tenths, and more warps take it to eight tenths of its roof.
+    assert first.gain == pytest.approx(1 - 0.3 / 0.8)
     # Half of the sectors of stores are no use: 1 of 11 sectors, in the stalls for memory.
     assert second.gain == pytest.approx(0.8 / 11)
     assert [cause.key for cause in others] == ["latency"]
@@ -178,12 +179,12 @@ def test_of_gains_that_end_at_one_roof_the_defect_is_told_first() -> None:
     assert keys[:2] == ["uncoalesced_loads", "register_limited"]
 
 
-@pytest.mark.parametrize(("queue", "gain"), [("lg_throttle", 0.25), ("barrier", 0.7)])
+@pytest.mark.parametrize(("queue", "gain"), [("lg_throttle", 0.25), ("barrier", 1 - 0.3 / 0.8)])
 def test_more_warps_hide_no_full_queue(queue: str, gain: float) -> None:
     stalls = {"long_scoreboard": 2 / 7, queue: 5 / 7}
     known = LIMITED | {"global_store_efficiency_pct": 100.0, "stalls": stalls}
     (limited,) = [c for c in causes(row(**known), H200) if c.key == "register_limited"]
-    assert limited.gain == pytest.approx(gain)  # 2 / 7 x 7 / 8, or up to the roof of DRAM
+    assert limited.gain == pytest.approx(gain)  # 2 / 7 x 7 / 8, or up to 80 % of the roof of DRAM
 
 
 def test_registers_limit_no_grid_that_leaves_places_empty() -> None:

@@ -96,8 +96,9 @@ def test_issue_slots_of_all_and_of_active_cycles_are_named_apart(
     active = number(counters["issue_active_pct"]) * number(counters["sm_active_pct"]) / 100
     assert seen(bound, ISSUED).value == pytest.approx(active)
     assert seen(bound, ISSUED).threshold == "60 % or more"
-    waiting = next(f for f in found if f.title.startswith("PyTorch softmax"))
-    slots = seen(waiting, "issue slots busy, of the active cycles")
+    label = "issue slots busy, of the active cycles"
+    waiting = next(f for f in found if label in [e.metric for e in f.evidence])
+    slots = seen(waiting, label)
     assert slots.value == pytest.approx(
         number(row(recorded, waiting, "counters")["issue_active_pct"])
     )
@@ -128,7 +129,7 @@ def test_a_gain_that_ends_at_the_shortest_launch_shows_it_and_is_less_sure(
     least = min(records(recorded.kernels), key=lambda kernel: number(kernel["min_ns"]))
     floor, mean = seen(norm, "shortest launch of the trace"), seen(norm, "mean launch")
     assert floor.value == least["min_ns"]
-    assert floor.source == f"nsys: {least['short_name']}"
+    assert floor.source == f"nsys: {least['short_name']}, grid {least['grid']}"
     assert norm.gain_kernel == pytest.approx(1 - floor.value / mean.value)
     assert norm.confidence == "medium", "the rule alone would be sure"
     assert "the shortest of the trace" in norm.sentence
