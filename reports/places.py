@@ -114,7 +114,8 @@ class Places:
 
         A number of one column stands in the row of that column, where that shows no other.
         """
-        anchors = [place.anchor for place in where if place.anchor not in ("", KERNELS, ROOFS)]
+        whole = {"", KERNELS, ROOFS, *(f"kernel-{number}" for number in self.kernels.values())}
+        anchors = [place.anchor for place in where if place.anchor not in whole]
         if len(seen.where) == len(anchors) == 1 and anchors[0] not in self.shown:
             return anchors[0]
         scale = 0.01 if seen.unit == "%" else 1.0
