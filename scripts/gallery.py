@@ -35,7 +35,9 @@ HEAD = """\
 
 Reports of recorded runs, rendered by `scripts/example` from `captures/` without a GPU. CI checks
 that they are what the code renders. `prof run NAME --replay captures/h200-NAME` makes one with all
-its files; `prof export` makes a timeline of it for [Perfetto](https://ui.perfetto.dev).
+its files; `prof export` makes a timeline of it for [Perfetto](https://ui.perfetto.dev). What the
+reports of `captures/h200-planted-defects-second` and `captures/h200-planted-defects-third` say stands
+in [the proof](proof.md).
 """
 
 
@@ -51,10 +53,10 @@ class Entry:
 
     @property
     def gpu(self) -> str:
-        """GPUs that it was recorded on."""
+        """GPUs of the machine that it was recorded on."""
         names = [str(gpu.get("name", "")) for gpu in self.manifest.get("gpus", [])]
         return ", ".join(
-            f"{names.count(n)} x {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names)
+            f"{n} ({names.count(n)} in the machine)" if names.count(n) > 1 else n for n in dict.fromkeys(names)
         )
 
     @property

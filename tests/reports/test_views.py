@@ -293,10 +293,10 @@ def test_a_launch_off_its_median_is_a_caveat_and_nothing_left_out(
     first = run.kernels.iloc[0]
     key, name = first["kernel_id"], first["short_name"]
     assert run.selection is not None
-    notes = (
+    notes = [
         f"{name} ({key}): profiled at launch 3, 8% longer than its median",
         f"{name} ({key}): its launches take 1 to 9 us (first to ninth decile)",
-    )
+    ]
     told_by = dataclasses.replace(run.selection, notes=notes)
     monkeypatch.setattr(Run, "selection", property(lambda _: told_by))
     view = report_view(run)
