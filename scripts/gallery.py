@@ -36,8 +36,8 @@ HEAD = """\
 Reports of recorded runs, rendered by `scripts/example` from `captures/` without a GPU. CI checks
 that they are what the code renders. `prof run NAME --replay captures/h200-NAME` makes one with all
 its files; `prof export` makes a timeline of it for [Perfetto](https://ui.perfetto.dev). What the
-reports of `captures/h200-planted-defects-second` and `captures/h200-planted-defects-third` say stands
-in [the proof](proof.md).
+reports of `captures/h200-planted-defects-second` and `captures/h200-planted-defects-third` say
+stands in [the proof](proof.md).
 """
 
 
@@ -55,9 +55,8 @@ class Entry:
     def gpu(self) -> str:
         """GPUs of the machine that it was recorded on."""
         names = [str(gpu.get("name", "")) for gpu in self.manifest.get("gpus", [])]
-        return ", ".join(
-            f"{n} ({names.count(n)} in the machine)" if names.count(n) > 1 else n for n in dict.fromkeys(names)
-        )
+        often = ((name, names.count(name)) for name in dict.fromkeys(names))
+        return ", ".join(f"{name} ({n} in the machine)" if n > 1 else name for name, n in often)
 
     @property
     def size(self) -> str:
