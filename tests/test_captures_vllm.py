@@ -159,3 +159,12 @@ def test_the_load_test_and_the_server_agree(replay: Replay) -> None:
     assert (requests["first_token_s"] > requests["arrival_s"]).all()
     telemetry = table(run, "telemetry")
     assert telemetry["power_w"].max() > telemetry["power_w"].min() > 0
+
+
+@pytest.mark.parametrize("recipe", ["vllm-kernels", "vllm-baseline", "vllm-serve"])
+@pytest.mark.parametrize("language", ["en", "ko", "zh"])
+def test_the_summary_names_the_model(replay: Replay, recipe: str, language: str) -> None:
+    run = replay(recipe)
+    (model,) = set(table(run, "engines")["model"])
+    text = (run / "report" / f"stakeholder_summary.{language}.md").read_text(encoding="utf-8")
+    assert f" | {model} |" in text

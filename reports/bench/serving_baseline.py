@@ -14,6 +14,7 @@ from reports.bench.serving_baseline_figures import figures
 from reports.bench.serving_baseline_points import Baseline, Load, baseline, pairs
 from reports.bench.serving_baseline_tables import tables
 from reports.bench.serving_lost import lost
+from reports.bench.serving_points import model_row
 from reports.bench.serving_timeline import timeline
 from reports.cells import known
 from reports.formats import counted, seconds
@@ -53,7 +54,7 @@ def section(run: Run) -> Section | None:
         figures=(*figures(found), *((over_time,) if over_time else ())),
         method=METHOD,
         numbers=numbers(found),
-        plain=_plain(found),
+        plain=(*model_row(run), *_plain(found)),
     )
 
 

@@ -13,6 +13,7 @@ from reports.bench.serving_load_figures import figures
 from reports.bench.serving_load_points import TARGET, LoadTest, Point, keeping, load_test
 from reports.bench.serving_load_tables import differences, limit, name_of, tables
 from reports.bench.serving_lost import lost
+from reports.bench.serving_points import model_row
 from reports.bench.serving_timeline import timeline
 from reports.cells import known
 from reports.formats import seconds
@@ -68,7 +69,7 @@ def section(run: Run) -> Section | None:
         figures=(*figures(found), *((over_time,) if over_time else ())),
         method=METHOD,
         numbers=numbers(found),
-        plain=_plain(found),
+        plain=(*model_row(run), *_plain(found)),
     )
 
 

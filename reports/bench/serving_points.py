@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.cells import Row, count, number
+from reports.cells import Row, count, number, text
+from reports.load import Run
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,9 @@ class ServingPoint:
     def value(self, column: str) -> float:
         """Return a number of the row; NaN where it was not measured."""
         return number(self.row[column])
+
+
+def model_row(run: Run) -> tuple[tuple[str, str], ...]:
+    """Return the row of the summary that names the model; none where it has no name."""
+    names = dict.fromkeys(text(name) for name in run.engines["model"] if text(name))
+    return (("Model", ", ".join(names)),) if names else ()

@@ -59,6 +59,7 @@ def section(run: Run) -> Section | None:
         tables=(parts_table(engine.shape), steps_table(engine.shard, steps, roofs)),
         method=METHOD,
         numbers=numbers(engine, engine.shape, engine.shard, steps),
+        plain=(("Model", engine.model or engine.shape.model_type),),
     )
 
 
