@@ -59,7 +59,7 @@ def _by_name(run: Run, key: str, kernels: pd.DataFrame) -> list[Finding]:
         return []
     if backend["gain"] == "bytes":
         return [_by_bytes(run, key, rows, counted_rows)]
-    gains = [_gain(run, backend, row, counted_rows.get(row["kernel_id"])) for row in rows]
+    gains = [_gain(run, backend, counted_rows.get(row["kernel_id"])) for row in rows]
     seen = _reached(run, backend, [counted_rows.get(row["kernel_id"]) for row in rows])
     return [_finding(run, key, rows, gains, (*seen, *_beside(run, backend)))]
 
@@ -114,7 +114,7 @@ def _told(row: Row | None) -> bool:
     return number(row["tensor_pct"]) < 1 or slow_name(row)
 
 
-def _gain(run: Run, backend: dict[str, Any], row: Row, counters: Row | None) -> tuple[float, float]:
+def _gain(run: Run, backend: dict[str, Any], counters: Row | None) -> tuple[float, float]:
     """Return the parts of a kernel's time that the better one saves at least and at most; or NaN.
 
     At most is at least where nothing tells that it saves something for sure.

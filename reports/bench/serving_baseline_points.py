@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parsers.bench_records import MEASURED
@@ -144,11 +143,6 @@ def _load(seconds: float, operations: float, read: float, roofs: Peaks) -> Load:
 
 def _value(peak: Peak | None) -> float:
     return peak.value if peak is not None else math.nan
-
-
-def by_batch(points: Iterable[Point]) -> dict[int, Point]:
-    """Return points by batch."""
-    return {point.batch: point for point in points}
 
 
 def pairs(found: Baseline) -> list[tuple[Point, Point]]:

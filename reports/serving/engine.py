@@ -13,7 +13,6 @@ from reports.load import Run
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 """PyTorch's name of a type -> that of a Tensor Core roof."""
-NO_ENGINE = "the target recorded no engine, so that the model's configuration is not known"
 
 
 @dataclass(frozen=True)

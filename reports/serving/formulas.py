@@ -13,7 +13,7 @@ of them causal. vLLM computes logits for the last position of a prompt only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parsers.model_shape import Linear, ModelShape
@@ -198,14 +198,6 @@ def floor_s(shape: ModelShape, work: Work, bandwidth: float, peak: float) -> flo
     if math.isnan(reading) or math.isnan(computing):
         return math.nan
     return max(reading, computing)
-
-
-def padded_tokens(tokens: int, capture_sizes: Sequence[int]) -> int:
-    """Return the rows that a CUDA graph computes for `tokens`: the next size that was captured.
-
-    Steps beyond the largest size run without a graph, and as they are.
-    """
-    return min((size for size in capture_sizes if size >= tokens), default=tokens)
 
 
 def _ratio(part: float, whole: float) -> float:

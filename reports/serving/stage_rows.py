@@ -16,13 +16,10 @@ from reports.serving.formulas import (
     Flops,
     Traffic,
     Work,
-    compute_floor_s,
-    flops,
-    memory_floor_s,
     total_flops,
     total_traffic,
 )
-from reports.serving.peaks import Peak, Peaks, peaks
+from reports.serving.peaks import Peaks, peaks
 from reports.serving.works import Counts, works
 
 KINDS = ("prefill", "mixed", "decode")
@@ -40,17 +37,6 @@ class Needed:
     flops: Flops
     traffic: Traffic
     works: tuple[Work, ...]
-
-    def floor_s(self, shard: ModelShape, compute: Peak | None, memory: Peak | None) -> float:
-        """Return the least seconds of all steps: each by what limits it; NaN without a roof."""
-        return sum(self._floors(shard, compute, memory)) if self.works else math.nan
-
-    def _floors(self, shard: ModelShape, compute: Peak | None, memory: Peak | None) -> list[float]:
-        if compute is None or memory is None:
-            return [math.nan]
-        # Steps of one kind differ in their context alone: sum before the larger one is taken.
-        reading = memory_floor_s(self.traffic.read, memory.value)
-        return [max(reading, compute_floor_s(self.flops.total, compute.value))]
 
 
 @dataclass(frozen=True)
@@ -234,8 +220,3 @@ def _gaps(run: Run, rank: tuple[int, int]) -> dict[int, dict[str, float]]:
             step = count(row["step"]) or 0
             found[step][text(row["activity"]) or text(row["cause"])] += number(row["idle_ns"])
     return found
-
-
-def step_flops(shard: ModelShape, kind: Kind) -> list[float]:
-    """Return the needed FLOPs of each step of a kind; empty where they are not known."""
-    return [flops(shard, work).total for work in kind.needed.works] if kind.needed else []

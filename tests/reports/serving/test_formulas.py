@@ -20,7 +20,6 @@ from reports.serving.formulas import (
     mbu,
     memory_floor_s,
     mfu,
-    padded_tokens,
     prefill,
     total_flops,
     total_traffic,
@@ -161,8 +160,3 @@ def test_utilisation_and_floors() -> None:
     assert floor_s(shape, work, reading, 1e30) == pytest.approx(1.0)
     assert floor_s(shape, work, 1e30, computing) == pytest.approx(1.0)
     assert math.isnan(floor_s(shape, work, math.nan, 1.0))
-
-
-@pytest.mark.parametrize(("tokens", "rows"), [(1, 1), (3, 4), (8, 8), (9, 9)])
-def test_cuda_graphs_compute_the_next_captured_size(tokens: int, rows: int) -> None:
-    assert padded_tokens(tokens, [1, 2, 4, 8]) == rows
