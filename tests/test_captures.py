@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.recorded import REPLAYED
+
 # One worker for all of them: each recorded run is then replayed once.
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -59,10 +61,7 @@ def numbers(run: Path, section: str) -> Any:
     return found
 
 
-RECORDED = sorted(path.name for path in CAPTURES.glob("h200-*"))
-
-
-@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_every_recorded_run_becomes_a_report_without_a_gpu(replay: Replay, recorded: str) -> None:
     run = replay(recorded.removeprefix("h200-"))
     report = (run / "report" / "report.md").read_text(encoding="utf-8")
@@ -73,7 +72,7 @@ def test_every_recorded_run_becomes_a_report_without_a_gpu(replay: Replay, recor
         assert (run / "report" / link).is_file(), link
 
 
-@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_what_every_recorded_run_publishes_fits_its_schema(
     root: Path, replay: Replay, recorded: str
 ) -> None:
@@ -89,7 +88,7 @@ def test_what_every_recorded_run_publishes_fits_its_schema(
 
 
 @pytest.mark.parametrize("language", ["ko", "zh"])
-@pytest.mark.parametrize("recorded", sorted(path.name for path in CAPTURES.glob("h200-*")))
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_every_summary_says_the_same_in_every_language(
     replay: Replay, recorded: str, language: str
 ) -> None:

@@ -17,15 +17,11 @@ from reports.load import Run
 from reports.render import render_report
 from reports.view_models import KernelRow
 from reports.views import report_view
+from tests.recorded import REPLAYED
 
 pytestmark = pytest.mark.xdist_group("captures")
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = sorted(
-    path.name
-    for path in (ROOT / "captures").glob("h200-*")
-    if (ROOT / "recipes" / f"{path.name.removeprefix('h200-')}.yaml").is_file()
-)
 EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
 ID = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -157,7 +153,7 @@ def test_no_link_of_a_rendered_example_is_dead(path: Path) -> None:
     assert dead(path.read_text(encoding="utf-8"), path.parent) == []
 
 
-@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_every_claim_of_a_recorded_run_leads_to_a_number(
     replay: Callable[[str], Path], recorded: str
 ) -> None:
@@ -176,7 +172,7 @@ def test_every_claim_of_a_recorded_run_leads_to_a_number(
         assert re.search(r"\]\(#(?!kernel-\d+\))", block), finding["title"]
 
 
-@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_what_to_do_is_in_the_order_of_what_it_gains(
     replay: Callable[[str], Path], recorded: str
 ) -> None:
@@ -191,7 +187,7 @@ def test_what_to_do_is_in_the_order_of_what_it_gains(
     assert set(overview) <= {"time", "bounds"}
 
 
-@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize("recorded", REPLAYED)
 def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
     replay: Callable[[str], Path], recorded: str
 ) -> None:

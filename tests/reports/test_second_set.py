@@ -45,9 +45,10 @@ def longest(run: Run) -> Judged:
 def test_few_warps_come_before_defects_that_warps_do_not_wait_for(stage: Stage, name: str) -> None:
     judged = longest(stage(f"defect/{name}"))
     assert judged.causes[0].key == name
-    # Nine tenths of the stalls are for memory; the roof of DRAM ends the gain.
+    # Nine tenths of the stalls are for memory; DRAM ends the gain, of whose roof kernels with all
+    # their warps reach about four fifths.
     assert judged.row["stalls"]["long_scoreboard"] > 0.85
-    assert judged.gain == pytest.approx(1 - number(judged.row["roof_share"]))
+    assert judged.gain == pytest.approx(1 - number(judged.row["roof_share"]) / 0.8)
     gains = {cause.key: cause.gain for cause in judged.causes}
     assert gains.get("uncoalesced_stores", 0) < 0.05
     assert "bank_conflicts" not in gains

@@ -46,7 +46,7 @@ def test_runs_of_all_kinds_stand_in_the_order_given(
     make(tmp_path, "first", kind="report", kernels=[1, 2], rest_kernels=3)
     make(tmp_path, "third", kind="sweep", variants=[1])
     text = printed(gallery, capsys, str(tmp_path), "first=example", "second", "third")
-    assert "| [first](#first) | How fast? | 5 kernels | 2 x G1, 2026-01-02 |" in text
+    assert "| [first](#first) | How fast? | 5 kernels | G1 (2 in the machine), 2026-01-02 |" in text
     assert "| 2 cases |" in text
     assert "| 1 variant |" in text
     assert text.index("## first") < text.index("## second") < text.index("## third")
