@@ -179,6 +179,62 @@ def write(export: Any, path: Path, calls: list[Call], ranges: list[Range]) -> No
     export.write(path)
 
 
+@dataclass
+class Expected:
+    """What the reference makes of calls: texts of each, facts of each stage, time in ranges."""
+
+    launches: dict[int, list[tuple[str, str]]]
+    stages: dict[str, dict[str, Any]]
+    range_ns: int
+
+
+def expected_of(calls: list[Call], ranges: list[Range], patterns: tuple[str, ...]) -> Expected:
+    """Attribute call by call, by the definition of a stage alone."""
+    told = Expected({}, {}, 0)
+    for number, call in enumerate(calls, 1):
+        opened = open_ranges(call, ranges)
+        stage = stage_of(opened, patterns) or inherited(call, calls, ranges, patterns)
+        text = "/".join(r.label for r in opened)
+        told.launches[number] = [(text, stage.label if stage else "")] * len(call.kernels)
+        kernel_ns = sum(duration for _, duration, _ in call.kernels)
+        told.range_ns += kernel_ns * len({r.label for r in opened})
+        if stage and (call.kernels or call.copies):
+            facts = told.stages.setdefault(
+                stage.label, {"kernel_ns": 0, "launches": 0, "memory_ns": 0, "on": [], "of": {}}
+            )
+            facts["kernel_ns"] += kernel_ns
+            facts["launches"] += len(call.kernels)
+            facts["memory_ns"] += sum(duration for _, duration in call.copies)
+            spans = gpu_spans(call)
+            facts["on"] += spans
+            key = next(i for i, r in enumerate(ranges) if r is stage)
+            facts["of"].setdefault(key, (stage, []))[1].extend(end for _, end in spans)
+    return told
+
+
+def instances_of(told: Expected) -> list[tuple[int, int, str]]:
+    """First and last instant of each instance of a stage, with the stage's name."""
+    return [
+        (r.start, max([r.end if r.length is not None else r.start, *ends]), name)
+        for name, facts in told.stages.items()
+        for r, ends in facts["of"].values()
+    ]
+
+
+def hold_idle_time(table: Any, told: Expected, everything: list[tuple[int, int]]) -> None:
+    """Hold idle time to instants at which nothing runs, counted one by one."""
+    instances = instances_of(told)
+    idle = dict.fromkeys(told.stages, 0)
+    reached = 0
+    for first, last, owner in sorted(instances):
+        span = range(max(first, reached), last)
+        idle[owner] += sum(not any(s <= t < e for s, e in everything) for t in span)
+        reached = max(reached, last)
+    assert table.drop("(all)")["idle_ns"].sum() == sum(idle.values())
+    if len({i[:2] for i in instances}) == len(instances):  # else either of two may be the first
+        assert table.drop("(all)")["idle_ns"].to_dict() == idle
+
+
 # Shrinking a failure takes minutes, because each example is a file.
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(calls=CALLS, ranges=RANGES, patterns=PATTERNS)
@@ -195,59 +251,27 @@ def test_launches_and_stages_are_those_of_the_reference(
             launches, stages = trace.launches(), trace.stages()
             of_kernels, of_ranges = trace.stage_kernels(), trace.range_kernels()
             kernels = trace.kernels()
-    expected: dict[int, list[tuple[str, str]]] = {}
-    by_stage: dict[str, dict[str, Any]] = {}
-    range_time = 0
-    for number, call in enumerate(calls, 1):
-        opened = open_ranges(call, ranges)
-        stage = stage_of(opened, patterns) or inherited(call, calls, ranges, patterns)
-        text = "/".join(r.label for r in opened)
-        expected[number] = [(text, stage.label if stage else "")] * len(call.kernels)
-        kernel_ns = sum(duration for _, duration, _ in call.kernels)
-        range_time += kernel_ns * len({r.label for r in opened})
-        if stage and (call.kernels or call.copies):
-            facts = by_stage.setdefault(
-                stage.label, {"kernel_ns": 0, "launches": 0, "memory_ns": 0, "on": [], "of": {}}
-            )
-            facts["kernel_ns"] += kernel_ns
-            facts["launches"] += len(call.kernels)
-            facts["memory_ns"] += sum(duration for _, duration in call.copies)
-            spans = gpu_spans(call)
-            facts["on"] += spans
-            key = next(i for i, r in enumerate(ranges) if r is stage)
-            facts["of"].setdefault(key, (stage, []))[1].extend(end for _, end in spans)
+    told = expected_of(calls, ranges, patterns)
     found = launches[launches["correlation"] < 10_000].fillna({"correlation": 0})
     for correlation, group in found.groupby("correlation"):
         texts = group["nvtx_path"].astype(object).where(group["nvtx_path"].notna(), "")
         names = group["stage"].astype(object).where(group["stage"].notna(), "")
-        assert list(zip(texts, names, strict=True)) == expected[int(str(correlation))]
+        assert list(zip(texts, names, strict=True)) == told.launches[int(str(correlation))]
     table = stages.set_index("stage")
     everything = [span for call in calls for span in gpu_spans(call)] + [(1000, 1001)]
-    assert set(table.index) == {"(all)", *by_stage}
-    instances: list[tuple[int, int, str]] = []
-    for name, facts in by_stage.items():
+    assert set(table.index) == {"(all)", *told.stages}
+    for name, facts in told.stages.items():
         row = table.loc[name]
         for column in ("kernel_ns", "launches", "memory_ns"):
             assert row[column] == facts[column], column
         assert row["gpu_busy_ns"] == union(facts["on"])
         assert row["instances"] == len(facts["of"])
-        for r, ends in facts["of"].values():
-            end = max([r.end if r.length is not None else r.start, *ends])
-            instances.append((r.start, end, str(name)))
         assert row["wall_ns"] == row["gpu_busy_ns"] + row["idle_ns"]
-    idle = dict.fromkeys(by_stage, 0)
-    reached = 0
-    for first, last, owner in sorted(instances):
-        span = range(max(first, reached), last)
-        idle[owner] += sum(not any(s <= t < e for s, e in everything) for t in span)
-        reached = max(reached, last)
-    assert table.drop("(all)")["idle_ns"].sum() == sum(idle.values())
-    if len({i[:2] for i in instances}) == len(instances):  # else either of two may be the first
-        assert table.drop("(all)")["idle_ns"].to_dict() == idle
+    hold_idle_time(table, told, everything)
     sums = of_kernels.groupby("stage")["total_ns"].sum()
     for stage_name, total in sums.items():
-        assert total == by_stage[str(stage_name)]["kernel_ns"]
-    assert of_ranges["total_ns"].sum() == range_time
+        assert total == told.stages[str(stage_name)]["kernel_ns"]
+    assert of_ranges["total_ns"].sum() == told.range_ns
     assert table.loc["(all)", "gpu_busy_ns"] == union(everything)
     assert kernels["calls"].sum() == len(launches) == sum(len(c.kernels) for c in calls) + 1
     named = {s for text in kernels["stage"] for s in text.split(", ") if s}
