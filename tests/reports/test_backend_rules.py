@@ -1,7 +1,6 @@
 """Findings about slow kernels of libraries and attention that is not fused."""
 
 import re
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,16 +12,7 @@ from reports.kernel_findings import kernel_findings
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
 from reports.program_rules import backends
-
-
-def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
-    """Change columns of kernels by their readable name."""
-    frame = run.kernels.copy()
-    for name, values in rows.items():
-        for column, value in values.items():
-            frame.loc[frame["short_name"] == name, column] = value
-    tables.write(frame, "kernels", run.directory.tables)
-    return load_run(run.path)
+from tests.reports.programs import kernels
 
 
 @pytest.mark.parametrize(

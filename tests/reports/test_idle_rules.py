@@ -2,29 +2,14 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from parsers import tables
 from reports.evidence import Finding
 from reports.findings import abstained, findings
 from reports.load import Run, load_run
-from reports.program_findings import program_findings
 from reports.stage_times import ALL, stages_note, wall_time
-
-US = 1000
-
-
-def write(run: Run, table: str, rows: list[dict[str, Any]]) -> Run:
-    """Write `rows` as a table of the run; columns that they do not name stay empty."""
-    frame = pd.DataFrame(rows).reindex(columns=list(tables.empty(table).columns))
-    tables.write(tables.check(frame, table), table, run.directory.tables)
-    return load_run(run.path)
-
-
-def of_cause(run: Run, cause: str) -> Finding:
-    (found,) = [f for f in program_findings(run) if f.cause == cause]
-    return found
+from tests.reports.programs import US, of_cause, write
 
 
 def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:

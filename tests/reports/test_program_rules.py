@@ -18,26 +18,12 @@ from reports.analyse import build_tables
 from reports.bound_shares import bound_shares
 from reports.cells import records
 from reports.clock_findings import ARITHMETIC
-from reports.evidence import Finding
 from reports.load import Run, load_run
 from reports.program_findings import program_findings
 from reports.program_rules import backends, limit, program_rules
 from reports.stage_times import wall_time
 from reports.timeline import chains, exposed, timeline, union
-
-US = 1000
-
-
-def write(run: Run, table: str, rows: list[dict[str, Any]]) -> Run:
-    """Write `rows` as a table of the run; columns that they do not name stay empty."""
-    frame = pd.DataFrame(rows).reindex(columns=list(tables.empty(table).columns))
-    tables.write(tables.check(frame, table), table, run.directory.tables)
-    return load_run(run.path)
-
-
-def of_cause(run: Run, cause: str) -> Finding:
-    (found,) = [f for f in program_findings(run) if f.cause == cause]
-    return found
+from tests.reports.programs import US, kernels, of_cause, write
 
 
 def causes(run: Run) -> set[str]:
@@ -55,16 +41,6 @@ def launch_table(run: Run, rows: list[tuple[str, int, int]], **more: Any) -> Run
          "device": 0, "pid": 1, "context": 1, "stream": 7, "stage": "decode", **more}
         for at, (name, start, length) in enumerate(rows)
     ])  # fmt: skip
-
-
-def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
-    """Change columns of kernels by their readable name."""
-    frame = run.kernels.copy()
-    for name, values in rows.items():
-        for column, value in values.items():
-            frame.loc[frame["short_name"] == name, column] = value
-    tables.write(frame, "kernels", run.directory.tables)
-    return load_run(run.path)
 
 
 def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None:
