@@ -1,6 +1,11 @@
-"""The recorded runs that tests replay by the recipe of their name."""
+"""Recorded runs: those that tests replay by the recipe of their name, and copies with tables."""
 
+import shutil
 from pathlib import Path
+
+from parsers.run_dir import RunDir
+from reports.analyse import build_tables
+from reports.load import Run, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 # The further sets of planted defects make the same pages; test_proof.py and its like read them.
@@ -9,3 +14,10 @@ REPLAYED = sorted(
     for path in (ROOT / "captures").glob("h200-*")
     if not path.name.startswith("h200-planted-defects-")
 )
+
+
+def with_tables(name: str, folder: Path) -> Run:
+    """Copy captures/`name` to the new folder `folder`, and make the tables of the copy."""
+    shutil.copytree(ROOT / "captures" / name, folder)
+    build_tables(RunDir(folder))
+    return load_run(folder)

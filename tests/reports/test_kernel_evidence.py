@@ -1,15 +1,12 @@
 """The numbers behind findings of kernels: where they stand, and how sure they make a finding."""
 
 import math
-import shutil
 from pathlib import Path
 
 import pytest
 
 from parsers import tables
 from parsers.metrics import catalogue
-from parsers.run_dir import RunDir
-from reports.analyse import build_tables
 from reports.cells import number, records, text
 from reports.evidence import Evidence, Finding
 from reports.findings import findings
@@ -18,19 +15,16 @@ from reports.kernel_findings import abstentions, bound_findings, kernel_findings
 from reports.kernel_judge import judge, shortest_launch
 from reports.load import Run, load_run
 from reports.profiled import is_mixed
+from tests.recorded import with_tables
 
 RECORDED = "h200-top-kernels"
 
 
 @pytest.fixture(scope="module")
 def recorded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    source = root / "captures" / RECORDED
-    if not source.is_dir():
+    if not (root / "captures" / RECORDED).is_dir():
         pytest.skip(f"captures/{RECORDED} is not there")
-    path = tmp_path_factory.mktemp("evidence") / "run"
-    shutil.copytree(source, path)
-    build_tables(RunDir(path))
-    return load_run(path)
+    return with_tables(RECORDED, tmp_path_factory.mktemp("evidence") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from reports.load import Run, load_run
 from reports.proof import FACTOR, Planted, Score, Verdict, left_out, planted, score, verdicts
 from reports.proof_page import Recording, anchor, proof_page, recording
 from reports.stage_run import stage_runs
+from tests.recorded import with_tables
 
 # One worker for all of them: a recorded run takes long to judge.
 pytestmark = pytest.mark.xdist_group("proof")
@@ -279,13 +280,9 @@ def test_anchors_are_those_of_github() -> None:
 
 def prepared(root: Path, name: str, factory: pytest.TempPathFactory) -> Run:
     """Return a recorded run with its tables; skips the test where it is not recorded."""
-    source = root / "captures" / name
-    if not source.is_dir():
+    if not (root / "captures" / name).is_dir():
         pytest.skip(f"captures/{name} is not recorded yet")
-    path = factory.mktemp("planted") / "run"
-    shutil.copytree(source, path)
-    build_tables(RunDir(path))
-    return load_run(path)
+    return with_tables(name, factory.mktemp("planted") / "run")
 
 
 @pytest.fixture(scope="module")

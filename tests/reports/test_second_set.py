@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from parsers.run_dir import RunDir
-from reports.analyse import build_tables
 from reports.cells import number
 from reports.evidence import Finding
 from reports.findings import OVERVIEW, findings
 from reports.kernel_judge import Judged, judge
-from reports.load import Run, load_run
+from reports.load import Run
 from reports.stage_run import stage_runs
+from tests.recorded import with_tables
 
 pytestmark = pytest.mark.xdist_group("proof")
 
@@ -25,12 +22,10 @@ Stage = Callable[[str], Run]
 
 
 @pytest.fixture(scope="module")
-def stage(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    path = tmp_path_factory.mktemp("second") / "run"
-    shutil.copytree(root / "captures" / "h200-planted-defects-second", path)
-    build_tables(RunDir(path))
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    run = with_tables("h200-planted-defects-second", tmp_path_factory.mktemp("second") / "run")
     names = [f"defect/{name}" for name in STAGES] + ["twin/launch_bound", "twin/shared_limited"]
-    return dict(stage_runs(load_run(path), names)).__getitem__
+    return dict(stage_runs(run, names)).__getitem__
 
 
 def ranked(run: Run) -> list[Finding]:

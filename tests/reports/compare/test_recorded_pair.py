@@ -1,15 +1,11 @@
 """Matching on the recorded pair eager and compiled, whose kernels were told apart by hand."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
-from parsers.run_dir import RunDir
-from reports.analyse import build_tables
 from reports.compare.matching import match
 from reports.compare.rows import Part, Row
 from reports.compare.sides import open_side
+from tests.recorded import with_tables
 
 # What torch.compile made of the step: it moves the sums of the bias behind the products, takes
 # the loss apart, and leaves products and optimizer as they are.
@@ -33,12 +29,11 @@ def summed(parts: tuple[Part, ...]) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def rows(root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     sides = []
     for name in ("eager", "compiled"):
         folder = tmp_path_factory.mktemp("pair") / name
-        shutil.copytree(root / "captures" / "compare" / name, folder)
-        build_tables(RunDir(folder))
+        with_tables(f"compare/{name}", folder)
         sides.append(open_side(name, folder))
     return match(sides[0], sides[1], {})
 
