@@ -5,7 +5,7 @@ python docs/load_run.py runs/mine
 
 import sys
 
-from reports import load_run
+from nsight_prof import load_run
 
 run = load_run(sys.argv[1])
 gpu = run.gpus["name"].iloc[0] if len(run.gpus) else "unknown GPU"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from parsers.run_dir import RunDir, plain_file, read_manifest
+from nsight_prof.parsers.run_dir import RunDir, plain_file, read_manifest
 
 TAIL_BYTES = 4096
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")

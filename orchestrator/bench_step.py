@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.bench_records import count_cases, cut_half_line
-from orchestrator.discover import Tool
-from orchestrator.plan import Step
-from orchestrator.process import Finished
-from orchestrator.program import Turn, measuring_program
-from orchestrator.secrets import mask_file
-from orchestrator.tools import target
-from orchestrator.work import Call, Result, Work, call
-from parsers.errors import ProfError, StepFailed, ToolMissing
-from parsers.run_dir import write_atomic
+from nsight_prof.orchestrator.bench_records import count_cases, cut_half_line
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.plan import Step
+from nsight_prof.orchestrator.process import Finished
+from nsight_prof.orchestrator.program import Turn, measuring_program
+from nsight_prof.orchestrator.secrets import mask_file
+from nsight_prof.orchestrator.tools import target
+from nsight_prof.orchestrator.work import Call, Result, Work, call
+from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
+from nsight_prof.parsers.run_dir import write_atomic
 
 # What is known of the processes that ended well, so that a resumed run starts only the others.
 FINISHED = "finished.json"

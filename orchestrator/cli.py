@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from parsers.errors import ProfError
+from nsight_prof.parsers.errors import ProfError
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
@@ -42,7 +42,9 @@ class LazyGroup(click.Group):
         """Import the module of a subcommand and return its `command`."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"orchestrator.commands.{MODULES.get(cmd_name, cmd_name)}")
+        module = importlib.import_module(
+            f".commands.{MODULES.get(cmd_name, cmd_name)}", __package__
+        )
         command = module.command
         assert isinstance(command, click.Command)
         return command
@@ -55,7 +57,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:
     if value:
-        from orchestrator.version import prof_version
+        from nsight_prof.orchestrator.version import prof_version
 
         click.echo(f"prof {prof_version()}")
         ctx.exit()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from orchestrator.process import ask
-from orchestrator.tools import ncu, nsys, shim
-from parsers.errors import ToolMissing
+from nsight_prof.orchestrator.process import ask
+from nsight_prof.orchestrator.tools import ncu, nsys, shim
+from nsight_prof.parsers.errors import ToolMissing
 
 # Newest first by name: /opt/nvidia/nsight-systems/2025.3.1/bin/nsys.
 NSYS_PLACES = ("/opt/nvidia/nsight-systems*/*/bin/nsys", "/usr/local/cuda*/bin/nsys")

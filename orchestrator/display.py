@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.status import Status
 from rich.text import Text
 
-from parsers.run_dir import StepState
+from nsight_prof.parsers.run_dir import StepState
 
 MARKS = {
     StepState.DONE: ("green", "done"),

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator import roofs_cache
-from orchestrator.discover import Tool, find_ncu, find_nsys
-from orchestrator.environment import Gpus, has_gpu, read_gpus, read_interpreter
-from orchestrator.machine import too_old
-from orchestrator.permission import ask_counters
-from orchestrator.tools import shim
-from parsers.errors import PermissionRefused, ToolMissing
-from parsers.roofs_file import gpu_facts
+from nsight_prof.orchestrator import roofs_cache
+from nsight_prof.orchestrator.discover import Tool, find_ncu, find_nsys
+from nsight_prof.orchestrator.environment import Gpus, has_gpu, read_gpus, read_interpreter
+from nsight_prof.orchestrator.machine import too_old
+from nsight_prof.orchestrator.permission import ask_counters
+from nsight_prof.orchestrator.tools import shim
+from nsight_prof.parsers.errors import PermissionRefused, ToolMissing
+from nsight_prof.parsers.roofs_file import gpu_facts
 
 State = Literal["ok", "warning", "missing"]
 # A trace of a minute and a counters run with modules came to less than this.

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.discover import Tool, find_ncu, find_nsys
-from orchestrator.environment import read_gpus
-from orchestrator.given_kernels import given_selection
-from orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
-from orchestrator.plan import Capabilities, Step, plan
-from orchestrator.program import (
+from nsight_prof.orchestrator.discover import Tool, find_ncu, find_nsys
+from nsight_prof.orchestrator.environment import read_gpus
+from nsight_prof.orchestrator.given_kernels import given_selection
+from nsight_prof.orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
+from nsight_prof.orchestrator.plan import Capabilities, Step, plan
+from nsight_prof.orchestrator.program import (
     Program,
     Turn,
     counting_program,
@@ -21,12 +21,12 @@ from orchestrator.program import (
     resolve_program,
     step_program,
 )
-from orchestrator.recipe import Recipe, expand
-from orchestrator.requests import counters_request, trace_request
-from orchestrator.tools import ncu, nsys
-from orchestrator.work import RESULTS, RESULTS_VARIABLE
-from parsers.errors import RecipeError, ToolMissing
-from parsers.selection import SelectedKernel, Selection
+from nsight_prof.orchestrator.recipe import Recipe, expand
+from nsight_prof.orchestrator.requests import counters_request, trace_request
+from nsight_prof.orchestrator.tools import ncu, nsys
+from nsight_prof.orchestrator.work import RESULTS, RESULTS_VARIABLE
+from nsight_prof.parsers.errors import RecipeError, ToolMissing
+from nsight_prof.parsers.selection import SelectedKernel, Selection
 
 SELECTED = "<the selected kernels>"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.process import ask
+from nsight_prof.orchestrator.process import ask
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.discover import Tool, find_nsys
-from orchestrator.process import Command, Finished, run
-from orchestrator.secrets import drop_environment
-from orchestrator.tools import ncu, nsys, target
-from parsers.errors import ArtifactUnreadable, ProfError, ToolMissing
+from nsight_prof.orchestrator.discover import Tool, find_nsys
+from nsight_prof.orchestrator.process import Command, Finished, run
+from nsight_prof.orchestrator.secrets import drop_environment
+from nsight_prof.orchestrator.tools import ncu, nsys, target
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, ToolMissing
 
 EXPORT_SECONDS = 3600.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from orchestrator.recipe_schema import Recipe
-from parsers.errors import RecipeError
-from parsers.selection import SelectedKernel, Selection, read_selection
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.parsers.errors import RecipeError
+from nsight_prof.parsers.selection import SelectedKernel, Selection, read_selection
 
 
 def given_selection(recipe: Recipe) -> Selection | None:

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.discover import Tool, find_ncu
-from orchestrator.export import export_csv, export_sqlite
-from orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
-from orchestrator.secrets import drop_environment
-from orchestrator.version import prof_version
-from parsers.errors import ProfError, ToolMissing, UsageError
-from parsers.run_dir import (
+from nsight_prof.orchestrator.discover import Tool, find_ncu
+from nsight_prof.orchestrator.export import export_csv, export_sqlite
+from nsight_prof.orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
+from nsight_prof.orchestrator.secrets import drop_environment
+from nsight_prof.orchestrator.version import prof_version
+from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
+from nsight_prof.parsers.run_dir import (
     STEPS,
     Manifest,
     RunDir,
@@ -179,14 +179,14 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     """Read the trace once: a file that cannot be reported on is refused now, not later."""
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
-        from parsers.nsys import read_kern_sum
+        from nsight_prof.parsers.nsys import read_kern_sum
 
         read_kern_sum(folder / ARTIFACTS[kind])
         manifest.assumptions.append(
             "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
         )
         return
-    from parsers.nsys import open_trace
+    from nsight_prof.parsers.nsys import open_trace
 
     with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
         trace.kernels()
@@ -202,7 +202,7 @@ def _facts(row: dict[Any, Any]) -> dict[str, Any]:
 
 def _ncu_facts(folder: Path, kind: Kind) -> dict[str, str]:
     """Read the counters once; without ncu_report this machine's ncu prints a report as CSV."""
-    from parsers.ncu import can_read_rep, read_ncu
+    from nsight_prof.parsers.ncu import can_read_rep, read_ncu
 
     path = folder / ARTIFACTS[kind]
     if kind is Kind.NCU_REPORT and not can_read_rep():

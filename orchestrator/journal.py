@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orchestrator.plan import Step
-from orchestrator.process import end_leftovers
-from orchestrator.secrets import Environment
-from orchestrator.work import Result
-from parsers.errors import Interrupted, ProfError, StepFailed
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.orchestrator.plan import Step
+from nsight_prof.orchestrator.process import end_leftovers
+from nsight_prof.orchestrator.secrets import Environment
+from nsight_prof.orchestrator.work import Result
+from nsight_prof.parsers.errors import Interrupted, ProfError, StepFailed
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 
 PARTIAL = ".partial"
 DISK_FULL = (28, 122)  # ENOSPC, EDQUOT

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.discover import Tool, find_ncu, find_nsys
-from orchestrator.environment import has_gpu, read_gpus, read_interpreter, read_software
-from orchestrator.permission import ask_counters
-from orchestrator.plan import Capabilities
-from orchestrator.program import Program, operators_program
-from orchestrator.recipe import Recipe
-from orchestrator.secrets import Environment, choose_environment
-from parsers.errors import ProfError, RecipeError, ToolMissing
+from nsight_prof.orchestrator.discover import Tool, find_ncu, find_nsys
+from nsight_prof.orchestrator.environment import has_gpu, read_gpus, read_interpreter, read_software
+from nsight_prof.orchestrator.permission import ask_counters
+from nsight_prof.orchestrator.plan import Capabilities
+from nsight_prof.orchestrator.program import Program, operators_program
+from nsight_prof.orchestrator.recipe import Recipe
+from nsight_prof.orchestrator.secrets import Environment, choose_environment
+from nsight_prof.parsers.errors import ProfError, RecipeError, ToolMissing
 
 # The largest file of a command whose content counts as part of the program.
 LARGEST_PROGRAM = 64 << 20

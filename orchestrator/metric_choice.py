@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.recipe import Recipe
-from parsers.metrics import catalogue
-from parsers.selection import Selection
+from nsight_prof.orchestrator.recipe import Recipe
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.selection import Selection
 
 TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64")
 # Compute capability -> chip, for runs without a trace: NVML does not name the chip.

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.discover import Tool
-from orchestrator.environment import counters_refused
-from orchestrator.process import ask
-from orchestrator.tools import ncu
-from parsers.errors import PermissionRefused, ProfError, ToolMissing
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.environment import counters_refused
+from nsight_prof.orchestrator.process import ask
+from nsight_prof.orchestrator.tools import ncu
+from nsight_prof.parsers.errors import PermissionRefused, ProfError, ToolMissing
 
 TINY_KERNEL = Path(__file__).resolve().parent.parent / "targets" / "tiny_kernel.py"
 PROBE_SECONDS = 90.0

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from orchestrator.recipe_schema import Recipe
-from orchestrator.recipe_sections import Bench
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.recipe_sections import Bench
 
 Tool = Literal["nsys", "ncu", "prof", "target"]
 StepName = Literal["bench", "untraced", "trace", "select", "counters", "operators", "report"]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orchestrator.given_kernels import kernels_digest
-from orchestrator.machine import Machine, look_around, program_digest
-from orchestrator.plan import Capabilities
-from orchestrator.program import Program, resolve_program
-from orchestrator.progress import Progress, Silent
-from orchestrator.recipe import Recipe
-from orchestrator.replay import as_measured, check_reused_trace, recorded_capabilities
-from orchestrator.secrets import choose_environment
-from orchestrator.version import prof_version
-from orchestrator.work import Work
-from parsers.run_dir import Manifest, RunDir, read_manifest
+from nsight_prof.orchestrator.given_kernels import kernels_digest
+from nsight_prof.orchestrator.machine import Machine, look_around, program_digest
+from nsight_prof.orchestrator.plan import Capabilities
+from nsight_prof.orchestrator.program import Program, resolve_program
+from nsight_prof.orchestrator.progress import Progress, Silent
+from nsight_prof.orchestrator.recipe import Recipe
+from nsight_prof.orchestrator.replay import as_measured, check_reused_trace, recorded_capabilities
+from nsight_prof.orchestrator.secrets import choose_environment
+from nsight_prof.orchestrator.version import prof_version
+from nsight_prof.orchestrator.work import Work
+from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest
 
 LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsers.errors import StepFailed
+from nsight_prof.parsers.errors import StepFailed
 
 TAIL_BYTES = 16_384
 POLL_SECONDS = 0.2

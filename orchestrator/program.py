@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.recipe_schema import Recipe
-from orchestrator.recipe_sections import Target
-from orchestrator.target_digest import digest_of
-from parsers.errors import RecipeError
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.recipe_sections import Target
+from nsight_prof.orchestrator.target_digest import digest_of
+from nsight_prof.parsers.errors import RecipeError
 
 BUNDLED_TARGETS = Path(__file__).resolve().parent.parent / "targets"
 TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"

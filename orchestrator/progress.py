@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from parsers.run_dir import StepState
+from nsight_prof.parsers.run_dir import StepState
 
 
 class Progress(Protocol):

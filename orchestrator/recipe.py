@@ -12,11 +12,17 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.recipe_errors import explain
-from orchestrator.recipe_files import Layer, find_recipe, merge, parse_override, read_layers
-from orchestrator.recipe_schema import Recipe
-from orchestrator.report_style import with_templates
-from parsers.errors import RecipeError
+from nsight_prof.orchestrator.recipe_errors import explain
+from nsight_prof.orchestrator.recipe_files import (
+    Layer,
+    find_recipe,
+    merge,
+    parse_override,
+    read_layers,
+)
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.report_style import with_templates
+from nsight_prof.parsers.errors import RecipeError
 
 __all__ = ["Recipe", "expand", "load_recipe", "recipe_from_dict", "recipe_schema"]
 

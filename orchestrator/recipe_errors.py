@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.recipe_files import Layer
-from orchestrator.recipe_schema import Recipe
-from parsers.errors import RecipeError
+from nsight_prof.orchestrator.recipe_files import Layer
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.parsers.errors import RecipeError
 
 SCHEMA_HINT = "all keys with their meaning: prof recipe schema"
 WANTED = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from parsers.errors import RecipeError
+from nsight_prof.parsers.errors import RecipeError
 
 KeyPath = tuple[str, ...]
 SUFFIXES = (".yaml", ".yml")
@@ -46,9 +46,8 @@ class Layer:
 
 
 def bundled_folder() -> Path:
-    """Folder of the bundled recipes: inside the package when installed, beside it in a checkout."""
-    inside = Path(__file__).resolve().parent / "recipes"
-    return inside if inside.is_dir() else inside.parent.parent / "recipes"
+    """Folder of the bundled recipes."""
+    return Path(__file__).resolve().parent.parent / "recipes"
 
 
 def bundled() -> list[Path]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
-from orchestrator.languages import Language
-from orchestrator.recipe_sections import (
+from nsight_prof.orchestrator.languages import Language
+from nsight_prof.orchestrator.recipe_sections import (
     Bench,
     Counters,
     NvtxCapture,
@@ -19,7 +19,7 @@ from orchestrator.recipe_sections import (
     Trace,
     Untraced,
 )
-from orchestrator.recipe_values import Model, Regex, Regexes, Words, kind_of_value
+from nsight_prof.orchestrator.recipe_values import Model, Regex, Regexes, Words, kind_of_value
 
 # Arguments that prof gives to a benchmark target.
 RESERVED_ARGS = ("out", "process", "repeat", "count", "list")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from orchestrator.recipe_values import (
+from nsight_prof.orchestrator.recipe_values import (
     Arguments,
     Duration,
     Model,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.errors import ArtifactUnreadable
 
 HEAD_BYTES = 1 << 18
 SQLITE = b"SQLite format 3\0"

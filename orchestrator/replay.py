@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.plan import Capabilities
-from orchestrator.recipe import Recipe
-from orchestrator.recipe_schema import PROFILED
-from orchestrator.secrets import choose_environment
-from orchestrator.work import Result
-from parsers.errors import UsageError
-from parsers.run_dir import (
+from nsight_prof.orchestrator.plan import Capabilities
+from nsight_prof.orchestrator.recipe import Recipe
+from nsight_prof.orchestrator.recipe_schema import PROFILED
+from nsight_prof.orchestrator.secrets import choose_environment
+from nsight_prof.orchestrator.work import Result
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import (
     VARIANTS,
     Manifest,
     RunDir,
@@ -25,7 +25,7 @@ from parsers.run_dir import (
     plain_file,
     read_manifest,
 )
-from parsers.selection import Selection, read_selection
+from nsight_prof.parsers.selection import Selection, read_selection
 
 # Of the target; its interpreter, folder and values of variables differ between machines.
 COMPARED = ("file", "command", "args")

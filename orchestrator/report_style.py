@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.recipe_schema import Recipe
-from parsers.errors import RecipeError, UsageError
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.parsers.errors import RecipeError, UsageError
 
 
 def with_templates(recipe: Recipe, folders: Sequence[Path]) -> Recipe:
@@ -20,7 +20,7 @@ def with_templates(recipe: Recipe, folders: Sequence[Path]) -> Recipe:
     """
     if recipe.templates is None:
         return recipe
-    from reports.templating import Style, check_style
+    from nsight_prof.reports.templating import Style, check_style
 
     places = [folder / recipe.templates for folder in (*folders, Path.cwd())]
     path = next((place for place in places if place.is_dir()), places[-1]).absolute()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parsers.errors import ProfError
-from parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 if TYPE_CHECKING:
-    from reports.templating import Style
+    from nsight_prof.reports.templating import Style
 
 
 def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
@@ -17,9 +17,9 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
 
     `style` goes before what the recipe says of templates and languages.
     """
-    from reports.analyse import build_tables
-    from reports.load import load_run
-    from reports.render import render_report
+    from nsight_prof.reports.analyse import build_tables
+    from nsight_prof.reports.load import load_run
+    from nsight_prof.reports.render import render_report
 
     build_tables(run)
     made = render_report(load_run(run.path), style)
@@ -28,9 +28,9 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
 
 def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
-    from reports.render import render_sweep
-    from reports.sweep import sweep_view
-    from reports.templating import style_of
+    from nsight_prof.reports.render import render_sweep
+    from nsight_prof.reports.sweep import sweep_view
+    from nsight_prof.reports.templating import style_of
 
     chosen = style_of(read_manifest(run).recipe, style)
     made = render_sweep(sweep_view(run.path), run.report, chosen)
@@ -39,7 +39,7 @@ def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str
 
 def ensure_tables(path: Path) -> None:
     """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
-    from reports.analyse import build_tables
+    from nsight_prof.reports.analyse import build_tables
 
     variants = read_manifest(RunDir(path)).variants
     for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
@@ -49,7 +49,7 @@ def ensure_tables(path: Path) -> None:
 
 def _are_of_now(run: RunDir) -> bool:
     """Tell whether the tables are there with the columns that this version declares."""
-    from parsers import tables
+    from nsight_prof.parsers import tables
 
     if not run.tables.is_dir():
         return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.program import Program
-from orchestrator.recipe_schema import Recipe
-from orchestrator.recipe_sections import NvtxCapture
-from orchestrator.tools.ncu import CountersRequest
-from orchestrator.tools.nsys import TraceRequest
-from parsers.selection import Selection
+from nsight_prof.orchestrator.program import Program
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.recipe_sections import NvtxCapture
+from nsight_prof.orchestrator.tools.ncu import CountersRequest
+from nsight_prof.orchestrator.tools.nsys import TraceRequest
+from nsight_prof.parsers.selection import Selection
 
 
 def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.tools.shim import cache_folder
-from parsers.errors import ProfError
-from parsers.roofs_file import (
+from nsight_prof.orchestrator.tools.shim import cache_folder
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.roofs_file import (
     GPU_KEYS,
     Fit,
     Match,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import roofs_cache
-from orchestrator.bench_records import measures_roofs
-from orchestrator.work import Work
-from parsers.errors import UsageError
-from parsers.roofs_file import (
+from nsight_prof.orchestrator import roofs_cache
+from nsight_prof.orchestrator.bench_records import measures_roofs
+from nsight_prof.orchestrator.work import Work
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.roofs_file import (
     ROOFS_FILE,
     Fit,
     RoofsFile,
@@ -20,7 +20,7 @@ from parsers.roofs_file import (
     read_roofs,
     write_roofs,
 )
-from parsers.run_dir import Manifest, RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest, write_manifest
 
 # How sentences about the roofs begin, so that they can be replaced.
 ABOUT = "measured roofs"

@@ -12,10 +12,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from parsers.roofs import Measured, build_roofs, ridge_points
-from parsers.roofs_file import RoofsFile
-from parsers.tables import empty
-from reports import formats
+from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.parsers.roofs_file import RoofsFile
+from nsight_prof.parsers.tables import empty
+from nsight_prof.reports import formats
 
 PIPE_WIDTH = 140  # columns where stdout is no terminal
 PER_CLOCK = {"B/s": "B", "FLOP/s": "FLOP"}

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from orchestrator.process import end_leftovers
-from parsers.errors import UsageError
-from parsers.roofs_file import ROOFS_FILE
-from parsers.run_dir import MANIFEST, REPORT, STEPS, TABLES, VARIANTS
+from nsight_prof.orchestrator.process import end_leftovers
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.roofs_file import ROOFS_FILE
+from nsight_prof.parsers.run_dir import MANIFEST, REPORT, STEPS, TABLES, VARIANTS
 
 LOCK = ".lock"
 RUNS = Path("runs")

@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.journal import Journal, plain_errors, told_where
-from orchestrator.plan import SPARE, Step, plan
-from orchestrator.prepare import RunOptions, prepare, start_manifest
-from orchestrator.program import step_program
-from orchestrator.recipe import Recipe, expand
-from orchestrator.recipe_schema import PROFILED
-from orchestrator.replay import check_same_program
-from orchestrator.reporting import compare_variants, make_report
-from orchestrator.roofs_of_run import attach, keep
-from orchestrator.run_lock import clear, locked, new_folder
-from orchestrator.secrets import choose_environment
-from orchestrator.steps import perform
-from orchestrator.work import Work
-from parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
-from parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
+from nsight_prof.orchestrator.journal import Journal, plain_errors, told_where
+from nsight_prof.orchestrator.plan import SPARE, Step, plan
+from nsight_prof.orchestrator.prepare import RunOptions, prepare, start_manifest
+from nsight_prof.orchestrator.program import step_program
+from nsight_prof.orchestrator.recipe import Recipe, expand
+from nsight_prof.orchestrator.recipe_schema import PROFILED
+from nsight_prof.orchestrator.replay import check_same_program
+from nsight_prof.orchestrator.reporting import compare_variants, make_report
+from nsight_prof.orchestrator.roofs_of_run import attach, keep
+from nsight_prof.orchestrator.run_lock import clear, locked, new_folder
+from nsight_prof.orchestrator.secrets import choose_environment
+from nsight_prof.orchestrator.steps import perform
+from nsight_prof.orchestrator.work import Work
+from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
+from nsight_prof.parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
 
 __all__ = ["RunOptions", "RunOutcome", "run_recipe"]
 

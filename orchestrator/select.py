@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.representative import TOLERANCE, Window, choose_window
-from parsers.errors import NoKernels, UsageError
-from parsers.selection import SelectedKernel, Selection
+from nsight_prof.orchestrator.representative import TOLERANCE, Window, choose_window
+from nsight_prof.parsers.errors import NoKernels, UsageError
+from nsight_prof.parsers.selection import SelectedKernel, Selection
 
 NAMES = ("short_name", "name", "mangled_name")
 ROWS_PER_REASON = 5

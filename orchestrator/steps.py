@@ -6,27 +6,35 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.bench_records import cut_half_line, result_files, tensor_dtypes
-from orchestrator.bench_step import measure
-from orchestrator.discover import Tool
-from orchestrator.export import export_csv, export_with
-from orchestrator.given_kernels import given_selection
-from orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
-from orchestrator.plan import Step
-from orchestrator.process import Finished
-from orchestrator.program import counting_program, step_program
-from orchestrator.replay import as_recorded, copy_step
-from orchestrator.requests import counters_request, trace_request
-from orchestrator.secrets import mask_file
-from orchestrator.select import SelectOptions, choose_kernels
-from orchestrator.target_step import run_target
-from orchestrator.tools import ncu, nsys, target
-from orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call, failure
-from parsers.errors import ArtifactUnreadable, ProfError, StepFailed
-from parsers.ncu import can_read_rep, read_ncu
-from parsers.nsys import open_trace
-from parsers.run_dir import RunDir
-from parsers.selection import Selection, read_selection, write_selection
+from nsight_prof.orchestrator.bench_records import cut_half_line, result_files, tensor_dtypes
+from nsight_prof.orchestrator.bench_step import measure
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.export import export_csv, export_with
+from nsight_prof.orchestrator.given_kernels import given_selection
+from nsight_prof.orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
+from nsight_prof.orchestrator.plan import Step
+from nsight_prof.orchestrator.process import Finished
+from nsight_prof.orchestrator.program import counting_program, step_program
+from nsight_prof.orchestrator.replay import as_recorded, copy_step
+from nsight_prof.orchestrator.requests import counters_request, trace_request
+from nsight_prof.orchestrator.secrets import mask_file
+from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.target_step import run_target
+from nsight_prof.orchestrator.tools import ncu, nsys, target
+from nsight_prof.orchestrator.work import (
+    RESULTS,
+    RESULTS_VARIABLE,
+    Call,
+    Result,
+    Work,
+    call,
+    failure,
+)
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from nsight_prof.parsers.ncu import can_read_rep, read_ncu
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"

@@ -9,6 +9,9 @@ from pathlib import Path
 
 # Sources in other languages, and data, that lie beside the modules which load them.
 BESIDE = (".cu", ".cuh", ".json", ".yaml")
+# Holds `targets`, in a checkout and when installed: bundled targets have one digest in both.
+OURS = Path(__file__).resolve().parent.parent
+PACKAGE = "nsight_prof"
 
 
 def digest_of(path: Path) -> str:
@@ -29,7 +32,7 @@ def digest_of(path: Path) -> str:
 def _root(path: Path) -> Path | None:
     """Return the folder that holds the file's outermost package, None for a lone script."""
     root = path.parent
-    while (root / "__init__.py").is_file():
+    while root != OURS and (root / "__init__.py").is_file():
         root = root.parent
     return None if root == path.parent else root
 
@@ -75,6 +78,8 @@ def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]
 
 def _places(name: tuple[str, ...], root: Path) -> Iterator[Path]:
     """Give the file of a module, and those of the packages around it, as far as they exist."""
+    if root == OURS and name[:1] == (PACKAGE,):
+        name = name[1:]
     for length in range(1, len(name) + 1):
         place = root.joinpath(*name[:length])
         for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):

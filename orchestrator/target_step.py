@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.discover import Tool
-from orchestrator.plan import Step
-from orchestrator.process import Finished
-from orchestrator.program import operators_program, step_program
-from orchestrator.recipe_sections import NvtxCapture
-from orchestrator.tools import target
-from orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call
-from parsers.errors import ProfError, StepFailed
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.plan import Step
+from nsight_prof.orchestrator.process import Finished
+from nsight_prof.orchestrator.program import operators_program, step_program
+from nsight_prof.orchestrator.recipe_sections import NvtxCapture
+from nsight_prof.orchestrator.tools import target
+from nsight_prof.orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call
+from nsight_prof.parsers.errors import ProfError, StepFailed
 
 OPERATORS = "operators.json.gz"
 

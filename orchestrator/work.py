@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.bench_records import last_line
-from orchestrator.discover import Tool
-from orchestrator.machine import Machine
-from orchestrator.process import Command, Finished, run
-from orchestrator.program import Program
-from orchestrator.progress import Progress
-from orchestrator.recipe import Recipe
-from orchestrator.secrets import REDACTED, looks_secret, mask_file
-from parsers.errors import ProfError, StepFailed
-from parsers.run_dir import RunDir, write_atomic
+from nsight_prof.orchestrator.bench_records import last_line
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.machine import Machine
+from nsight_prof.orchestrator.process import Command, Finished, run
+from nsight_prof.orchestrator.program import Program
+from nsight_prof.orchestrator.progress import Progress
+from nsight_prof.orchestrator.recipe import Recipe
+from nsight_prof.orchestrator.secrets import REDACTED, looks_secret, mask_file
+from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.run_dir import RunDir, write_atomic
 
 # Variables whose values change what a GPU program does; they go into command.json.
 TELLING = (

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from parsers.bench_records import COUNTED, MEASURED, BenchRecords, CaseRecord, Timing
-from parsers.bench_stats import largest, median, median_interval, pooled_interval, spread
-from parsers.run_dir import RunDir, read_manifest
-from parsers.tables import check, tables
+from nsight_prof.parsers.bench_records import COUNTED, MEASURED, BenchRecords, CaseRecord, Timing
+from nsight_prof.parsers.bench_stats import (
+    largest,
+    median,
+    median_interval,
+    pooled_interval,
+    spread,
+)
+from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.tables import check, tables
 
 _FILE = re.compile(r"^result-(\d+)-(\d+)\.jsonl(?:\.xz)?$")
 GPU_FACTS = ("name", "uuid", "max_sm_clock_hz", "max_memory_clock_hz", "power_limit_w")

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from parsers.columns import evaluate
-from parsers.kernel_names import classify
-from parsers.metrics import catalogue
-from parsers.ncu import NcuCapture
+from nsight_prof.parsers.columns import evaluate
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.ncu import NcuCapture
 
 # The name of a case may hold "/", which also joins ranges; mode and data end it.
 _CASE = re.compile(r"case:([a-z0-9.+x/_-]+\|(?:cold|hot)\|(?:normal|zeros))")

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.cells import number, records
-from parsers.measured_roofs import LEVELS, PIPES
-from parsers.tables import check
+from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.measured_roofs import LEVELS, PIPES
+from nsight_prof.parsers.tables import check
 
 BEYOND = 1.05
 """A case this much faster than its roof is not limited by it: no fraction is told."""

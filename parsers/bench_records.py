@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parsers.errors import ArtifactUnreadable, SchemaTooNew
-from parsers.run_dir import plain_file
+from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
+from nsight_prof.parsers.run_dir import plain_file
 
 SCHEMA = 1
 MEASURED, COUNTED = "ok", "counted"

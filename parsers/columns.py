@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from parsers.formulas import FORMULAS
-from parsers.metrics import TENSOR_INPUTS, Catalogue, MetricColumn, Source
-from parsers.tensor import tensor_inputs
+from nsight_prof.parsers.formulas import FORMULAS
+from nsight_prof.parsers.metrics import TENSOR_INPUTS, Catalogue, MetricColumn, Source
+from nsight_prof.parsers.tensor import tensor_inputs
 
 
 @dataclass(frozen=True)

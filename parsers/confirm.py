@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parsers.bench_records import ARITHMETIC, RoofKey
-from parsers.cells import number
+from nsight_prof.parsers.bench_records import ARITHMETIC, RoofKey
+from nsight_prof.parsers.cells import number
 
 MOVED = 0.05
 """How far the bytes of a level may be from the bytes of the work."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from parsers.columns import Evaluated, Hole, evaluate
-from parsers.formulas import ratio
-from parsers.metrics import catalogue
-from parsers.tables import check, empty, tables
+from nsight_prof.parsers.columns import Evaluated, Hole, evaluate
+from nsight_prof.parsers.formulas import ratio
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.tables import check, empty, tables
 
 # Not stalls of a warp that could not issue: the warp that issued.
 ISSUED = "selected"

@@ -20,13 +20,13 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from parsers.cells import records
-from parsers.formulas import tile_padding
-from parsers.gemm_shapes import Gemm
-from parsers.join import plain_name
-from parsers.kernel_names import classify
-from parsers.torch_trace import GemmKernel, is_product, is_reduction
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.formulas import tile_padding
+from nsight_prof.parsers.gemm_shapes import Gemm
+from nsight_prof.parsers.join import plain_name
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.torch_trace import GemmKernel, is_product, is_reduction
 
 Runs = Mapping[str, Sequence[Sequence[GemmKernel]]]
 BY_BOTH, BY_ORDER, BY_NAME = "order and name", "order", "name"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from parsers import tables
-from parsers.ncu.capture import NcuCapture
-from parsers.selection import Selection
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.ncu.capture import NcuCapture
+from nsight_prof.parsers.selection import Selection
 
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\bunnamed>|_GLOBAL__N__\w+")

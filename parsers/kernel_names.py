@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from parsers.demangle import demangle
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.demangle import demangle
+from nsight_prof.parsers.packaged import packaged_yaml
 
 MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
 
@@ -95,7 +95,7 @@ class _Rules:
 
 @cache
 def _rules() -> _Rules:
-    data: dict[str, Any] = packaged_yaml("parsers", "kernel_names.yaml")
+    data: dict[str, Any] = packaged_yaml("nsight_prof.parsers", "kernel_names.yaml")
     rules = tuple(_rule(item) for item in data["rules"])
     types = tuple(
         (re.compile(r"(?<![\w])(" + "|".join(map(re.escape, tier)) + r")(?![\w])"), tier)

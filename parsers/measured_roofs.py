@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.bench_records import ARITHMETIC, MEASURED, RoofKey, roof_key
-from parsers.bench_stats import median, spread
-from parsers.cells import Row, number, records
-from parsers.confirm import Verdict, confirm, idle_traffic
-from parsers.tables import check, tables
+from nsight_prof.parsers.bench_records import ARITHMETIC, MEASURED, RoofKey, roof_key
+from nsight_prof.parsers.bench_stats import median, spread
+from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.confirm import Verdict, confirm, idle_traffic
+from nsight_prof.parsers.tables import check, tables
 
 STREAMS = ("read", "write", "copy", "memcpy", "scale", "triad")
 RATES = ("burst", "steady", "fma")

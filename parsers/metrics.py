@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from parsers.errors import UsageError
-from parsers.packaged import packaged_yaml
-from parsers.tables import tables
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.tables import tables
 
 TENSOR_PREFIX = "sm__ops_path_tensor_"
 # Inputs that parsers/tensor.py makes of the operation counters of whatever dtypes the capture has.
@@ -220,7 +220,7 @@ class Catalogue:
 @cache
 def catalogue() -> Catalogue:
     """Return the catalogue of metrics.yaml."""
-    data = packaged_yaml("parsers", "metrics.yaml")
+    data = packaged_yaml("nsight_prof.parsers", "metrics.yaml")
     families = {chip: chip for chip in data["chips"]}
     for chip, facts in data["chips"].items():
         families.update(dict.fromkeys(facts["like"], chip))

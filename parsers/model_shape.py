@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 
 BYTES = {
     "float32": 4.0,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from parsers.metrics import Catalogue, Roof, catalogue
-from parsers.tables import check, tables
+from nsight_prof.parsers.metrics import Catalogue, Roof, catalogue
+from nsight_prof.parsers.tables import check, tables
 
 SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
 L2_CLOCK = "lts__cycles_elapsed.avg.per_second"

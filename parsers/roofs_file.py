@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.errors import ArtifactUnreadable, SchemaTooNew
-from parsers.run_dir import write_atomic
-from parsers.tables import check, tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
+from nsight_prof.parsers.run_dir import write_atomic
+from nsight_prof.parsers.tables import check, tables
 
 FORMAT_VERSION = 1
 ROOFS_FILE = "roofs.json"

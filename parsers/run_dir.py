@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
+from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

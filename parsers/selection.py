@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from parsers.errors import ArtifactUnreadable
-from parsers.run_dir import write_atomic
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import write_atomic
 
 FORMAT_VERSION = 1
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parsers.cells import Row
-from parsers.serving_records import ServingRecords
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.serving_records import ServingRecords
 
 MEASURE = "measure"
 """Name of the phase in which a point is timed."""

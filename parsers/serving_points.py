@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from parsers.bench_records import MEASURED
-from parsers.bench_stats import median
-from parsers.cells import Row
-from parsers.serving_engine import engine_facts
-from parsers.serving_records import PointRecord, ServingRecords
-from parsers.tables import check, tables
+from nsight_prof.parsers.bench_records import MEASURED
+from nsight_prof.parsers.bench_stats import median
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.serving_engine import engine_facts
+from nsight_prof.parsers.serving_records import PointRecord, ServingRecords
+from nsight_prof.parsers.tables import check, tables
 
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 LATENCIES = ("ttft", "tpot", "itl", "e2e")

@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.bench_records import SERVING, CaseRecord, Malformed, parse_case
-from parsers.cells import Row
-from parsers.errors import ArtifactUnreadable
-from parsers.run_dir import plain_file
-from parsers.tables import Column, check, empty, tables
+from nsight_prof.parsers.bench_records import SERVING, CaseRecord, Malformed, parse_case
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.tables import Column, check, empty, tables
 
 AS_JSON = ("token_times_s", "capture_sizes", "args", "model_config")
 """Columns of text that hold a list or an object of the record as JSON."""

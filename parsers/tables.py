@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from parsers.errors import ArtifactUnreadable
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.packaged import packaged_yaml
 
 DTYPES = {
     "string": "string",
@@ -39,7 +39,7 @@ def tables() -> dict[str, tuple[Column, ...]]:
     """Return all declared tables in the order of tables.yaml."""
     return {
         table: tuple(Column(name, *facts) for name, facts in columns.items())
-        for table, columns in packaged_yaml("parsers", "tables.yaml").items()
+        for table, columns in packaged_yaml("nsight_prof.parsers", "tables.yaml").items()
     }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.errors import ArtifactUnreadable
 
 Event = dict[str, Any]
 CHUNK = 1 << 20

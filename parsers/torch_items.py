@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from parsers.gemm_shapes import Gemm, gemm_of
-from parsers.nsys.engine_ranges import ENGINE_STEP
-from parsers.nsys.modules import module_path
-from parsers.torch_events import Event
+from nsight_prof.parsers.gemm_shapes import Gemm, gemm_of
+from nsight_prof.parsers.nsys.engine_ranges import ENGINE_STEP
+from nsight_prof.parsers.nsys.modules import module_path
+from nsight_prof.parsers.torch_events import Event
 
 Thread = tuple[Any, Any]
 StageOf = Callable[[str], str | None]

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.modules import module_path
-from parsers.torch_items import Instance, Items, Kind
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.modules import module_path
+from nsight_prof.parsers.torch_items import Instance, Items, Kind
 
 SOURCE = "operators"
 
@@ -17,7 +17,7 @@ def torch_modules(items: Items) -> pd.DataFrame:
     """GPU time of each module in each stage; empty where no range names a module.
 
     A kernel belongs to the innermost module around the call that issued it, as in
-    `parsers.nsys.modules`. Kernels of CUDA graphs belong to none.
+    `nsight_prof.parsers.nsys.modules`. Kernels of CUDA graphs belong to none.
     """
     whole: Counter[str] = Counter()
     launches: Counter[tuple[str, str]] = Counter()

@@ -13,14 +13,14 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from parsers.errors import ArtifactUnreadable
-from parsers.gemm_shapes import DTYPES, Gemm
-from parsers.kernel_names import classify
-from parsers.nsys.paths import Stages, name_stages
-from parsers.torch_events import read_events
-from parsers.torch_items import GpuWork, Instance, Item, Items, Kind, read_items
-from parsers.torch_modules import torch_modules
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.gemm_shapes import DTYPES, Gemm
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.nsys.paths import Stages, name_stages
+from nsight_prof.parsers.torch_events import read_events
+from nsight_prof.parsers.torch_items import GpuWork, Instance, Item, Items, Kind, read_items
+from nsight_prof.parsers.torch_modules import torch_modules
 
 NO_OPERATOR = "(no operator)"
 """Operator of kernels that a program launches itself, as Triton kernels are."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from parsers.errors import ArtifactUnreadable
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.packaged import packaged_yaml
 
 NS_PER_SECOND = 1e9
 
@@ -66,7 +66,7 @@ def _ratio(above: Scale, below: Scale) -> Scale:
 
 @cache
 def _tables() -> tuple[dict[str, Scale], dict[str, Scale]]:
-    data = packaged_yaml("parsers", "units.yaml")
+    data = packaged_yaml("nsight_prof.parsers", "units.yaml")
     words, exceptions = (
         {word: Scale(float(factor), unit) for word, (factor, unit) in data[key].items()}
         for key in ("words", "exceptions")

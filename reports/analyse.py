@@ -13,17 +13,17 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as parquet
 
-from parsers import tables
-from parsers.counters import build_counters
-from parsers.errors import ProfError, StepFailed
-from parsers.join import join
-from parsers.ncu import NcuCapture, can_read_rep, read_ncu
-from parsers.nsys import NsysTrace, open_trace, read_kern_sum
-from parsers.roofs import Measured, build_roofs, ridge_points
-from parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from parsers.run_dir import RunDir, read_manifest
-from parsers.selection import Selection, read_selection
-from reports.bench_tables import (
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.counters import build_counters
+from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.join import join
+from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
+from nsight_prof.parsers.nsys import NsysTrace, open_trace, read_kern_sum
+from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.selection import Selection, read_selection
+from nsight_prof.reports.bench_tables import (
     complete_gpus,
     is_bench,
     measured_roofs,
@@ -31,12 +31,12 @@ from reports.bench_tables import (
     roofs_file,
     with_fractions,
 )
-from reports.bound import assign_bounds, bound_gaps
-from reports.gaps import Gaps, joined, summed
-from reports.ncu_only import gpus_of, kernels_of
-from reports.ncu_rule_tables import ncu_rules_frame
-from reports.operator_tables import operator_frames
-from reports.serving_tables import serving_frames
+from nsight_prof.reports.bound import assign_bounds, bound_gaps
+from nsight_prof.reports.gaps import Gaps, joined, summed
+from nsight_prof.reports.ncu_only import gpus_of, kernels_of
+from nsight_prof.reports.ncu_rule_tables import ncu_rules_frame
+from nsight_prof.reports.operator_tables import operator_frames
+from nsight_prof.reports.serving_tables import serving_frames
 
 ROWS_AS_CSV = 200_000
 """Rows of a table up to which a CSV is written beside the Parquet file."""

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.cells import Row, number, records, text
-from reports.evidence import Evidence, Finding
-from reports.formats import counted, duration, listed, share
-from reports.kernel_facts import TRANSFORM, slow_name
-from reports.load import Run
-from reports.profiled import kernel_time, profiled
-from reports.program_rules import backends, finding, limit, source_of
-from reports.roofline import Ceilings, ceilings
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.formats import counted, duration, listed, share
+from nsight_prof.reports.kernel_facts import TRANSFORM, slow_name
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time, profiled
+from nsight_prof.reports.program_rules import backends, finding, limit, source_of
+from nsight_prof.reports.roofline import Ceilings, ceilings
 
 PRODUCT = ("gemm", "gemv")
 BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")

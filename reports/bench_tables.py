@@ -10,19 +10,26 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from parsers.bench import BenchTables, bench_files, build_bench, on_cpu, sm_count
-from parsers.bench_counters import CaseCounters, case_counters, counted_calls
-from parsers.bench_fractions import add_fractions
-from parsers.bench_records import BenchRecords, join_records, read_records
-from parsers.errors import ProfError
-from parsers.measured_roofs import choose_roofs
-from parsers.ncu import NcuCapture
-from parsers.roofs import Measured, build_roofs
-from parsers.roofs_file import ROOFS_FILE, Fit, RoofsFile, gpu_facts, matches, read_roofs
-from parsers.run_dir import RunDir, read_manifest
-from reports.cells import number, records
-from reports.gaps import Gaps
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.bench import BenchTables, bench_files, build_bench, on_cpu, sm_count
+from nsight_prof.parsers.bench_counters import CaseCounters, case_counters, counted_calls
+from nsight_prof.parsers.bench_fractions import add_fractions
+from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.measured_roofs import choose_roofs
+from nsight_prof.parsers.ncu import NcuCapture
+from nsight_prof.parsers.roofs import Measured, build_roofs
+from nsight_prof.parsers.roofs_file import (
+    ROOFS_FILE,
+    Fit,
+    RoofsFile,
+    gpu_facts,
+    matches,
+    read_roofs,
+)
+from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.reports.cells import number, records
+from nsight_prof.reports.gaps import Gaps
 
 Frames = dict[str, pd.DataFrame]
 UNKNOWN_TO_NCU = {

@@ -6,9 +6,9 @@ import math
 
 import pandas as pd
 
-from parsers import tables
-from reports.cells import Row, number, records, text
-from reports.roofline import LEVELS, PIPES, Ceilings, ceilings
+from nsight_prof.parsers import tables
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.roofline import LEVELS, PIPES, Ceilings, ceilings
 
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from reports.bound import LABELS
-from reports.cells import Row, known, number, records, text
-from reports.kernel_judge import judge
-from reports.load import Run
-from reports.profiled import kernel_time, profiled
-from reports.stage_times import ALL, stage_rows, wall_time
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.kernel_judge import judge
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time, profiled
+from nsight_prof.reports.stage_times import ALL, stage_rows, wall_time
 
 PIPES = ("tensor", "fp32", "fp64", "fp16")
 IDLE, UNMEASURED = "launch", "unmeasured"

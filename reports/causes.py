@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.bound import LABELS as BOUNDS
-from reports.bound import WHERE as COLUMNS
-from reports.cells import Row, number, text
-from reports.evidence import Evidence, wording
-from reports.formats import count, counted, listed, percent, share, significant
-from reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
-from reports.rules import (
+from nsight_prof.reports.bound import LABELS as BOUNDS
+from nsight_prof.reports.bound import WHERE as COLUMNS
+from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.reports.evidence import Evidence, wording
+from nsight_prof.reports.formats import count, counted, listed, percent, share, significant
+from nsight_prof.reports.kernel_facts import Context, blocks, facts, resource_use, unaligned
+from nsight_prof.reports.rules import (
     FEW_WARPS,
     OTHER,
     Condition,

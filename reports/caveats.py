@@ -7,15 +7,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from parsers.metrics import catalogue
-from parsers.run_dir import StepState
-from reports.cells import Row, number, records, text
-from reports.evidence import threshold
-from reports.formats import clock, duration, listed, share
-from reports.load import Run
-from reports.profiled import profiled
-from reports.run_time import WALL, RunTime
-from reports.view_models import Caveat, KernelRow
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.formats import clock, duration, listed, share
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import profiled
+from nsight_prof.reports.run_time import WALL, RunTime
+from nsight_prof.reports.view_models import Caveat, KernelRow
 
 MOST = 8
 """Bullets of the list; what is beyond stands in the last one."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.cells import Row as Row
-from parsers.cells import number as number
-from parsers.cells import records as records
+from nsight_prof.parsers.cells import Row as Row
+from nsight_prof.parsers.cells import number as number
+from nsight_prof.parsers.cells import records as records
 
 
 def known(value: Any) -> float | None:

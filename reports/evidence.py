@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import packaged_yaml
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Finding:
 @cache
 def wording() -> dict[str, dict[str, Any]]:
     """Return the sections of findings.yaml."""
-    loaded: dict[str, dict[str, Any]] = packaged_yaml("reports", "findings.yaml")
+    loaded: dict[str, dict[str, Any]] = packaged_yaml("nsight_prof.reports", "findings.yaml")
     return loaded
 
 

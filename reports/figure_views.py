@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from reports.causes import stall_meaning
-from reports.cells import known, number, records, text
-from reports.figure_models import (
+from nsight_prof.reports.causes import stall_meaning
+from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.reports.figure_models import (
     NotPlotted,
     OccupancyBar,
     Ridge,
@@ -18,9 +18,9 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
-from reports.load import Run
-from reports.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
-from reports.view_models import KernelRow, LevelFigures
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
+from nsight_prof.reports.view_models import KernelRow, LevelFigures
 
 INTENSITIES = (1e-4, 1e5)
 """FLOP/B outside of this range are a broken counter, not a kernel."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from reports.bound import LABELS
-from reports.cells import known
-from reports.evidence import Evidence, Finding
-from reports.finding_models import EvidenceRow, FindingRow
-from reports.findings import OVERVIEW
-from reports.places import Places
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.finding_models import EvidenceRow, FindingRow
+from nsight_prof.reports.findings import OVERVIEW
+from nsight_prof.reports.places import Places
 
 
 def finding_rows(found: Sequence[Finding], places: Places) -> tuple[FindingRow, ...]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 
-from parsers.run_dir import StepState
-from reports.evidence import Evidence, Finding, threshold
-from reports.formats import share
-from reports.gemm import padding_findings, paddings
-from reports.kernel_findings import bound_findings, kernel_findings
-from reports.load import Run
-from reports.profiled import kernel_time
-from reports.program_findings import program_findings
+from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.formats import share
+from nsight_prof.reports.gemm import padding_findings, paddings
+from nsight_prof.reports.kernel_findings import bound_findings, kernel_findings
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.program_findings import program_findings
 
 __all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
 

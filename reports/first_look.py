@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from parsers.errors import ArtifactUnreadable
-from reports.proof import Score, Verdict, score
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.reports.proof import Score, Verdict, score
 
 NAME = "first_look.json"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase
 
-from reports.formats import NA
-from reports.view_models import KernelRow
+from nsight_prof.reports.formats import NA
+from nsight_prof.reports.view_models import KernelRow
 
 
 @dataclass

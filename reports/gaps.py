@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from parsers import tables
-from parsers.bench_counters import without_numbers
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.bench_counters import without_numbers
 
 
 class Gaps:

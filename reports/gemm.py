@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parsers.formulas import tile_padding
-from reports.cells import Row, known, names, number, text
-from reports.evidence import Evidence, Finding, say, source, threshold
-from reports.formats import duration, share, significant
-from reports.load import Run
-from reports.profiled import kernel_time, profiled
+from nsight_prof.parsers.formulas import tile_padding
+from nsight_prof.reports.cells import Row, known, names, number, text
+from nsight_prof.reports.evidence import Evidence, Finding, say, source, threshold
+from nsight_prof.reports.formats import duration, share, significant
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time, profiled
 
 TOLERANCE = 0.005
 """Counted FLOPs of a GEMM equal 2MNK with M and N rounded up to the tile, exactly: 1.0156 for

@@ -6,11 +6,18 @@ import math
 
 import pandas as pd
 
-from reports.cells import Row, number
-from reports.evidence import Evidence, Finding, threshold
-from reports.formats import counted, duration, share
-from reports.idle_stage import CallTimes, LaunchCost, Stage, call_times, gaps_of, launch_cost
-from reports.idle_words import (
+from nsight_prof.reports.cells import Row, number
+from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.formats import counted, duration, share
+from nsight_prof.reports.idle_stage import (
+    CallTimes,
+    LaunchCost,
+    Stage,
+    call_times,
+    gaps_of,
+    launch_cost,
+)
+from nsight_prof.reports.idle_words import (
     TRACING,
     host_calls,
     host_words,
@@ -20,9 +27,9 @@ from reports.idle_words import (
     split_words,
     sync_words,
 )
-from reports.load import Run
-from reports.program_rules import finding, limit, source_of
-from reports.stage_times import idle_share, stage_rows, wall_time
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.program_rules import finding, limit, source_of
+from nsight_prof.reports.stage_times import idle_share, stage_rows, wall_time
 
 RULES = {"launches": "launch_bound", "host": "host_bound", "synchronisation": "sync_stalls"}
 """The rule that explains idle time of each cause of table `idle_gaps`; the GPU's own has none."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.cells import Row, number, records, text
-from reports.evidence import Evidence
-from reports.load import Run
-from reports.stage_times import ALL
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.stage_times import ALL
 
 CAUSES = {
     "launches": "is waiting for launches",

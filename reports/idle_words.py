@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.cells import number, records, text
-from reports.evidence import threshold
-from reports.formats import counted, duration, listed, share
-from reports.idle_stage import CAUSES, CallTimes, LaunchCost, Stage
-from reports.load import Run
-from reports.program_rules import limit
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.formats import counted, duration, listed, share
+from nsight_prof.reports.idle_stage import CAUSES, CallTimes, LaunchCost, Stage
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.program_rules import limit
 
 TRACING = "nsys itself slows launches, so the real gaps are smaller."
 NAMED = 2

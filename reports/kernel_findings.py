@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from parsers.metrics import catalogue
-from reports.cells import number, records, text
-from reports.evidence import Evidence, Finding, threshold
-from reports.formats import duration, share
-from reports.kernel_evidence import confidence, evidence
-from reports.kernel_judge import Judged, judge
-from reports.kernel_sentences import (
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.formats import duration, share
+from nsight_prof.reports.kernel_evidence import confidence, evidence
+from nsight_prof.reports.kernel_judge import Judged, judge
+from nsight_prof.reports.kernel_sentences import (
     BY,
     action,
     cause_key,
@@ -23,8 +23,8 @@ from reports.kernel_sentences import (
     sentence,
     title,
 )
-from reports.load import Run
-from reports.profiled import is_mixed, kernel_time
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import is_mixed, kernel_time
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reports.bound import LATENCY_BELOW
-from reports.causes import Abstained, Cause, Context, contradictions, explain
-from reports.cells import Row, number, records, text
-from reports.evidence import Evidence, threshold
-from reports.formats import percent
-from reports.kernel_facts import resource_use
-from reports.kernel_needs import needs
-from reports.load import Run
-from reports.profiled import profiled, sm_count
-from reports.roofline import Ceiling, ceilings
-from reports.rules import DEFECT, FEW_WARPS, against_bound
+from nsight_prof.reports.bound import LATENCY_BELOW
+from nsight_prof.reports.causes import Abstained, Cause, Context, contradictions, explain
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.evidence import Evidence, threshold
+from nsight_prof.reports.formats import percent
+from nsight_prof.reports.kernel_facts import resource_use
+from nsight_prof.reports.kernel_needs import needs
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import profiled, sm_count
+from nsight_prof.reports.roofline import Ceiling, ceilings
+from nsight_prof.reports.rules import DEFECT, FEW_WARPS, against_bound
 
 WORTH = 0.05
 """Part of a kernel's time from which on a defect explains a kernel that a roof holds up."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.cells import Row, names, number, records, text
-from reports.gemm import paddings
-from reports.load import Run
+from nsight_prof.reports.cells import Row, names, number, records, text
+from nsight_prof.reports.gemm import paddings
+from nsight_prof.reports.load import Run
 
 
 @dataclass(frozen=True)

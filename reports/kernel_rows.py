@@ -8,15 +8,15 @@ from itertools import accumulate
 
 import pandas as pd
 
-from reports.bound import LABELS
-from reports.cells import Row, count, known, names, number, records, text
-from reports.evidence import threshold
-from reports.kernel_evidence import rates
-from reports.kernel_judge import Judged, judge
-from reports.load import Run
-from reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
-from reports.stage_times import ALL, MOST_STAGES, idle_share
-from reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import Row, count, known, names, number, records, text
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.kernel_evidence import rates
+from nsight_prof.reports.kernel_judge import Judged, judge
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
+from nsight_prof.reports.stage_times import ALL, MOST_STAGES, idle_share
+from nsight_prof.reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
 SHOWN = 30
 """Kernels of the table: all that were profiled, and further ones up to this many."""

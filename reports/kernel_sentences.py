@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.bound import LABELS
-from reports.cells import names, number, text
-from reports.evidence import Finding, say
-from reports.formats import counted, duration, share
-from reports.kernel_judge import Judged, further, is_near
-from reports.profiled import is_mixed
-from reports.rules import doubt_text, parallel_words, saturated, wait_words
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import names, number, text
+from nsight_prof.reports.evidence import Finding, say
+from nsight_prof.reports.formats import counted, duration, share
+from nsight_prof.reports.kernel_judge import Judged, further, is_near
+from nsight_prof.reports.profiled import is_mixed
+from nsight_prof.reports.rules import doubt_text, parallel_words, saturated, wait_words
 
 BY = {key: f"limited by {label}" for key, label in LABELS.items()} | {
     "tensor": "limited by the Tensor Cores",

@@ -7,11 +7,11 @@ from collections import defaultdict
 
 import pandas as pd
 
-from parsers.selection import Selection
-from reports.caveats import ranges
-from reports.cells import known, records, text
-from reports.load import Run
-from reports.view_models import KernelRow, LeftOut
+from nsight_prof.parsers.selection import Selection
+from nsight_prof.reports.caveats import ranges
+from nsight_prof.reports.cells import known, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.view_models import KernelRow, LeftOut
 
 MIXED = re.compile(r" \((?P<id>k[0-9a-f]{10})\): its launches take ")
 """Note of the selection about a kernel whose launches do different work."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from reports.cells import number, records, text
-from reports.evidence import Evidence, Finding
-from reports.formats import count, counted, duration, listed, share
-from reports.kernel_facts import blocks
-from reports.kernel_judge import Floor, shortest_launch
-from reports.load import Run
-from reports.profiled import kernel_time, sm_count
-from reports.program_rules import finding, limit, source_of
-from reports.stage_times import wall_time
-from reports.timeline import Exposed, Short, Tiny, exposed, short_kernels
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.formats import count, counted, duration, listed, share
+from nsight_prof.reports.kernel_facts import blocks
+from nsight_prof.reports.kernel_judge import Floor, shortest_launch
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time, sm_count
+from nsight_prof.reports.program_rules import finding, limit, source_of
+from nsight_prof.reports.stage_times import wall_time
+from nsight_prof.reports.timeline import Exposed, Short, Tiny, exposed, short_kernels
 
 NAMED = 4
 """Kernels that a sentence names."""

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.finding_models import EvidenceRow, Place
-from reports.formats import Markdown, code, escape, quantity
-from reports.places import idle_anchor, roof_anchor, stage_anchor
-from reports.view_models import KernelRow, ReportView
+from nsight_prof.reports.finding_models import EvidenceRow, Place
+from nsight_prof.reports.formats import Markdown, code, escape, quantity
+from nsight_prof.reports.places import idle_anchor, roof_anchor, stage_anchor
+from nsight_prof.reports.view_models import KernelRow, ReportView
 
 MOST = 4
 """Kernels of one name that are linked one by one."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from parsers import tables
-from parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest
-from parsers.selection import Selection, read_selection
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest
+from nsight_prof.parsers.selection import Selection, read_selection
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def load_run(path: Path | str) -> Run:
     directory = RunDir(Path(path))
     run = Run(directory.path, read_manifest(directory))
     if not directory.tables.is_dir() and not run.manifest.variants:
-        from reports.analyse import build_tables
+        from nsight_prof.reports.analyse import build_tables
 
         build_tables(directory)
     return run

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from parsers.run_dir import StepRecord, StepState
-from reports.cells import known, records, text
-from reports.formats import byte_rate, clock, data_size
-from reports.launch_choice import choice
-from reports.load import Run
-from reports.view_models import (
+from nsight_prof.parsers.run_dir import StepRecord, StepState
+from nsight_prof.reports.cells import known, records, text
+from nsight_prof.reports.formats import byte_rate, clock, data_size
+from nsight_prof.reports.launch_choice import choice
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.view_models import (
     CommandRow,
     Fact,
     FailedJoin,
@@ -116,7 +116,7 @@ def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
 
 @cache
 def _glossary() -> list[dict[str, Any]]:
-    path = resources.files("reports").joinpath("glossary.yaml")
+    path = resources.files(__package__).joinpath("glossary.yaml")
     entries: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return entries
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from reports.bench.models import Section
-from reports.bench.view import BenchView
-from reports.cells import Row, records, text
-from reports.json_text import json_text
-from reports.sweep_models import SweepView
-from reports.view_models import ReportView
+from nsight_prof.parsers import tables
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bench.view import BenchView
+from nsight_prof.reports.cells import Row, records, text
+from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.sweep_models import SweepView
+from nsight_prof.reports.view_models import ReportView
 
 SCHEMA_VERSION = 1
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""

@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from parsers.metrics import catalogue
-from reports.bound import LABELS, LATENCY_BELOW
-from reports.causes import Context
-from reports.cells import Row, number, text
-from reports.formats import listed, percent, quantity, share
-from reports.kernel_facts import facts
-from reports.kernel_judge import Judged
-from reports.ncu_topics import Topic, limiters_of, reason, stall_of
-from reports.rules import Condition, Facts, Rule, kernel_rules, known_facts
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.bound import LABELS, LATENCY_BELOW
+from nsight_prof.reports.causes import Context
+from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.reports.formats import listed, percent, quantity, share
+from nsight_prof.reports.kernel_facts import facts
+from nsight_prof.reports.kernel_judge import Judged
+from nsight_prof.reports.ncu_topics import Topic, limiters_of, reason, stall_of
+from nsight_prof.reports.rules import Condition, Facts, Rule, kernel_rules, known_facts
 
 STALL_RULE = "latency"
 """The rule of prof that names what warps wait for."""

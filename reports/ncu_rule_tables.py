@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from parsers import tables
-from parsers.errors import ProfError
-from parsers.ncu import NcuCapture, read_csv
-from parsers.run_dir import RunDir, read_manifest
-from reports.gaps import Gaps
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.ncu import NcuCapture, read_csv
+from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.reports.gaps import Gaps
 
 DETAILS = "details.csv"
 TABLE = "ncu_rules"

@@ -7,10 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from reports.cells import Row, known, number, records, text
-from reports.kernel_judge import context_of, judge
-from reports.load import Run
-from reports.ncu_agreement import (
+from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.kernel_judge import context_of, judge
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.ncu_agreement import (
     AGREES,
     CONTRADICTS,
     DIFFERS,
@@ -20,9 +20,9 @@ from reports.ncu_agreement import (
     Subject,
     compare,
 )
-from reports.ncu_rule_models import RuleRow, RuleSummary, RulesView
-from reports.ncu_topics import Topic, reason, topics, topics_of
-from reports.profiled import profiled
+from nsight_prof.reports.ncu_rule_models import RuleRow, RuleSummary, RulesView
+from nsight_prof.reports.ncu_topics import Topic, reason, topics, topics_of
+from nsight_prof.reports.profiled import profiled
 
 LENGTH = 220
 """Characters of a message that the report shows; table ncu_rules has all of it."""

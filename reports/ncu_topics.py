@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import packaged_yaml
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Topic:
 
 @cache
 def _data() -> dict[str, Any]:
-    loaded: dict[str, Any] = packaged_yaml("reports", "ncu_rules.yaml")
+    loaded: dict[str, Any] = packaged_yaml("nsight_prof.reports", "ncu_rules.yaml")
     return loaded
 
 

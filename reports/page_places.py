@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from reports.cells import Row, known, records, text
-from reports.figure_views import all_roofs
-from reports.gemm import paddings
-from reports.load import Run
-from reports.places import (
+from nsight_prof.reports.cells import Row, known, records, text
+from nsight_prof.reports.figure_views import all_roofs
+from nsight_prof.reports.gemm import paddings
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.places import (
     CALLS,
     COSTS,
     ENVIRONMENT,
@@ -32,12 +32,12 @@ from reports.places import (
     row_anchors,
     stage_anchor,
 )
-from reports.profiled import kernel_time
-from reports.program_findings import FEW
-from reports.provenance import shown_columns
-from reports.time_models import IdleRow, KindTable, StageRow
-from reports.time_views import host_costs
-from reports.view_models import KernelRow
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.program_findings import FEW
+from nsight_prof.reports.provenance import shown_columns
+from nsight_prof.reports.time_models import IdleRow, KindTable, StageRow
+from nsight_prof.reports.time_views import host_costs
+from nsight_prof.reports.view_models import KernelRow
 
 TRACED_NUMBERS = {
     "total_ns": ("calls", "total_ns"),

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.evidence import Evidence, Finding
-from reports.finding_models import Place
-from reports.time_models import IdleRow, KindTable, StageRow
+from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.finding_models import Place
+from nsight_prof.reports.time_models import IdleRow, KindTable, StageRow
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"

@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
-from parsers import tables
-from reports.cells import Row, number, records, text
-from reports.evidence import threshold
-from reports.load import Run
+from nsight_prof.parsers import tables
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.load import Run
 
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),

@@ -6,19 +6,19 @@ import math
 
 import pandas as pd
 
-from reports.backend_findings import backend_findings
-from reports.cells import number, records, text
-from reports.clock_findings import clock_findings
-from reports.evidence import Evidence, Finding, threshold
-from reports.formats import count, counted, duration, listed, share
-from reports.fusion_findings import casts_and_copies, elementwise_chains
-from reports.idle_findings import idle_findings
-from reports.launch_findings import collectives, small_kernels
-from reports.load import Run
-from reports.profiled import kernel_time
-from reports.program_rules import finding, limit, source_of
-from reports.stage_times import ALL, stage_rows, wall_time
-from reports.timeline import timeline, union
+from nsight_prof.reports.backend_findings import backend_findings
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.clock_findings import clock_findings
+from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.formats import count, counted, duration, listed, share
+from nsight_prof.reports.fusion_findings import casts_and_copies, elementwise_chains
+from nsight_prof.reports.idle_findings import idle_findings
+from nsight_prof.reports.launch_findings import collectives, small_kernels
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.program_rules import finding, limit, source_of
+from nsight_prof.reports.stage_times import ALL, stage_rows, wall_time
+from nsight_prof.reports.timeline import timeline, union
 
 FEW, MOST_PARTS = 5, 4
 """Kernels that are named one by one, and parts of the GPU time that a sentence lists."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from parsers.packaged import packaged_yaml
-from reports.evidence import Finding
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.reports.evidence import Finding
 
 
 @cache
 def _data() -> dict[str, Any]:
-    loaded: dict[str, Any] = packaged_yaml("reports", "program_rules.yaml")
+    loaded: dict[str, Any] = packaged_yaml("nsight_prof.reports", "program_rules.yaml")
     return loaded
 
 

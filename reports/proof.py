@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parsers.errors import ArtifactUnreadable
-from parsers.run_dir import plain_file
-from reports.cells import number
-from reports.evidence import Finding
-from reports.findings import OVERVIEW, findings
-from reports.load import Run
-from reports.profiled import kernel_time
-from reports.stage_run import StageRun, stage_runs
-from reports.stage_times import wall_time
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.reports.cells import number
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings import OVERVIEW, findings
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.stage_run import StageRun, stage_runs
+from nsight_prof.reports.stage_times import wall_time
 
 FACTOR = 1.5
 """An estimate is right where it is within this factor of what was measured, up or down."""

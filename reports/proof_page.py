@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.evidence import Finding
-from reports.first_look import FirstLook, look_at, read_first_look
-from reports.formats import NA, count, escape, seconds, share, significant
-from reports.load import Run
-from reports.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.first_look import FirstLook, look_at, read_first_look
+from nsight_prof.reports.formats import NA, count, escape, seconds, share, significant
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
 COLUMNS = (
     *("defect", "time", "repaired", "first finding", "named", "gone"),

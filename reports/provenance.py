@@ -8,10 +8,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from parsers.metrics import TENSOR_INPUTS, TENSOR_PREFIX, MetricColumn, Source, catalogue
-from reports.cells import Row, records, text
-from reports.formats import known
-from reports.load import Run
+from nsight_prof.parsers.metrics import (
+    TENSOR_INPUTS,
+    TENSOR_PREFIX,
+    MetricColumn,
+    Source,
+    catalogue,
+)
+from nsight_prof.reports.cells import Row, records, text
+from nsight_prof.reports.formats import known
+from nsight_prof.reports.load import Run
 
 WIDE = 150
 """Characters from which on the names of counters are shortened where they differ in one word."""

@@ -17,28 +17,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parsers.errors import StepFailed
-from reports.bench.models import Section
-from reports.bench.summary import BenchSummary, bench_summary
-from reports.bench.view import bench_view, leading
-from reports.findings import headline
-from reports.footnotes import Footnotes
-from reports.html.page import html_pages
-from reports.language import ENGLISH, words_of
-from reports.links import anchors_of
-from reports.load import Run
-from reports.metrics_json import render_bench_metrics, render_metrics, render_sweep_metrics
-from reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
-from reports.plots.inline import render_inline
-from reports.plots.style import render_png, render_svg
-from reports.provenance import Provenance, provenance
-from reports.results_json import render_results
-from reports.summary import summarise
-from reports.summary_models import SummaryView
-from reports.sweep_models import SweepView
-from reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
-from reports.view_models import Fact, ReportView
-from reports.views import report_view, section_sentences
+from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
+from nsight_prof.reports.bench.view import bench_view, leading
+from nsight_prof.reports.findings import headline
+from nsight_prof.reports.footnotes import Footnotes
+from nsight_prof.reports.html.page import html_pages
+from nsight_prof.reports.language import ENGLISH, words_of
+from nsight_prof.reports.links import anchors_of
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.metrics_json import (
+    render_bench_metrics,
+    render_metrics,
+    render_sweep_metrics,
+)
+from nsight_prof.reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
+from nsight_prof.reports.plots.inline import render_inline
+from nsight_prof.reports.plots.style import render_png, render_svg
+from nsight_prof.reports.provenance import Provenance, provenance
+from nsight_prof.reports.results_json import render_results
+from nsight_prof.reports.summary import summarise
+from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.sweep_models import SweepView
+from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
+from nsight_prof.reports.view_models import Fact, ReportView
+from nsight_prof.reports.views import report_view, section_sentences
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
@@ -156,7 +160,7 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
 
 
 def render_template(name: str, content: Mapping[str, Any], style: Style = PLAIN) -> str:
-    """Return the text of one template; raises as `reports.templating.render`."""
+    """Return the text of one template; raises as `nsight_prof.reports.templating.render`."""
     return _tidy(render(name, content, style.templates))
 
 

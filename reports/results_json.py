@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from parsers.tables import Column
-from reports.bench.models import Section
-from reports.cells import records, text
-from reports.json_text import json_text
-from reports.load import Run
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.tables import Column
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.cells import records, text
+from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.load import Run
 
 SCHEMA_VERSION = 1
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import packaged_yaml
 
 Facts = Mapping[str, float]
 """Numbers of one kernel by the name of the fact; NaN where unknown."""
@@ -157,7 +157,7 @@ def _all(conditions: Iterable[Condition], facts: Facts) -> bool | None:
 def _data() -> dict[str, Any]:
     loaded: dict[str, Any] = {}
     for name in ("kernel_rules", "kernel_facts", "kernel_words"):
-        loaded |= packaged_yaml("reports", f"{name}.yaml")
+        loaded |= packaged_yaml("nsight_prof.reports", f"{name}.yaml")
     return loaded
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reports.program_rules import backends, program_rules
-from reports.rules import (
+from nsight_prof.reports.program_rules import backends, program_rules
+from nsight_prof.reports.rules import (
     Condition,
     Rule,
     against_bound,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.cells import number, text
-from reports.load import Run
-from reports.profiled import kernel_time
-from reports.stage_times import wall_time
-from reports.timeline import union
+from nsight_prof.reports.cells import number, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.stage_times import wall_time
+from nsight_prof.reports.timeline import union
 
 PEER = "peer"
 """Cause of idle time of one GPU while another works, beside those of table `idle_gaps`."""

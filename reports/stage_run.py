@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from parsers.errors import ArtifactUnreadable
-from parsers.nsys import open_trace
-from parsers.nsys.cut import Cutter, open_cutter
-from reports.analyse import trace_frames
-from reports.load import Run
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.reports.analyse import trace_frames
+from nsight_prof.reports.load import Run
 
 OF_KERNELS = ("metrics", "counters", "stalls", "joins")
 """Tables of the counters: rows of kernels that the stage does not have are left out."""

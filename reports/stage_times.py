@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from reports.cells import Row, number, records
-from reports.evidence import threshold
-from reports.formats import duration
-from reports.load import Run
+from nsight_prof.reports.cells import Row, number, records
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.formats import duration
+from nsight_prof.reports.load import Run
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""

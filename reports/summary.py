@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from reports.evidence import threshold
-from reports.formats import count, duration, share
-from reports.language import ENGLISH, Words, words_of
-from reports.method_view import summary_terms
-from reports.program_rules import limit
-from reports.run_time import GPU, RunTime
-from reports.summary_models import SummaryView
-from reports.summary_rows import COPIES, IDLE, KERNELS, OTHER, Table, plain_name, subject, table
-from reports.summary_steps import inside, steps
-from reports.view_models import Fact, ReportView
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.formats import count, duration, share
+from nsight_prof.reports.language import ENGLISH, Words, words_of
+from nsight_prof.reports.method_view import summary_terms
+from nsight_prof.reports.program_rules import limit
+from nsight_prof.reports.run_time import GPU, RunTime
+from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.summary_rows import (
+    COPIES,
+    IDLE,
+    KERNELS,
+    OTHER,
+    Table,
+    plain_name,
+    subject,
+    table,
+)
+from nsight_prof.reports.summary_steps import inside, steps
+from nsight_prof.reports.view_models import Fact, ReportView
 
 FACTS, LEARNED, RESERVATIONS = 5, 4, 4
 WORTH_SAYING, WORTH_NAMING = 0.01, 0.005

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reports.view_models import Fact, GlossaryEntry
+from nsight_prof.reports.view_models import Fact, GlossaryEntry
 
 
 @dataclass(frozen=True)

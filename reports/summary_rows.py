@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.formats import brief
-from reports.language import ENGLISH, Words, words_of
-from reports.run_time import RunTime
-from reports.summary_models import SummaryRow
-from reports.view_models import FindingRow, KernelRow, ReportView
+from nsight_prof.reports.formats import brief
+from nsight_prof.reports.language import ENGLISH, Words, words_of
+from nsight_prof.reports.run_time import RunTime
+from nsight_prof.reports.summary_models import SummaryRow
+from nsight_prof.reports.view_models import FindingRow, KernelRow, ReportView
 
 ROWS = 5
 """Lines beside "everything else" and the sum."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from reports.evidence import say
-from reports.formats import brief, duration, share
-from reports.language import Words
-from reports.summary_rows import plain_name, subject
-from reports.view_models import FindingRow, KernelRow, ReportView
+from nsight_prof.reports.evidence import say
+from nsight_prof.reports.formats import brief, duration, share
+from nsight_prof.reports.language import Words
+from nsight_prof.reports.summary_rows import plain_name, subject
+from nsight_prof.reports.view_models import FindingRow, KernelRow, ReportView
 
 STEPS, SUBJECTS = 3, 3
 WORTH_SAYING = 0.01

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.cells import known, number
-from reports.compare.cases import case_changes, geometric_mean, timed_cases
-from reports.compare.sides import Side
-from reports.formats import share, speedup
-from reports.load import Run
-from reports.sweep_models import SweepCell
+from nsight_prof.reports.cells import known, number
+from nsight_prof.reports.compare.cases import case_changes, geometric_mean, timed_cases
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.formats import share, speedup
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.sweep_models import SweepCell
 
 SAME = 0.02
 """Variants closer than this are called equal: two runs of one program differ by as much."""

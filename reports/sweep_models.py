@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.view_models import Caveat, Fact
+from nsight_prof.reports.view_models import Caveat, Fact
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from reports.bench.summary import BenchSummary
-from reports.bench.view import BenchView
-from reports.footnotes import Footnotes
-from reports.language import LANGUAGES, words_of
-from reports.links import Anchors
-from reports.plots.gallery import Picture
-from reports.provenance import Provenance
-from reports.summary_models import SummaryView
-from reports.sweep_models import SweepView
-from reports.templating import FILTERS
-from reports.view_models import KernelRow, ReportView
+from nsight_prof.reports.bench.summary import BenchSummary
+from nsight_prof.reports.bench.view import BenchView
+from nsight_prof.reports.footnotes import Footnotes
+from nsight_prof.reports.language import LANGUAGES, words_of
+from nsight_prof.reports.links import Anchors
+from nsight_prof.reports.plots.gallery import Picture
+from nsight_prof.reports.provenance import Provenance
+from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.sweep_models import SweepView
+from nsight_prof.reports.templating import FILTERS
+from nsight_prof.reports.view_models import KernelRow, ReportView
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _types(hint: Any) -> Iterator[type]:
 
 def _is_model(hint: type) -> bool:
     named = is_dataclass(hint) or issubclass(hint, tuple) and hasattr(hint, "_fields")
-    return named and hint.__module__.startswith("reports.")
+    return named and hint.__module__.startswith("nsight_prof.reports.")
 
 
 def _languages() -> str:

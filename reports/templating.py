@@ -15,11 +15,11 @@ from typing import Any
 
 import jinja2
 
-from parsers.errors import ArtifactUnreadable, UsageError
-from reports import formats, links
-from reports.bound import LABELS
-from reports.caveats import labelled
-from reports.language import LANGUAGES
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports import formats, links
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.caveats import labelled
+from nsight_prof.reports.language import LANGUAGES
 
 SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
@@ -97,9 +97,8 @@ def _meant(name: str, known: list[str]) -> str:
 
 
 def templates_folder() -> Path:
-    """Folder of the templates: inside the package when installed, beside it in a checkout."""
-    inside = Path(__file__).resolve().parent / "templates"
-    return inside if inside.is_dir() else inside.parent.parent / "templates"
+    """Folder of the bundled templates."""
+    return Path(__file__).resolve().parent.parent / "templates"
 
 
 def render(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.cells import count, known, number, records, text
-from reports.load import Run
-from reports.program_findings import FEW, MOST_PARTS, kinds
-from reports.stage_times import ALL, stage_rows
-from reports.time_models import HostCost, IdleRow, KindRow, KindTable
+from nsight_prof.reports.cells import count, known, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.program_findings import FEW, MOST_PARTS, kinds
+from nsight_prof.reports.stage_times import ALL, stage_rows
+from nsight_prof.reports.time_models import HostCost, IdleRow, KindRow, KindTable
 
 SHOWN = 12
 """Kinds of the table; what is beyond is added up in its last row."""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reports.load import Run
+from nsight_prof.reports.load import Run
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.bench.models import Section
-from reports.bound_shares import BoundShare
-from reports.figure_models import (
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bound_shares import BoundShare
+from nsight_prof.reports.figure_models import (
     NotPlotted,
     OccupancyBar,
     Roof,
@@ -20,19 +20,19 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
-from reports.finding_models import EvidenceRow as EvidenceRow
-from reports.finding_models import FindingRow as FindingRow
-from reports.finding_models import Place as Place
-from reports.finding_models import RuleAbstention as RuleAbstention
-from reports.ncu_rule_models import RulesView
-from reports.roof_comparison import RoofComparison
-from reports.run_time import RunTime as RunTime
-from reports.time_models import HostCost as HostCost
-from reports.time_models import IdleRow as IdleRow
-from reports.time_models import KindTable as KindTable
-from reports.time_models import OperationRow as OperationRow
-from reports.time_models import StageKernel as StageKernel
-from reports.time_models import StageRow as StageRow
+from nsight_prof.reports.finding_models import EvidenceRow as EvidenceRow
+from nsight_prof.reports.finding_models import FindingRow as FindingRow
+from nsight_prof.reports.finding_models import Place as Place
+from nsight_prof.reports.finding_models import RuleAbstention as RuleAbstention
+from nsight_prof.reports.ncu_rule_models import RulesView
+from nsight_prof.reports.roof_comparison import RoofComparison
+from nsight_prof.reports.run_time import RunTime as RunTime
+from nsight_prof.reports.time_models import HostCost as HostCost
+from nsight_prof.reports.time_models import IdleRow as IdleRow
+from nsight_prof.reports.time_models import KindTable as KindTable
+from nsight_prof.reports.time_models import OperationRow as OperationRow
+from nsight_prof.reports.time_models import StageKernel as StageKernel
+from nsight_prof.reports.time_models import StageRow as StageRow
 
 
 @dataclass(frozen=True)

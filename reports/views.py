@@ -8,37 +8,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.bench.models import Section
-from reports.bench.view import section_words
-from reports.bound_shares import bound_shares
-from reports.caveats import caveats, selection_notes
-from reports.cells import count, known, records, text
-from reports.evidence import Finding
-from reports.figure_views import (
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bench.view import section_words
+from nsight_prof.reports.bound_shares import bound_shares
+from nsight_prof.reports.caveats import caveats, selection_notes
+from nsight_prof.reports.cells import count, known, records, text
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.figure_views import (
     all_roofs,
     occupancy_bars,
     rooflines,
     stall_figure,
     throughput_bars,
 )
-from reports.finding_rows import finding_rows
-from reports.findings import abstained, findings, profiled_share
-from reports.gemm import Padding, paddings
-from reports.kernel_findings import abstentions
-from reports.kernel_rows import kernel_rows, saved, stage_views
-from reports.launch_choice import left_out
-from reports.load import Run
-from reports.method_view import environment, failed_joins, glossary, method
-from reports.ncu_rules import rules_view
-from reports.page_places import page_places
-from reports.places import OPEN
-from reports.profiled import kernel_time
-from reports.roof_comparison import compare_roofs, roofs_measured_by
-from reports.run_time import run_time
-from reports.serving import leading, sections
-from reports.stage_times import stages_note, wall_time
-from reports.time_views import host_costs, idle_rows, kind_table
-from reports.view_models import (
+from nsight_prof.reports.finding_rows import finding_rows
+from nsight_prof.reports.findings import abstained, findings, profiled_share
+from nsight_prof.reports.gemm import Padding, paddings
+from nsight_prof.reports.kernel_findings import abstentions
+from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
+from nsight_prof.reports.launch_choice import left_out
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.method_view import environment, failed_joins, glossary, method
+from nsight_prof.reports.ncu_rules import rules_view
+from nsight_prof.reports.page_places import page_places
+from nsight_prof.reports.places import OPEN
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.reports.run_time import run_time
+from nsight_prof.reports.serving import leading, sections
+from nsight_prof.reports.stage_times import stages_note, wall_time
+from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
+from nsight_prof.reports.view_models import (
     FindingRow,
     GemmRow,
     KernelRow,

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from parsers.run_dir import Manifest
-from parsers.tables import tables
-from reports.load import Run, load_run
-from reports.metrics_json import SCHEMA_VERSION, schema
+from nsight_prof.parsers.run_dir import Manifest
+from nsight_prof.parsers.tables import tables
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.metrics_json import SCHEMA_VERSION, schema
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "docs" / "load_run.py"
 API = """\
@@ -24,7 +24,7 @@ pandas DataFrame that is read when it is first asked for; a table that the run d
 empty, with all its columns.
 
 ```python
-from reports import load_run
+from nsight_prof import load_run
 
 run = load_run("runs/mine")
 run.kernels.head()
@@ -40,9 +40,9 @@ PAGE_OF_METRICS = """\
 
 `report/metrics.json` holds every number and sentence of a report. Its format is a JSON Schema
 (2020-12): [`reports/metrics.schema.json`](../reports/metrics.schema.json), in the installed package
-`importlib.resources.files("reports") / "metrics.schema.json"`. Numbers are in base units (ns, B,
-B/s, FLOP/s, FLOP/B, Hz); shares and gains are fractions, keys that end in `_pct` are per cent;
-`null` is unknown, and the list of gaps says why.
+`importlib.resources.files("nsight_prof.reports") / "metrics.schema.json"`. Numbers are in
+base units (ns, B, B/s, FLOP/s, FLOP/B, Hz); shares and gains are fractions, keys that end in
+`_pct` are per cent; `null` is unknown, and the list of gaps says why.
 
 `schema_version` is {version}. It rises when a reader of older files would misread a newer one; new
 keys may come without that, so ignore keys that you do not know. `kind` says which of the {count}

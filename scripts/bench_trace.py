@@ -33,7 +33,7 @@ OURS = {
     "trace.write_launches(pathlib.Path(sys.argv[2])); trace.memory_operations(); trace.api_calls()",
 }
 READ = """import pathlib, sys
-from parsers.nsys import open_trace
+from nsight_prof.parsers.nsys import open_trace
 with open_trace(pathlib.Path(sys.argv[1])) as trace:
     {calls}
 """

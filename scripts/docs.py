@@ -20,14 +20,14 @@ sys.path.insert(0, str(ROOT))
 
 import click  # noqa: E402
 
-from orchestrator.cli import group  # noqa: E402
-from orchestrator.recipe import load_recipe, recipe_schema  # noqa: E402
-from orchestrator.recipe_files import bundled  # noqa: E402
-from parsers import formulas  # noqa: E402
-from parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
-from parsers.tables import DTYPES, tables  # noqa: E402
-from reports.rules_page import rules_page  # noqa: E402
-from reports.templates_page import templates_page  # noqa: E402
+from nsight_prof.orchestrator.cli import group  # noqa: E402
+from nsight_prof.orchestrator.recipe import load_recipe, recipe_schema  # noqa: E402
+from nsight_prof.orchestrator.recipe_files import bundled  # noqa: E402
+from nsight_prof.parsers import formulas  # noqa: E402
+from nsight_prof.parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
+from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
+from nsight_prof.reports.rules_page import rules_page  # noqa: E402
+from nsight_prof.reports.templates_page import templates_page  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 
 WIDTH = 96

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from reports.formats import counted, escape  # noqa: E402
+from nsight_prof.reports.formats import counted, escape  # noqa: E402
 
 # The picture that stands for a report; else the first that it shows.
 PICTURES = {

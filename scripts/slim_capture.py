@@ -31,11 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pandas as pd
 
-from parsers.ncu.blocks import MAGIC, blocks, fields
-from parsers.ncu.nvtx import path_of_state
-from parsers.nsys import open_trace
-from parsers.roofs_file import ROOFS_FILE
-from parsers.run_dir import MANIFEST, STEPS, decompress
+from nsight_prof.parsers.ncu.blocks import MAGIC, blocks, fields
+from nsight_prof.parsers.ncu.nvtx import path_of_state
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.roofs_file import ROOFS_FILE
+from nsight_prof.parsers.run_dir import MANIFEST, STEPS, decompress
 
 # An edit of a protobuf field: drop it (None), change its bytes, or edit the message inside.
 Edit = None | Callable[[bytes], bytes] | Mapping[int, Any]

@@ -15,12 +15,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-from targets.harness import Case, is_cuda, positive, run_target
-from targets.harness.api import DATA, MODES
-from targets.harness.matmul import DTYPES, make_matmul
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+from nsight_prof.targets.harness import Case, is_cuda, positive, run_target
+from nsight_prof.targets.harness.api import DATA, MODES
+from nsight_prof.targets.harness.matmul import DTYPES, make_matmul
 
 SIZE, CPU_SIZE = 8192, 64
 

@@ -27,12 +27,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[1])]
 
-from targets.harness import (
+from nsight_prof.targets.harness import (
     Call,
     Case,
     Setup,
@@ -42,7 +44,7 @@ from targets.harness import (
     run_target,
     sm_count,
 )
-from targets.harness.matmul import Matmul, make_matmul, operand
+from nsight_prof.targets.harness.matmul import Matmul, make_matmul, operand
 
 DTYPES = ("bf16", "fp8")
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64)
@@ -139,7 +141,7 @@ class Product:
         if self.variant != "triton":
             return self.library.prepare(setup)
         try:
-            from targets import staircase_triton
+            from nsight_prof.targets import staircase_triton
         except ImportError as error:
             raise Unsupported(f"Triton is missing: {error}") from error
         return [self._pinned(staircase_triton, setup, copy == 0) for copy in range(setup.copies)]

@@ -14,14 +14,16 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[1])]
 
-from targets.harness import Case, run_target
-from targets.memory_patterns_access import gather_cases, stride_cases
-from targets.memory_patterns_kernels import POOL
-from targets.memory_patterns_mix import mix_cases
+from nsight_prof.targets.harness import Case, run_target
+from nsight_prof.targets.memory_patterns_access import gather_cases, stride_cases
+from nsight_prof.targets.memory_patterns_kernels import POOL
+from nsight_prof.targets.memory_patterns_mix import mix_cases
 
 
 def add_arguments(parser: ArgumentParser) -> None:

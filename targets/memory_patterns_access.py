@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from targets.harness import Call, Case, Setup, Work, is_cuda
-from targets.memory_patterns_kernels import (
+from nsight_prof.targets.harness import Call, Case, Setup, Work, is_cuda
+from nsight_prof.targets.memory_patterns_kernels import (
     BLOCK,
     MIB,
     TILE_BYTES,

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from targets.harness import CudaModule, Kernel, Setup, is_cuda
+from nsight_prof.targets.harness import CudaModule, Kernel, Setup, is_cuda
 
 VECTOR_BYTES = 16
 BLOCK = 256

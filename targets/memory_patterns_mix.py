@@ -27,8 +27,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from targets.harness import Call, Case, Setup, Work, is_cuda
-from targets.memory_patterns_kernels import (
+from nsight_prof.targets.harness import Call, Case, Setup, Work, is_cuda
+from nsight_prof.targets.memory_patterns_kernels import (
     BLOCK,
     KIB,
     MIB,

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
-from orchestrator.cli import main
-from parsers import tables
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from reports.load import Run, load_run
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.reports.load import Run, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from parsers.run_dir import RunDir
-from reports.analyse import build_tables
-from reports.load import Run, load_run
+from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.load import Run, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 # The further sets of planted defects make the same pages; test_proof.py and its like read them.

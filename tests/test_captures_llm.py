@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.formats import seconds, significant
+from nsight_prof.reports.formats import seconds, significant
 
 pytestmark = pytest.mark.xdist_group("captures")
 

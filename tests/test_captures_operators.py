@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.formats import difference, duration, listed, quantity, seconds, share
+from nsight_prof.reports.formats import difference, duration, listed, quantity, seconds, share
 
 pytestmark = pytest.mark.xdist_group("captures")
 

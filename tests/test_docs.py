@@ -15,18 +15,18 @@ from types import ModuleType
 import pytest
 from jsonschema import Draft202012Validator
 
-from orchestrator.cli import COMMANDS
-from orchestrator.recipe import load_recipe
-from orchestrator.recipe_errors import all_keys
-from orchestrator.recipe_files import bundled
-from orchestrator.recipe_schema import Recipe
-from parsers.tables import tables
-from reports import Run
+from nsight_prof import Run
+from nsight_prof.orchestrator.cli import COMMANDS
+from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.recipe_errors import all_keys
+from nsight_prof.orchestrator.recipe_files import bundled
+from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
          "docs/bench-records.md", "docs/vllm.md", "docs/gallery.md", "docs/api.md",
          "docs/metrics-json.md")  # fmt: skip
-FOLDERS = ("orchestrator", "parsers", "reports", "targets", "scripts", "tests")
+FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
 @pytest.fixture(scope="module")
@@ -204,4 +204,4 @@ def test_the_target_of_the_contributors_guide_runs(
         for record in records:
             bench_schema.validate(record)
         assert {record["status"] for record in records[1:]} <= {"ok", "counted"}
-    assert "ok" in run("-m", "orchestrator", "recipe", "check", "saxpy.yaml")
+    assert "ok" in run("-m", "nsight_prof", "recipe", "check", "saxpy.yaml")

@@ -18,7 +18,7 @@ def prof(root: Path) -> Any:
     """Runs prof of this checkout; skips where this machine cannot profile."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "orchestrator", *arguments]
+        command = [sys.executable, "-m", "nsight_prof", *arguments]
         variables = os.environ | (env or {})
         return subprocess.run(
             command, cwd=root, capture_output=True, text=True, check=False, env=variables

@@ -1,22 +1,17 @@
-"""The wheel holds all that the packages hold: modules, kernels, templates, recipes and the rest."""
+"""The wheel has one import package, with all that its folders hold, apart from any others."""
 
+import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-FOLDERS = {
-    "orchestrator": "orchestrator",
-    "parsers": "parsers",
-    "recipes": "orchestrator/recipes",
-    "reports": "reports",
-    "targets": "targets",
-    "templates": "reports/templates",
-}
-"""Folders of the checkout, and where they stand in the wheel."""
+PACKAGE = "nsight_prof"
+FOLDERS = ("orchestrator", "parsers", "recipes", "reports", "targets", "templates")
 BUILD = "from setuptools import build_meta; build_meta.build_wheel('wheel')"
 CACHES = shutil.ignore_patterns("__pycache__")
 
@@ -25,8 +20,8 @@ CACHES = shutil.ignore_patterns("__pycache__")
 def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built from a copy: a build leaves folders in its sources."""
     source = tmp_path_factory.mktemp("source")
-    for folder in FOLDERS:
-        shutil.copytree(root / folder, source / folder, ignore=CACHES)
+    for folder in (PACKAGE, *FOLDERS):
+        shutil.copytree(root / folder, source / folder, ignore=CACHES, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root / name, source)
     done = subprocess.run(
@@ -42,10 +37,53 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     ours = {
-        f"{place}/{path.relative_to(source / folder).as_posix()}"
-        for folder, place in FOLDERS.items()
+        f"{PACKAGE}/{path.relative_to(source).as_posix()}"
+        for folder in FOLDERS
         for path in (source / folder).rglob("*")
         if path.is_file()
     }
-    assert "targets/serving/configs/qwen2.5-7b/config.json" in ours
+    ours |= {f"{PACKAGE}/{path.name}" for path in (source / PACKAGE).glob("*.py")}
+    assert f"{PACKAGE}/targets/serving/configs/qwen2.5-7b/config.json" in ours
     assert held == ours
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python in whose environment the wheel stands beside a user's modules of our folders' names.
+
+    The requirements of the wheel are those of the running tests: they follow in the search path.
+    """
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, with_pip=False)
+    (site,) = home.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for folder in FOLDERS:
+        (site / f"{folder}.py").write_text(f"raise RuntimeError('{folder} of the user')\n")
+    requirements = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "requirements.pth").write_text("\n".join(requirements))
+    return home / "bin" / "python"
+
+
+def run(python: Path, cwd: Path, *arguments: str) -> str:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(cwd)}
+    done = subprocess.run(
+        [python, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_modules_of_the_user_with_the_names_of_our_folders_stay_apart(
+    installed: Path, root: Path, tmp_path: Path
+) -> None:
+    for folder in FOLDERS:
+        (tmp_path / f"{folder}.py").write_text("raise RuntimeError('in the current folder')\n")
+    where = run(installed, tmp_path, "-c", f"import {PACKAGE}; print({PACKAGE}.__file__)")
+    assert Path(where.strip()).is_relative_to(installed.parents[1])
+    capture = str(root / "captures" / "h200-known-gemm")
+    run(installed, tmp_path, "-m", PACKAGE, "run", "known-gemm", "--replay", capture, "--out", "r")
+    code = f"from {PACKAGE} import load_run; print(len(load_run('r').kernels))"
+    assert int(run(installed, tmp_path, "-c", code)) > 0
+    target = installed.parents[1].glob(f"lib/python*/site-packages/{PACKAGE}/targets/gemm.py")
+    assert "--dtype" in run(installed, tmp_path, str(next(target)), "--help")

@@ -87,12 +87,12 @@ def command(
 
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
-    from orchestrator.reporting import ensure_tables
-    from reports.compare.limits import parse_limit
-    from reports.compare.output import FORMATS
-    from reports.compare.page import page
-    from reports.compare.sides import open_side
-    from reports.compare.view import compare
+    from nsight_prof.orchestrator.reporting import ensure_tables
+    from nsight_prof.reports.compare.limits import parse_limit
+    from nsight_prof.reports.compare.output import FORMATS
+    from nsight_prof.reports.compare.page import page
+    from nsight_prof.reports.compare.sides import open_side
+    from nsight_prof.reports.compare.view import compare
 
     limits = [parse_limit(rule) for rule in rules]
     for path in (a, b, *repeats_a, *repeats_b):

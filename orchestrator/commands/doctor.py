@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.doctor import Check
+    from nsight_prof.orchestrator.doctor import Check
 
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
 MISSING = 3
@@ -33,7 +33,7 @@ def command(as_json: bool, target_python: str | None) -> None:
       prof doctor --target-python /opt/torch/bin/python
       prof doctor --json
     """
-    from orchestrator.doctor import examine
+    from nsight_prof.orchestrator.doctor import examine
 
     checks = examine(target_python)
     if as_json:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parsers.errors import UsageError
-from parsers.run_dir import VARIANTS
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import VARIANTS
 
 if TYPE_CHECKING:
-    from reports.load import Run
+    from nsight_prof.reports.load import Run
 
 TRACES = ("perfetto", "chrome")
 FORMATS = (*TRACES, "parquet", "csv")
@@ -56,7 +56,7 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
       prof export runs/mine --format csv -o tables
       prof export runs/mine --format parquet --table launches -o launches.parquet
     """
-    from reports.load import load_run
+    from nsight_prof.reports.load import load_run
 
     loaded = load_run(run)
     if loaded.manifest.variants:
@@ -67,14 +67,14 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
     if form in TRACES:
         _timeline(loaded, output, tables)
         return
-    from reports.export.table_files import export_tables
+    from nsight_prof.reports.export.table_files import export_tables
 
     for path, rows in export_tables(loaded, form, output, tables).items():
         click.echo(f"{path}: {rows:,} rows")
 
 
 def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
-    from reports.export.trace_file import export_trace
+    from nsight_prof.reports.export.trace_file import export_trace
 
     if tables:
         raise UsageError(

@@ -33,7 +33,7 @@ def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None
       prof import trace.nsys-rep --stage '^prefill$' --stage '^decode$' --out runs/mine
       prof import kern_sum.csv --out runs/summary
     """
-    from orchestrator.importing import import_files
+    from nsight_prof.orchestrator.importing import import_files
 
     run = import_files(files, out, stages)
     click.echo(f"run: {run.path}\nnext: prof report {run.path}")

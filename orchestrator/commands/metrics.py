@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from parsers.metrics import Catalogue, MetricColumn, StallReason
+    from nsight_prof.parsers.metrics import Catalogue, MetricColumn, StallReason
 
 PIPE_WIDTH = 200  # columns where stdout is no terminal, so that names stay whole
 DEFAULT_DTYPES = ("bf16",)
@@ -46,7 +46,7 @@ def command(
     """
     import json
 
-    from parsers.metrics import catalogue
+    from nsight_prof.parsers.metrics import catalogue
 
     known = catalogue()
     chosen = list(sets or known.sets)
@@ -62,7 +62,7 @@ def command(
 
 
 def _check_dtypes(known: Catalogue, chip: str, dtypes: tuple[str, ...]) -> None:
-    from parsers.errors import UsageError
+    from nsight_prof.parsers.errors import UsageError
 
     counted = known.tensor[known.family(chip)]
     for dtype in dtypes:

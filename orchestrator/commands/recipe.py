@@ -30,8 +30,8 @@ def list_recipes() -> None:
     Example:
       prof recipe list
     """
-    from orchestrator.recipe import load_recipe
-    from orchestrator.recipe_files import bundled
+    from nsight_prof.orchestrator.recipe import load_recipe
+    from nsight_prof.orchestrator.recipe_files import bundled
 
     names = [path.stem for path in bundled()]
     width = max(map(len, names), default=0)
@@ -51,9 +51,9 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
       prof recipe show top-kernels > mine.yaml
       prof recipe show top-kernels --resolved --set select.top_k=5
     """
-    from orchestrator.recipe import load_recipe
-    from orchestrator.recipe_files import find_recipe
-    from parsers.errors import UsageError
+    from nsight_prof.orchestrator.recipe import load_recipe
+    from nsight_prof.orchestrator.recipe_files import find_recipe
+    from nsight_prof.parsers.errors import UsageError
 
     if resolved:
         import yaml
@@ -77,10 +77,10 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
       prof recipe check mine.yaml
       prof recipe check recipes/*.yaml
     """
-    from orchestrator.given_kernels import given_selection
-    from orchestrator.program import resolve_program
-    from orchestrator.recipe import expand, load_recipe
-    from orchestrator.replay import check_reused_trace
+    from nsight_prof.orchestrator.given_kernels import given_selection
+    from nsight_prof.orchestrator.program import resolve_program
+    from nsight_prof.orchestrator.recipe import expand, load_recipe
+    from nsight_prof.orchestrator.replay import check_reused_trace
 
     for file in files:
         recipe = load_recipe(file, overrides)
@@ -102,6 +102,6 @@ def schema() -> None:
       prof recipe schema > recipe.schema.json
       # yaml-language-server: $schema=recipe.schema.json
     """
-    from orchestrator.recipe import recipe_schema
+    from nsight_prof.orchestrator.recipe import recipe_schema
 
     click.echo(json.dumps(recipe_schema(), indent=1))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.commands import style_options
-from parsers.errors import ProfError, UsageError
-from parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.orchestrator.commands import style_options
+from nsight_prof.parsers.errors import ProfError, UsageError
+from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 if TYPE_CHECKING:
-    from orchestrator.display import Display
-    from reports.templating import Style
+    from nsight_prof.orchestrator.display import Display
+    from nsight_prof.reports.templating import Style
 
 
 @click.command("report")
@@ -86,7 +86,7 @@ def command(
 @contextmanager
 def _watched(run: Path) -> Iterator[Display]:
     """Show on a terminal that the report is being made, and for how long already."""
-    from orchestrator.display import make_display
+    from nsight_prof.orchestrator.display import make_display
 
     display = make_display()
     if display.live:
@@ -108,7 +108,7 @@ def show_report(findings: Sequence[str], report: Path) -> None:
 
 def _attach(run: RunDir, roofs: Path) -> None:
     """Give a run, or every variant of a sweep, the measured roofs of a file or of another run."""
-    from orchestrator.roofs_of_run import attach_given
+    from nsight_prof.orchestrator.roofs_of_run import attach_given
 
     variants = read_manifest(run).variants
     for path in [run.path / VARIANTS / name for name in variants] or [run.path]:
@@ -117,7 +117,7 @@ def _attach(run: RunDir, roofs: Path) -> None:
 
 def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, or of every variant of a sweep and their comparison."""
-    from orchestrator.reporting import compare_variants, make_report
+    from nsight_prof.orchestrator.reporting import compare_variants, make_report
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.roofs_cache import Cached
+    from nsight_prof.orchestrator.roofs_cache import Cached
 
 
 @click.group("roofs", invoke_without_command=True)
@@ -41,7 +41,7 @@ def list_roofs(as_json: bool) -> None:
       prof roofs list
       prof roofs list --json
     """
-    from orchestrator.roofs_cache import MEASURE, cached, folder
+    from nsight_prof.orchestrator.roofs_cache import MEASURE, cached, folder
 
     found, unreadable = cached()
     for why in unreadable:
@@ -69,8 +69,8 @@ def show(source: Path | None, as_json: bool) -> None:
       prof roofs show captures/h200-roofline
       prof roofs show --json
     """
-    from orchestrator.roofs_view import as_data, render
-    from parsers.roofs_file import read_roofs
+    from nsight_prof.orchestrator.roofs_view import as_data, render
+    from nsight_prof.parsers.roofs_file import read_roofs
 
     path, note = _given(source) if source is not None else _of_this_machine()
     roofs = read_roofs(path)
@@ -83,17 +83,17 @@ def show(source: Path | None, as_json: bool) -> None:
 
 
 def _given(source: Path) -> tuple[Path, str]:
-    from orchestrator.roofs_of_run import given_file
+    from nsight_prof.orchestrator.roofs_of_run import given_file
 
     return given_file(source), ""
 
 
 def _of_this_machine() -> tuple[Path, str]:
     """Return the roofs of this machine's first GPU, else the only ones there are."""
-    from orchestrator.environment import read_gpus
-    from orchestrator.roofs_cache import MEASURE, cached, find, folder
-    from parsers.errors import UsageError
-    from parsers.roofs_file import gpu_facts
+    from nsight_prof.orchestrator.environment import read_gpus
+    from nsight_prof.orchestrator.roofs_cache import MEASURE, cached, find, folder
+    from nsight_prof.parsers.errors import UsageError
+    from nsight_prof.parsers.roofs_file import gpu_facts
 
     here = read_gpus()
     if here.gpus:
@@ -130,8 +130,8 @@ def _table(found: list[Cached]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from orchestrator.roofs_view import console
-    from reports import formats
+    from nsight_prof.orchestrator.roofs_view import console
+    from nsight_prof.reports import formats
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("GPU", "UUID", "driver", "SM clock", "power", "measured", "roofs", "run"):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.commands import style_options
+from nsight_prof.orchestrator.commands import style_options
 
 if TYPE_CHECKING:
-    from orchestrator.recipe import Recipe
-    from orchestrator.runner import RunOutcome
+    from nsight_prof.orchestrator.recipe import Recipe
+    from nsight_prof.orchestrator.runner import RunOutcome
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def command(
       prof run top-kernels --replay captures/h200-top-kernels
       prof run top-kernels --resume runs/top-kernels-20260101-120000
     """
-    from orchestrator.recipe import load_recipe
-    from parsers.errors import UsageError
+    from nsight_prof.orchestrator.recipe import load_recipe
+    from nsight_prof.parsers.errors import UsageError
 
     asked = Asked(**options)  # type: ignore[arg-type]
     overrides = (*overrides, *style_options.overrides(templates, languages))
@@ -108,7 +108,7 @@ def command(
             )
         loaded = load_recipe(recipe, (*overrides, f"bench.repeat={asked.repeat}"))
     if asked.dry_run:
-        from orchestrator.dry_run import render_dry_run
+        from nsight_prof.orchestrator.dry_run import render_dry_run
 
         if asked.replay is not None:
             raise UsageError(
@@ -125,8 +125,8 @@ def command(
 
 
 def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
-    from orchestrator.display import make_display
-    from orchestrator.runner import RunOptions, run_recipe
+    from nsight_prof.orchestrator.display import make_display
+    from nsight_prof.orchestrator.runner import RunOptions, run_recipe
 
     display = make_display()
     options = RunOptions(
@@ -140,8 +140,8 @@ def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
 
 def _show(outcome: RunOutcome) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
-    from orchestrator.commands.report import show_report
-    from orchestrator.journal import resume
+    from nsight_prof.orchestrator.commands.report import show_report
+    from nsight_prof.orchestrator.journal import resume
 
     if outcome.report_path is not None:
         click.echo("")

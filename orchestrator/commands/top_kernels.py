@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from parsers.selection import Selection
+    from nsight_prof.parsers.selection import Selection
 
 PIPE_WIDTH = 160  # columns where stdout is no terminal, so that names stay whole
 # Below it only what the kernel's name does not tell is shown beside it.
@@ -67,8 +67,8 @@ def command(trace: Path, output: Path | None, **options: Any) -> None:
       prof top-kernels trace.nsys-rep -k 10 --coverage 0.95 -o top-kernels.yaml
       prof top-kernels trace.sqlite --by-stage --exclude 'elementwise|copy'
     """
-    from orchestrator.select import SelectOptions, choose_kernels
-    from parsers.selection import write_selection
+    from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
+    from nsight_prof.parsers.selection import write_selection
 
     read = _read(trace)
     selection = choose_kernels(
@@ -84,15 +84,15 @@ def command(trace: Path, output: Path | None, **options: Any) -> None:
 def _read(path: Path) -> Trace:
     import tempfile
 
-    from orchestrator.recognize import Kind, recognize
-    from parsers.errors import ProfError, UsageError
-    from parsers.nsys import read_kern_sum
+    from nsight_prof.orchestrator.recognize import Kind, recognize
+    from nsight_prof.parsers.errors import ProfError, UsageError
+    from nsight_prof.parsers.nsys import read_kern_sum
 
     kind = recognize(path)
     if kind == Kind.SQLITE:
         return _read_sqlite(path)
     if kind == Kind.NSYS_REPORT:
-        from orchestrator.export import export_sqlite
+        from nsight_prof.orchestrator.export import export_sqlite
 
         with tempfile.TemporaryDirectory(prefix="prof-top-kernels-") as folder:
             exported = export_sqlite(path, Path(folder) / "trace.sqlite")
@@ -113,7 +113,7 @@ def _read(path: Path) -> Trace:
 
 
 def _read_sqlite(path: Path) -> Trace:
-    from parsers.nsys import open_trace
+    from nsight_prof.parsers.nsys import open_trace
 
     with open_trace(path) as trace:
         kernels, launches, stages = trace.kernels(), trace.launches(), trace.stage_kernels()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from parsers.errors import ProfError
+from nsight_prof.parsers.errors import ProfError
 
 # Regex -> what makes the error of its match; the first that fits counts.
 Explanations = Sequence[tuple[str, Callable[[re.Match[str]], ProfError]]]

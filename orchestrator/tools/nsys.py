@@ -6,8 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.tools.explanations import Explanations, first_known
-from parsers.errors import ArtifactUnreadable, ProfError, StepFailed, ToolMissing, UsageError
+from nsight_prof.orchestrator.tools.explanations import Explanations, first_known
+from nsight_prof.parsers.errors import (
+    ArtifactUnreadable,
+    ProfError,
+    StepFailed,
+    ToolMissing,
+    UsageError,
+)
 
 VERSION = re.compile(r"version (\d+\.\d+\.\d+[\w.]*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsers.errors import ToolMissing
+from nsight_prof.parsers.errors import ToolMissing
 
 BUNDLES = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",

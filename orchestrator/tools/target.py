@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.tools import vllm_engine
-from orchestrator.tools.explanations import Explanations, first_known
-from parsers.errors import ProfError, StepFailed, ToolMissing
+from nsight_prof.orchestrator.tools import vllm_engine
+from nsight_prof.orchestrator.tools.explanations import Explanations, first_known
+from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 
 
 def explain(log: str) -> ProfError | None:

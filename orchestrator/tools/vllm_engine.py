@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.tools.explanations import Explanations
-from parsers.errors import ProfError, StepFailed, ToolMissing
+from nsight_prof.orchestrator.tools.explanations import Explanations
+from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 
 # "(EngineCore pid=411) ERROR 11-22 00:10:17 [core.py:109] " before what a process logs.
 PREFIX = re.compile(r"^(?:\([^)]*\)\s*)*(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s*)?")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parsers.ncu.capture import NcuCapture
-from parsers.ncu.csv_file import read_csv
-from parsers.ncu.rep_file import can_read_rep, read_rep
+from nsight_prof.parsers.ncu.capture import NcuCapture
+from nsight_prof.parsers.ncu.csv_file import read_csv
+from nsight_prof.parsers.ncu.rep_file import can_read_rep, read_rep
 
 __all__ = ["NcuCapture", "can_read_rep", "read_csv", "read_ncu", "read_rep"]
 

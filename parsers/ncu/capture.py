@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from parsers.errors import ArtifactUnreadable
-from parsers.ncu.rules import RuleResult, rules_frame
-from parsers.units import scale_of
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.ncu.rules import RuleResult, rules_frame
+from nsight_prof.parsers.units import scale_of
 
 # ncu: "(32, 4, 1)"; a launch that ncu could not profile has "(0, 0, 0)".
 _DIMENSIONS = re.compile(r"^\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?$")

@@ -17,15 +17,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parsers.errors import ArtifactUnreadable, NoKernels
-from parsers.ncu import nvtx
-from parsers.ncu.capture import Gatherer, Launch, NcuCapture, dimensions
-from parsers.ncu.labels import metric_name
-from parsers.ncu.numbers import Marks, find_marks, is_unavailable
-from parsers.ncu.records import Page, split_pages
-from parsers.ncu.rules import rule_of_record
-from parsers.ncu.text_file import Banner, no_data, read_banner, read_text
-from parsers.ncu.text_tables import parse_tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
+from nsight_prof.parsers.ncu import nvtx
+from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture, dimensions
+from nsight_prof.parsers.ncu.labels import metric_name
+from nsight_prof.parsers.ncu.numbers import Marks, find_marks, is_unavailable
+from nsight_prof.parsers.ncu.records import Page, split_pages
+from nsight_prof.parsers.ncu.rules import rule_of_record
+from nsight_prof.parsers.ncu.text_file import Banner, no_data, read_banner, read_text
+from nsight_prof.parsers.ncu.text_tables import parse_tables
 
 _ABOUT_LAUNCH = frozenset(
     ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")

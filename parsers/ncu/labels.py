@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import packaged_yaml
 
 # A metric name has no space; --print-metric-name label-name prints "Duration (gpu__time_…)".
 _LABEL_AND_NAME = re.compile(r"^.+ \((?P<name>[a-z][a-z0-9]*__[^\s()]+)\)$", re.IGNORECASE)
@@ -28,5 +28,5 @@ def metric_name(section: str, item: str, label: str) -> str:
 
 @cache
 def _labels() -> dict[str, dict[str, str]]:
-    labels: dict[str, dict[str, str]] = packaged_yaml("parsers.ncu", "labels.yaml")
+    labels: dict[str, dict[str, str]] = packaged_yaml("nsight_prof.parsers.ncu", "labels.yaml")
     return labels

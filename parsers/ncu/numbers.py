@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.errors import ArtifactUnreadable
 
 # Space, no-break spaces, apostrophes: groups only, in no locale a decimal mark.
 _SPACES = " \u00a0\u202f\u2009'\u2019"

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from parsers.errors import ArtifactUnreadable, NoKernels, ToolMissing
-from parsers.ncu import nvtx
-from parsers.ncu.blocks import MAGIC, Frame, read_frame
-from parsers.ncu.capture import Gatherer, Launch, NcuCapture
-from parsers.ncu.rules import rules_of_action
-from parsers.run_dir import plain_file
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, ToolMissing
+from nsight_prof.parsers.ncu import nvtx
+from nsight_prof.parsers.ncu.blocks import MAGIC, Frame, read_frame
+from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
+from nsight_prof.parsers.ncu.rules import rules_of_action
+from nsight_prof.parsers.run_dir import plain_file
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
 _LISTS = ("breakdown:", "group:")

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
-from parsers.run_dir import plain_file
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
+from nsight_prof.parsers.run_dir import plain_file
 
 _LFS = b"version https://git-lfs"
 _EXPORT = "ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"

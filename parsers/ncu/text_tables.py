@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from parsers.ncu.capture import Gatherer, Launch, dimensions
-from parsers.ncu.labels import metric_name
-from parsers.ncu.numbers import find_marks, is_unavailable
+from nsight_prof.parsers.ncu.capture import Gatherer, Launch, dimensions
+from nsight_prof.parsers.ncu.labels import metric_name
+from nsight_prof.parsers.ncu.numbers import find_marks, is_unavailable
 
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
 _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsers.nsys.database import Database
-from parsers.nsys.host_events import HostEvents, read_host_events
-from parsers.nsys.kern_sum_csv import read_kern_sum
-from parsers.nsys.memory_events import MemoryEvents, read_memory_events
-from parsers.nsys.paths import Stages
-from parsers.nsys.trace import NsysTrace
-from parsers.run_dir import plain_file
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
+from nsight_prof.parsers.nsys.paths import Stages
+from nsight_prof.parsers.nsys.trace import NsysTrace
+from nsight_prof.parsers.run_dir import plain_file
 
 __all__ = ["Events", "NsysTrace", "open_trace", "read_events", "read_kern_sum"]
 

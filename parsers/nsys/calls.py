@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from parsers.nsys.codes import STEP, Codebook, factor
-from parsers.nsys.database import Array, Database
-from parsers.nsys.kernels import CALL_KEY
-from parsers.nsys.schema import RUNTIME
+from nsight_prof.parsers.nsys.codes import STEP, Codebook, factor
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.kernels import CALL_KEY
+from nsight_prof.parsers.nsys.schema import RUNTIME
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pandas as pd
 
-from parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.database import Array
 
 K = TypeVar("K", bound=Hashable)
 _SORTED = 1 << 21  # rows to be sorted at once

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.database import Array
-from parsers.nsys.engine_work import RankWork
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.engine_work import RankWork
 
 
 @dataclass(frozen=True)

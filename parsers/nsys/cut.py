@@ -8,11 +8,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from parsers.errors import ArtifactUnreadable
-from parsers.nsys.database import Database
-from parsers.nsys.nvtx import RANGES
-from parsers.nsys.schema import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, STRINGS
-from parsers.run_dir import plain_file
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.nvtx import RANGES
+from nsight_prof.parsers.nsys.schema import (
+    GRAPH_TRACE,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NVTX,
+    RUNTIME,
+    STRINGS,
+)
+from nsight_prof.parsers.run_dir import plain_file
 
 OPERATIONS = (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)
 KEPT = ("META_DATA_EXPORT", "EXPORT_META_DATA", STRINGS, "TARGET_INFO_GPU",

@@ -15,7 +15,7 @@ import adbc_driver_sqlite.dbapi as sqlite
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.errors import ArtifactUnreadable
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.database import Database
-from parsers.nsys.engine_gaps import find_gaps
-from parsers.nsys.engine_ranges import HostRange, read_host_ranges, read_module_ranges, read_steps
-from parsers.nsys.engine_steps import engine_steps
-from parsers.nsys.engine_work import RankWork, read_engine_calls, read_work
-from parsers.nsys.kernels import KernelRows
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.engine_gaps import find_gaps
+from nsight_prof.parsers.nsys.engine_ranges import (
+    HostRange,
+    read_host_ranges,
+    read_module_ranges,
+    read_steps,
+)
+from nsight_prof.parsers.nsys.engine_steps import engine_steps
+from nsight_prof.parsers.nsys.engine_work import RankWork, read_engine_calls, read_work
+from nsight_prof.parsers.nsys.kernels import KernelRows
 
 
 @dataclass

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.database import Array
-from parsers.nsys.engine_ranges import ENGINE_STEP, HostRange, Segments, innermost
-from parsers.nsys.engine_steps import find_windows
-from parsers.nsys.engine_work import Calls, RankWork
-from parsers.nsys.summaries import ABI_VERSION
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.engine_ranges import ENGINE_STEP, HostRange, Segments, innermost
+from nsight_prof.parsers.nsys.engine_steps import find_windows
+from nsight_prof.parsers.nsys.engine_work import Calls, RankWork
+from nsight_prof.parsers.nsys.summaries import ABI_VERSION
 
 QUEUED = "between queued operations"
 LATENCY = "launch latency"

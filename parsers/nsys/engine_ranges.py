@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.database import Array, Database
-from parsers.nsys.nvtx import OPEN_END, RANGES
-from parsers.nsys.schema import NVTX, STRINGS
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.nvtx import OPEN_END, RANGES
+from nsight_prof.parsers.nsys.schema import NVTX, STRINGS
 
 ENGINE_STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 _GLOB = "execute_context_*"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.collectives import Collectives, waits
-from parsers.nsys.database import Array
-from parsers.nsys.engine_ranges import StepRange
-from parsers.nsys.engine_work import RankWork
-from parsers.nsys.timeline import busy_until
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.collectives import Collectives, waits
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.engine_ranges import StepRange
+from nsight_prof.parsers.nsys.engine_work import RankWork
+from nsight_prof.parsers.nsys.timeline import busy_until
 
 _NEVER = np.iinfo(np.int64).max
 

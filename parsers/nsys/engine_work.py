@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.kernel_names import classify
-from parsers.nsys.database import Array, Database
-from parsers.nsys.engine_ranges import StepRange
-from parsers.nsys.kernels import KernelRows
-from parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME
-from parsers.nsys.strings import read_strings
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.engine_ranges import StepRange
+from nsight_prof.parsers.nsys.kernels import KernelRows
+from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME
+from nsight_prof.parsers.nsys.strings import read_strings
 
 _PROCESS = 0xFFFFFF
 _KEY = "(correlationId | ((({pid} >> 24) & 16777215) << 32))"  # API call: correlation and process

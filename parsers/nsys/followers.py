@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.calls import Calls
-from parsers.nsys.database import Array
-from parsers.nsys.engine_ranges import ENGINE_STEP
-from parsers.nsys.nvtx import Ranges
+from nsight_prof.parsers.nsys.calls import Calls
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.engine_ranges import ENGINE_STEP
+from nsight_prof.parsers.nsys.nvtx import Ranges
 
 
 @dataclass

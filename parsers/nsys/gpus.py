@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.database import Database
-from parsers.nsys.schema import CUDA_DEVICE, GPU
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.schema import CUDA_DEVICE, GPU
 
 _COLUMNS = {
     "id": "id",

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.database import Array, Database
-from parsers.nsys.nvtx import OPEN_END
-from parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME, STRINGS
-from parsers.nsys.stages import Work
-from parsers.nsys.strings import read_strings
-from parsers.nsys.summaries import ABI_VERSION
-from parsers.nsys.timeline import read_operations
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.nvtx import OPEN_END
+from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME, STRINGS
+from nsight_prof.parsers.nsys.stages import Work
+from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.summaries import ABI_VERSION
+from nsight_prof.parsers.nsys.timeline import read_operations
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.calls import Calls
-from parsers.nsys.codes import STEP
-from parsers.nsys.database import Array
-from parsers.nsys.nvtx import Ranges
+from nsight_prof.parsers.nsys.calls import Calls
+from nsight_prof.parsers.nsys.codes import STEP
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.nvtx import Ranges
 
 _PROCESS = ~0xFFFFFF  # a globalTid without its thread
 

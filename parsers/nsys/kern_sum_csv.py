@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.errors import ArtifactUnreadable, NoKernels
-from parsers.kernel_names import classify, kernel_id
-from parsers.run_dir import plain_file
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
+from nsight_prof.parsers.kernel_names import classify, kernel_id
+from nsight_prof.parsers.run_dir import plain_file
 
 _NS = {"ns": 1, "nsec": 1, "us": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6, "s": 1e9, "sec": 1e9}
 _HEADS = {

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.kernel_names import kernel_id
-from parsers.nsys.codes import Codebook, Columns, factor, narrow, short
-from parsers.nsys.database import Array, Database
-from parsers.nsys.schema import KERNEL
-from parsers.nsys.strings import read_strings
+from nsight_prof.parsers.kernel_names import kernel_id
+from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, narrow, short
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.schema import KERNEL
+from nsight_prof.parsers.nsys.strings import read_strings
 
 _ID = 0xFFFFFFFF
 _GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z, as _select packs them

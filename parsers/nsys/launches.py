@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from parsers import tables
-from parsers.nsys.database import Array
-from parsers.nsys.stages import Work
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.stages import Work
 
 ROWS = 1 << 18  # launches of a row group: a frame of them takes 120 MB
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.codes import Codebook, Columns, factor, short
-from parsers.nsys.database import Array, Database
-from parsers.nsys.host_events import call_key
-from parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET
-from parsers.nsys.summaries import COPY_KINDS
+from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.host_events import call_key
+from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET
+from nsight_prof.parsers.nsys.summaries import COPY_KINDS
 
 COPY, SET, GRAPH = "copy", "memset", "CUDA graph"
 UNKNOWN = -1

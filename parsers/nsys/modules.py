@@ -13,12 +13,12 @@ import re
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.codes import totals
-from parsers.nsys.database import Array
-from parsers.nsys.engine_ranges import HostRange, StepRange
-from parsers.nsys.engine_work import RankWork
-from parsers.nsys.stages import Attributed, Work
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.codes import totals
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.engine_ranges import HostRange, StepRange
+from nsight_prof.parsers.nsys.engine_work import RankWork
+from nsight_prof.parsers.nsys.stages import Attributed, Work
 
 _MODULE = re.compile(r"\{'Module': '([^']*)'")
 _LAYER = re.compile(r"\.\d+(?=\.|$)")

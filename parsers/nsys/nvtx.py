@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from parsers.nsys.calls import Calls
-from parsers.nsys.codes import STEP, Codebook, Columns, factor
-from parsers.nsys.database import Array, Database
-from parsers.nsys.schema import NVTX
-from parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.calls import Calls
+from nsight_prof.parsers.nsys.codes import STEP, Codebook, Columns, factor
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.schema import NVTX
+from nsight_prof.parsers.nsys.strings import read_strings
 
 # NvtxPushPop, NvtxStartEnd (59, 60) and the same of NVTX text files. SQLite tests this twice as
 # fast as `IN (…)`, because nearly all rows are of type 59.

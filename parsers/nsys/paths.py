@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from parsers.nsys.codes import Codebook
-from parsers.nsys.database import Array
-from parsers.nsys.nvtx import Ranges
+from nsight_prof.parsers.nsys.codes import Codebook
+from nsight_prof.parsers.nsys.database import Array
+from nsight_prof.parsers.nsys.nvtx import Ranges
 
 Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
 _CALLS = 1 << 16  # calls of a block: positions in it fit 16 bits, which numpy sorts by radix

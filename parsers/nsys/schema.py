@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parsers.errors import ArtifactUnreadable, NoKernels
-from parsers.nsys.database import Database
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
+from nsight_prof.parsers.nsys.database import Database
 
 NEWEST_KNOWN = (3, 25)  # nsys 2026.2.1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -9,16 +9,16 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.calls import Calls
-from parsers.nsys.codes import STEP, Codebook, counts, totals
-from parsers.nsys.database import Array, Database
-from parsers.nsys.followers import find_followers, follow_steps
-from parsers.nsys.inherit import find_heirs, inherit_stages
-from parsers.nsys.kernels import KernelRows
-from parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
-from parsers.nsys.paths import Stages, attribute, label, name_stages, named_patterns
-from parsers.nsys.timeline import Operations, busy, busy_until, last_end
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.calls import Calls
+from nsight_prof.parsers.nsys.codes import STEP, Codebook, counts, totals
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.followers import find_followers, follow_steps
+from nsight_prof.parsers.nsys.inherit import find_heirs, inherit_stages
+from nsight_prof.parsers.nsys.kernels import KernelRows
+from nsight_prof.parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
+from nsight_prof.parsers.nsys.paths import Stages, attribute, label, name_stages, named_patterns
+from nsight_prof.parsers.nsys.timeline import Operations, busy, busy_until, last_end
 
 ALL = "(all)"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from parsers.nsys.database import Database
-from parsers.nsys.schema import STRINGS
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.schema import STRINGS
 
 _AT_ONCE = 1000
 

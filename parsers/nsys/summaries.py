@@ -7,11 +7,19 @@ import re
 import numpy as np
 import pandas as pd
 
-from parsers import tables
-from parsers.nsys.codes import STEP, Codebook, Columns, factor, narrow, short, statistics
-from parsers.nsys.database import Array, Database
-from parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME
-from parsers.nsys.strings import read_strings
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.codes import (
+    STEP,
+    Codebook,
+    Columns,
+    factor,
+    narrow,
+    short,
+    statistics,
+)
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME
+from nsight_prof.parsers.nsys.strings import read_strings
 
 # CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
 COPY_KINDS = {

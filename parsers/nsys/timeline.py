@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.codes import STEP, Columns, short
-from parsers.nsys.database import Array, Database
-from parsers.nsys.kernels import CALL_KEY
+from nsight_prof.parsers.nsys.codes import STEP, Columns, short
+from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.kernels import CALL_KEY
 
 
 @dataclass

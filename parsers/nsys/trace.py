@@ -8,22 +8,22 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from parsers.kernel_names import classify
-from parsers.nsys import schema
-from parsers.nsys.calls import read_calls
-from parsers.nsys.codes import statistics
-from parsers.nsys.database import Database
-from parsers.nsys.engine import Engine, read_engine
-from parsers.nsys.gpus import read_gpus
-from parsers.nsys.idle_gaps import idle_gaps
-from parsers.nsys.kernels import KernelRows, read_kernels
-from parsers.nsys.launches import launch_frames, write_launches
-from parsers.nsys.modules import module_tables
-from parsers.nsys.paths import Stages
-from parsers.nsys.stages import Work, attribute_calls
-from parsers.nsys.summaries import api_calls, memory_operations
-from parsers.nsys.timeline import read_operations
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.nsys import schema
+from nsight_prof.parsers.nsys.calls import read_calls
+from nsight_prof.parsers.nsys.codes import statistics
+from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.engine import Engine, read_engine
+from nsight_prof.parsers.nsys.gpus import read_gpus
+from nsight_prof.parsers.nsys.idle_gaps import idle_gaps
+from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
+from nsight_prof.parsers.nsys.launches import launch_frames, write_launches
+from nsight_prof.parsers.nsys.modules import module_tables
+from nsight_prof.parsers.nsys.paths import Stages
+from nsight_prof.parsers.nsys.stages import Work, attribute_calls
+from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
+from nsight_prof.parsers.nsys.timeline import read_operations
 
 
 class NsysTrace:

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.bench.models import Section
-    from reports.load import Run
+    from nsight_prof.reports.bench.models import Section
+    from nsight_prof.reports.load import Run
 
 SECTIONS = (
     "roofline",
@@ -50,11 +50,11 @@ def sections(run: Run) -> Iterator[Section]:
         if made is not None:
             told.add(TARGETS.get(name, name))
             yield made
-    rest = import_module("reports.bench.generic").section(run, told)
-    repeats = import_module("reports.bench.repeatability").section(run)
+    rest = import_module(f"{__name__}.generic").section(run, told)
+    repeats = import_module(f"{__name__}.repeatability").section(run)
     yield from (made for made in (rest, repeats) if made is not None)
 
 
 def _module(name: str) -> Callable[[Run], Section | None]:
-    section: Callable[[Run], Section | None] = import_module(f"reports.bench.{name}").section
+    section: Callable[[Run], Section | None] = import_module(f"{__name__}.{name}").section
     return section

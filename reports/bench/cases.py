@@ -6,9 +6,9 @@ import json
 import math
 from typing import Any
 
-from reports.cells import Row, known, number, records, text
-from reports.formats import NA, byte_rate, flop_rate, significant
-from reports.load import Run
+from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.formats import NA, byte_rate, flop_rate, significant
+from nsight_prof.reports.load import Run
 
 LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "shared": "Shared memory", "host": "Host"}
 KINDS = {

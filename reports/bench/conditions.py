@@ -9,14 +9,23 @@ from typing import Any
 
 import pandas as pd
 
-from parsers.bench import bench_files
-from parsers.bench_records import BenchRecords, join_records, read_records
-from parsers.errors import ProfError
-from reports.bench.cases import roof_name
-from reports.cells import known, number, records, text
-from reports.formats import clock, count, counted, data_size, listed, percent, share, significant
-from reports.load import Run
-from reports.view_models import Caveat, Fact
+from nsight_prof.parsers.bench import bench_files
+from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.reports.bench.cases import roof_name
+from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.reports.formats import (
+    clock,
+    count,
+    counted,
+    data_size,
+    listed,
+    percent,
+    share,
+    significant,
+)
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.view_models import Caveat, Fact
 
 STOPS = {
     "noise": "the noise was small enough",

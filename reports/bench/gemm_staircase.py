@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reports.bench.gemm_staircase_figures import figures
-from reports.bench.gemm_staircase_findings import findings
-from reports.bench.gemm_staircase_points import (
+from nsight_prof.reports.bench.gemm_staircase_figures import figures
+from nsight_prof.reports.bench.gemm_staircase_findings import findings
+from nsight_prof.reports.bench.gemm_staircase_points import (
     TARGET,
     Curve,
     Point,
@@ -17,7 +17,7 @@ from reports.bench.gemm_staircase_points import (
     read_points,
     sm_count,
 )
-from reports.bench.gemm_staircase_steps import (
+from nsight_prof.reports.bench.gemm_staircase_steps import (
     Batches,
     OddSize,
     Staircase,
@@ -27,7 +27,7 @@ from reports.bench.gemm_staircase_steps import (
     staircase,
     worst_step,
 )
-from reports.bench.gemm_staircase_tables import (
+from nsight_prof.reports.bench.gemm_staircase_tables import (
     batch_table,
     fit_numbers,
     fit_table,
@@ -36,9 +36,9 @@ from reports.bench.gemm_staircase_tables import (
     size_tables,
     step_table,
 )
-from reports.bench.models import Section
-from reports.formats import clock, counted
-from reports.load import Run
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.formats import clock, counted
+from nsight_prof.reports.load import Run
 
 
 def section(run: Run) -> Section | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.bench.gemm_staircase_points import Curve
-from reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase
-from reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
-from reports.formats import byte_rate, counted, percent, seconds
+from nsight_prof.reports.bench.gemm_staircase_points import Curve
+from nsight_prof.reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase
+from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
+from nsight_prof.reports.formats import byte_rate, counted, percent, seconds
 
 MICRO, TERA = 1e6, 1e-12
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
-from reports.bench.gemm_staircase_steps import (
+from nsight_prof.reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
+from nsight_prof.reports.bench.gemm_staircase_steps import (
     Batches,
     OddSize,
     Staircase,
@@ -16,9 +16,9 @@ from reports.bench.gemm_staircase_steps import (
     step_at,
     worst_step,
 )
-from reports.bench.gemm_staircase_tables import MODEL_WORDS, inner_edges
-from reports.bench.models import BenchFinding
-from reports.formats import (
+from nsight_prof.reports.bench.gemm_staircase_tables import MODEL_WORDS, inner_edges
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.formats import (
     byte_rate,
     clock,
     counted,

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from reports.bench.cases import cases
-from reports.bench.tile_fit import Tiling
-from reports.cells import Row, count, known, number, text
-from reports.load import Run
+from nsight_prof.reports.bench.cases import cases
+from nsight_prof.reports.bench.tile_fit import Tiling
+from nsight_prof.reports.cells import Row, count, known, number, text
+from nsight_prof.reports.load import Run
 
 TARGET = "gemm_staircase"
 VARIANTS = {"cublas": "cuBLAS", "triton": "Triton", "torch": "torch"}

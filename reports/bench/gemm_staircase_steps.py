@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from reports.bench.gemm_staircase_points import Curve, Point, Refused, at_one_clock
-from reports.bench.tile_fit import MODELS, Data, Fit, Quality, Tiling, best_slots, fit
+from nsight_prof.reports.bench.gemm_staircase_points import Curve, Point, Refused, at_one_clock
+from nsight_prof.reports.bench.tile_fit import MODELS, Data, Fit, Quality, Tiling, best_slots, fit
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reports.bench.cases import interval_text
-from reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
-from reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase, median_loss, step_at
-from reports.bench.models import BenchTable
-from reports.bench.tile_fit import Fit, Quality
-from reports.formats import (
+from nsight_prof.reports.bench.cases import interval_text
+from nsight_prof.reports.bench.gemm_staircase_points import VARIANTS, Curve, Point
+from nsight_prof.reports.bench.gemm_staircase_steps import (
+    Batches,
+    OddSize,
+    Staircase,
+    median_loss,
+    step_at,
+)
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.bench.tile_fit import Fit, Quality
+from nsight_prof.reports.formats import (
     NA,
     byte_rate,
     count,

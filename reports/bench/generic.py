@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from reports.bench.cases import cases, measured, params_of, shape_text
-from reports.bench.models import BenchFinding, BenchTable, Section
-from reports.cells import Row, known, number, text
-from reports.formats import byte_rate, count, flop_rate, listed, seconds, share
-from reports.load import Run
+from nsight_prof.reports.bench.cases import cases, measured, params_of, shape_text
+from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
+from nsight_prof.reports.cells import Row, known, number, text
+from nsight_prof.reports.formats import byte_rate, count, flop_rate, listed, seconds, share
+from nsight_prof.reports.load import Run
 
 FOLD_FROM = 60
 """Cases from which a table is shown only when a reader opens it."""

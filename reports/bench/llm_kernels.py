@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reports.bench import llm_kernels_findings as products
-from reports.bench import llm_kernels_launches as rest
-from reports.bench.case_rows import placed
-from reports.bench.llm_kernels_agreement import agreement_table, agreements
-from reports.bench.llm_kernels_figures import figures
-from reports.bench.llm_kernels_points import TARGET, Point, layers, points, select, title
-from reports.bench.llm_kernels_tables import tables
-from reports.bench.models import BenchFinding, Section
-from reports.cells import known
-from reports.load import Run
+from nsight_prof.reports.bench import llm_kernels_findings as products
+from nsight_prof.reports.bench import llm_kernels_launches as rest
+from nsight_prof.reports.bench.case_rows import placed
+from nsight_prof.reports.bench.llm_kernels_agreement import agreement_table, agreements
+from nsight_prof.reports.bench.llm_kernels_figures import figures
+from nsight_prof.reports.bench.llm_kernels_points import (
+    TARGET,
+    Point,
+    layers,
+    points,
+    select,
+    title,
+)
+from nsight_prof.reports.bench.llm_kernels_tables import tables
+from nsight_prof.reports.bench.models import BenchFinding, Section
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.load import Run
 
 REFERENCE = "llama-3.1-8b"
 METHOD = (

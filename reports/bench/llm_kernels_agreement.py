@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reports.bench.llm_kernels_points import Point
-from reports.bench.models import BenchTable, Source
-from reports.formats import NA, count, significant, speedup
+from nsight_prof.reports.bench.llm_kernels_points import Point
+from nsight_prof.reports.bench.models import BenchTable, Source
+from nsight_prof.reports.formats import NA, count, significant, speedup
 
 LINEAR = "linear layers"
 CLOSE = 0.05

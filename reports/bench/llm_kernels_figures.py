@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from reports.bench.llm_kernels_points import (
+from nsight_prof.reports.bench.llm_kernels_points import (
     BACKENDS,
     VARIANTS,
     LayerPoint,
@@ -14,10 +14,10 @@ from reports.bench.llm_kernels_points import (
     select,
     title,
 )
-from reports.bench.llm_kernels_tables import by_shape
-from reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
-from reports.cells import number
-from reports.formats import byte_rate, count, quantity, seconds, share
+from nsight_prof.reports.bench.llm_kernels_tables import by_shape
+from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
+from nsight_prof.reports.cells import number
+from nsight_prof.reports.formats import byte_rate, count, quantity, seconds, share
 
 TERA, GIGA = 1e12, 1e9
 TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)

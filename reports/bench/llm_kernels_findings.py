@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from reports.bench.case_rows import sources
-from reports.bench.llm_kernels_points import (
+from nsight_prof.reports.bench.case_rows import sources
+from nsight_prof.reports.bench.llm_kernels_points import (
     LayerPoint,
     Point,
     layers,
@@ -14,10 +14,19 @@ from reports.bench.llm_kernels_points import (
     times,
     title,
 )
-from reports.bench.models import BenchFinding, Source
-from reports.cells import count as whole
-from reports.cells import known, names, number
-from reports.formats import byte_rate, clock, count, flop_rate, listed, seconds, share, significant
+from nsight_prof.reports.bench.models import BenchFinding, Source
+from nsight_prof.reports.cells import count as whole
+from nsight_prof.reports.cells import known, names, number
+from nsight_prof.reports.formats import (
+    byte_rate,
+    clock,
+    count,
+    flop_rate,
+    listed,
+    seconds,
+    share,
+    significant,
+)
 
 FEW = 16
 NEAR = 0.9

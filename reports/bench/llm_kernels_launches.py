@@ -5,12 +5,31 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from reports.bench.llm_kernels_agreement import LINEAR, agreements, range_words, row_source
-from reports.bench.llm_kernels_findings import cases, fold, of_roof, samples, tokens_text
-from reports.bench.llm_kernels_points import Point, one, select, times
-from reports.bench.llm_kernels_tables import by_shape
-from reports.bench.models import BenchFinding
-from reports.formats import byte_rate, count, data_size, flop_rate, listed, seconds, share
+from nsight_prof.reports.bench.llm_kernels_agreement import (
+    LINEAR,
+    agreements,
+    range_words,
+    row_source,
+)
+from nsight_prof.reports.bench.llm_kernels_findings import (
+    cases,
+    fold,
+    of_roof,
+    samples,
+    tokens_text,
+)
+from nsight_prof.reports.bench.llm_kernels_points import Point, one, select, times
+from nsight_prof.reports.bench.llm_kernels_tables import by_shape
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.formats import (
+    byte_rate,
+    count,
+    data_size,
+    flop_rate,
+    listed,
+    seconds,
+    share,
+)
 
 MANY = 1024
 """Tokens that fill tiles, which have at most 256 rows."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from reports.bench.cases import cases, measured, ratio
-from reports.cells import Row, count, known, number, text
-from reports.load import Run
+from nsight_prof.reports.bench.cases import cases, measured, ratio
+from nsight_prof.reports.cells import Row, count, known, number, text
+from nsight_prof.reports.load import Run
 
 TARGET = "llm_kernels"
 LAYER = ("qkv", "out", "gate-up", "down")

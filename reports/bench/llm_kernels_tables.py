@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reports.bench.case_rows import case_anchor
-from reports.bench.llm_kernels_points import (
+from nsight_prof.reports.bench.case_rows import case_anchor
+from nsight_prof.reports.bench.llm_kernels_points import (
     VARIANTS,
     Point,
     layers,
@@ -17,9 +17,9 @@ from reports.bench.llm_kernels_points import (
     times,
     title,
 )
-from reports.bench.models import BenchTable
-from reports.cells import number
-from reports.formats import byte_rate, clock, count, flop_rate, seconds, share, speedup
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.cells import number
+from nsight_prof.reports.formats import byte_rate, clock, count, flop_rate, seconds, share, speedup
 
 NONE = "–"
 RATES = ("time", "FLOP/s", "B/s", "of the roof", "counted")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reports.bench.cases import cases, measured
-from reports.bench.memory_patterns_access import gather_view, stride_view
-from reports.bench.memory_patterns_mix import mix_view
-from reports.bench.models import Section
-from reports.load import Run
+from nsight_prof.reports.bench.cases import cases, measured
+from nsight_prof.reports.bench.memory_patterns_access import gather_view, stride_view
+from nsight_prof.reports.bench.memory_patterns_mix import mix_view
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.load import Run
 
 TARGET = "memory_patterns"
 

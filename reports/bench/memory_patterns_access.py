@@ -6,10 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.bench.cases import ratio
-from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure, Panel, Series
-from reports.cells import Row, number
-from reports.formats import NA, byte_rate, count, share, significant
+from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.bench.models import (
+    BenchFinding,
+    BenchTable,
+    Json,
+    LineFigure,
+    Panel,
+    Series,
+)
+from nsight_prof.reports.cells import Row, number
+from nsight_prof.reports.formats import NA, byte_rate, count, share, significant
 
 SECTOR = 32.0
 """Bytes."""

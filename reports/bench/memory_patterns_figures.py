@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.bench.memory_patterns_points import Point, pure, ratios
-from reports.bench.models import LineFigure, Panel, Series
-from reports.bench.turnaround_fit import MixFit
+from nsight_prof.reports.bench.memory_patterns_points import Point, pure, ratios
+from nsight_prof.reports.bench.models import LineFigure, Panel, Series
+from nsight_prof.reports.bench.turnaround_fit import MixFit
 
 SHORTEST = float(1 << 20)
 """Bytes of a run; what shorter ones cost each is below a microsecond and the same by the byte."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.bench.memory_patterns_points import (
+from nsight_prof.reports.bench.memory_patterns_points import (
     Point,
     binary_size,
     extremes,
@@ -13,10 +13,10 @@ from reports.bench.memory_patterns_points import (
     pure,
     slower_in_turn,
 )
-from reports.bench.models import BenchFinding, Json
-from reports.bench.turnaround_fit import Estimate, MixFit, by_name
-from reports.bench.turnaround_solve import REFERENCE
-from reports.formats import NA, byte_rate, data_size, seconds, share, significant
+from nsight_prof.reports.bench.models import BenchFinding, Json
+from nsight_prof.reports.bench.turnaround_fit import Estimate, MixFit, by_name
+from nsight_prof.reports.bench.turnaround_solve import REFERENCE
+from nsight_prof.reports.formats import NA, byte_rate, data_size, seconds, share, significant
 
 SAME = 2.0
 """Difference of AICc under which two models explain the data alike (Burnham and Anderson 2002)."""

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.bench.memory_patterns_figures import bandwidth_figure, turn_figure
-from reports.bench.memory_patterns_findings import (
+from nsight_prof.reports.bench.memory_patterns_figures import bandwidth_figure, turn_figure
+from nsight_prof.reports.bench.memory_patterns_findings import (
     NAMES,
     mix_finding,
     numbers,
     turnaround_finding,
 )
-from reports.bench.memory_patterns_points import Point, mix_points, ratios, unmixed
-from reports.bench.models import BenchFinding, BenchTable, Json, LineFigure
-from reports.bench.turnaround_fit import Estimate, MixFit, fit_all
-from reports.bench.turnaround_solve import Mixes
-from reports.cells import Row
-from reports.formats import NA, significant
+from nsight_prof.reports.bench.memory_patterns_points import Point, mix_points, ratios, unmixed
+from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Json, LineFigure
+from nsight_prof.reports.bench.turnaround_fit import Estimate, MixFit, fit_all
+from nsight_prof.reports.bench.turnaround_solve import Mixes
+from nsight_prof.reports.cells import Row
+from nsight_prof.reports.formats import NA, significant
 
 Z = 1.96
 """Half-width of a 95 % interval in standard errors."""

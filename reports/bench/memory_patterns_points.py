@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from reports.bench.cases import ratio
-from reports.cells import Row, number
-from reports.formats import count, significant
+from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.cells import Row, number
+from nsight_prof.reports.formats import count, significant
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from reports.figure_models import RooflinePanel
+from nsight_prof.reports.figure_models import RooflinePanel
 
 Json = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""

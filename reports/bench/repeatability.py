@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from parsers.bench_stats import spread
-from reports.bench.cases import value_text
-from reports.bench.models import Bar, BarFigure, BenchFinding, BenchTable, Section
-from reports.bench.roofs import MeasuredRoof, measured_roofs
-from reports.cells import known, number, text
-from reports.formats import clock, count, counted, share, significant
-from reports.load import Run
+from nsight_prof.parsers.bench_stats import spread
+from nsight_prof.reports.bench.cases import value_text
+from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFinding, BenchTable, Section
+from nsight_prof.reports.bench.roofs import MeasuredRoof, measured_roofs
+from nsight_prof.reports.cells import known, number, text
+from nsight_prof.reports.formats import clock, count, counted, share, significant
+from nsight_prof.reports.load import Run
 
 SHOWN = 40
 """Bars of the figure, and cases in the table; of roofs the table has all."""

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reports.bench.cases import measured, params_of, ratio, shape_text
-from reports.bench.models import (
+from nsight_prof.reports.bench.cases import measured, params_of, ratio, shape_text
+from nsight_prof.reports.bench.models import (
     Bar,
     BarFigure,
     BenchFigure,
     RooflineFigure,
 )
-from reports.bench.roofline_sweeps import (
+from nsight_prof.reports.bench.roofline_sweeps import (
     TERA,
     host_sweep,
     l2_sweep,
     latency_sweep,
     stride_sweep,
 )
-from reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search
-from reports.cells import Row, known, text
-from reports.figure_models import Ridge, Roof, RooflinePanel
-from reports.figure_views import roof_label
-from reports.formats import clock, share, significant
-from reports.roofline import LEVELS, ridge
+from nsight_prof.reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search
+from nsight_prof.reports.cells import Row, known, text
+from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
+from nsight_prof.reports.figure_views import roof_label
+from nsight_prof.reports.formats import clock, share, significant
+from nsight_prof.reports.roofline import LEVELS, ridge
 
 
 def figures(

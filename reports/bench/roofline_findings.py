@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reports.bench.cases import interval_text, rate_text, shape_text, value_text
-from reports.bench.models import BenchFinding
-from reports.bench.roofline_figures import data_pairs, pace
-from reports.bench.roofline_l2 import l2_edge
-from reports.bench.roofs import MeasuredRoof, Search, clock_text, find
-from reports.cells import Row, known, number, text
-from reports.figure_views import roof_label
-from reports.formats import (
+from nsight_prof.reports.bench.cases import interval_text, rate_text, shape_text, value_text
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.bench.roofline_figures import data_pairs, pace
+from nsight_prof.reports.bench.roofline_l2 import l2_edge
+from nsight_prof.reports.bench.roofs import MeasuredRoof, Search, clock_text, find
+from nsight_prof.reports.cells import Row, known, number, text
+from nsight_prof.reports.figure_views import roof_label
+from nsight_prof.reports.formats import (
     clock,
     counted,
     difference,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.bench.models import BenchFinding
-from reports.bench.roofline_sweeps import best_by_size, dram_part
-from reports.cells import Row, number, text
-from reports.formats import byte_rate, count, share, significant
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.bench.roofline_sweeps import best_by_size, dram_part
+from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.reports.formats import byte_rate, count, share, significant
 
 LEAKS = 0.05
 """Part of the L2's bytes that come from DRAM from which the L2 no longer holds the footprint."""

@@ -6,11 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
-from parsers.confirm import MOVED
-from reports.bench.cases import ratio
-from reports.bench.models import LineFigure, Panel, Series
-from reports.bench.roofs import MeasuredRoof
-from reports.cells import Row, number, text
+from nsight_prof.parsers.confirm import MOVED
+from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.bench.models import LineFigure, Panel, Series
+from nsight_prof.reports.bench.roofs import MeasuredRoof
+from nsight_prof.reports.cells import Row, number, text
 
 TERA, GIGA = 1e12, 1e9
 PATTERNS = {"private": "a part an SM", "shared": "all SMs alike"}

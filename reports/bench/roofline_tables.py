@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reports.bench.cases import interval_text, shape_text, value_text
-from reports.bench.models import BenchTable
-from reports.bench.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search, clock_text, share_text
-from reports.cells import Row, number, records, text
-from reports.figure_views import roof_label
-from reports.formats import NA, clock, count, seconds, share, significant
-from reports.load import Run
+from nsight_prof.reports.bench.cases import interval_text, shape_text, value_text
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.bench.roofs import (
+    ARITHMETIC,
+    MEMORY,
+    MeasuredRoof,
+    Search,
+    clock_text,
+    share_text,
+)
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.figure_views import roof_label
+from nsight_prof.reports.formats import NA, clock, count, seconds, share, significant
+from nsight_prof.reports.load import Run
 
 _OF_TABLE = (
     "Of the counters' peak: over what the counters say the hardware can do at the clock of the "

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from parsers.bench_records import roof_key
-from parsers.confirm import confirm
-from reports.bench.cases import cases, measured, params_of, ratio, roof_name, shape_text, value_text
-from reports.cells import Row, count, known, number, records, text
-from reports.formats import share, significant
-from reports.load import Run
-from reports.roofline import Ceiling, ceiling_of
+from nsight_prof.parsers.bench_records import roof_key
+from nsight_prof.parsers.confirm import confirm
+from nsight_prof.reports.bench.cases import (
+    cases,
+    measured,
+    params_of,
+    ratio,
+    roof_name,
+    shape_text,
+    value_text,
+)
+from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.reports.formats import share, significant
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.roofline import Ceiling, ceiling_of
 
 ARITHMETIC = ("tensor", "fp16", "fp32", "fp64")
 MEMORY = ("dram", "l2", "l1", "shared")

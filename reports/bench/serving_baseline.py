@@ -6,19 +6,19 @@ import dataclasses
 import math
 from typing import Any
 
-from reports.bench import serving_baseline_findings as speed
-from reports.bench import serving_baseline_hardware as hardware
-from reports.bench.models import BenchFinding, Section
-from reports.bench.scaling_fit import Scaling, exponents, fit_scaling
-from reports.bench.serving_baseline_figures import figures
-from reports.bench.serving_baseline_points import Baseline, Load, baseline, pairs
-from reports.bench.serving_baseline_tables import tables
-from reports.bench.serving_lost import lost
-from reports.bench.serving_points import model_row
-from reports.bench.serving_timeline import timeline
-from reports.cells import known
-from reports.formats import counted, seconds
-from reports.load import Run
+from nsight_prof.reports.bench import serving_baseline_findings as speed
+from nsight_prof.reports.bench import serving_baseline_hardware as hardware
+from nsight_prof.reports.bench.models import BenchFinding, Section
+from nsight_prof.reports.bench.scaling_fit import Scaling, exponents, fit_scaling
+from nsight_prof.reports.bench.serving_baseline_figures import figures
+from nsight_prof.reports.bench.serving_baseline_points import Baseline, Load, baseline, pairs
+from nsight_prof.reports.bench.serving_baseline_tables import tables
+from nsight_prof.reports.bench.serving_lost import lost
+from nsight_prof.reports.bench.serving_points import model_row
+from nsight_prof.reports.bench.serving_timeline import timeline
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.formats import counted, seconds
+from nsight_prof.reports.load import Run
 
 KEY = "serving_baseline"
 TITLE = "How fast the engine serves"

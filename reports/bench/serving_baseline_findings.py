@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from reports.bench.models import BenchFinding
-from reports.bench.scaling_fit import Scaling, exponents, fit_scaling
-from reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
-from reports.formats import count, percent, seconds, share, speedup
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.bench.scaling_fit import Scaling, exponents, fit_scaling
+from nsight_prof.reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
+from nsight_prof.reports.formats import count, percent, seconds, share, speedup
+from nsight_prof.reports.formats import significant as digits
 
 SAME = 0.02
 """Relative change of a time that is as good as none."""

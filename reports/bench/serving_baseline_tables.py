@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from reports.bench.models import BenchTable
-from reports.bench.serving_baseline_findings import rate
-from reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
-from reports.formats import NA, count, data_size, percent, seconds, share, speedup
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.bench.serving_baseline_findings import rate
+from nsight_prof.reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
+from nsight_prof.reports.formats import NA, count, data_size, percent, seconds, share, speedup
+from nsight_prof.reports.formats import significant as digits
 
 FOLD_FROM = 12
 FEW = 100

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from parsers.serving_engine import held_by
-from reports.bench import TARGETS
-from reports.bench.conditions import NOISY, machine, software, step_doubts
-from reports.cells import Row, known, number, records, text
-from reports.formats import count, counted, data_size, listed, percent, seconds, share
-from reports.load import Run
-from reports.view_models import Caveat, Fact
+from nsight_prof.parsers.serving_engine import held_by
+from nsight_prof.reports.bench import TARGETS
+from nsight_prof.reports.bench.conditions import NOISY, machine, software, step_doubts
+from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.formats import count, counted, data_size, listed, percent, seconds, share
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.view_models import Caveat, Fact
 
 PROTOCOL = (
     "Each point ran on an engine that was started for the run: first warm-ups that are not timed, "

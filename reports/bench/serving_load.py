@@ -5,19 +5,25 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from reports.bench import serving_load_causes as causes
-from reports.bench import serving_load_findings as told
-from reports.bench.models import Section
-from reports.bench.serving_baseline_findings import rate
-from reports.bench.serving_load_figures import figures
-from reports.bench.serving_load_points import TARGET, LoadTest, Point, keeping, load_test
-from reports.bench.serving_load_tables import differences, limit, name_of, tables
-from reports.bench.serving_lost import lost
-from reports.bench.serving_points import model_row
-from reports.bench.serving_timeline import timeline
-from reports.cells import known
-from reports.formats import seconds
-from reports.load import Run
+from nsight_prof.reports.bench import serving_load_causes as causes
+from nsight_prof.reports.bench import serving_load_findings as told
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bench.serving_baseline_findings import rate
+from nsight_prof.reports.bench.serving_load_figures import figures
+from nsight_prof.reports.bench.serving_load_points import (
+    TARGET,
+    LoadTest,
+    Point,
+    keeping,
+    load_test,
+)
+from nsight_prof.reports.bench.serving_load_tables import differences, limit, name_of, tables
+from nsight_prof.reports.bench.serving_lost import lost
+from nsight_prof.reports.bench.serving_points import model_row
+from nsight_prof.reports.bench.serving_timeline import timeline
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.formats import seconds
+from nsight_prof.reports.load import Run
 
 KEY = "serving_load"
 TITLE = "The server under load"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from statistics import median
 
-from reports.bench.models import BenchFinding
-from reports.bench.serving_load_points import LoadTest, Point
-from reports.bench.serving_load_tables import differences, name_of
-from reports.formats import count, counted, difference, listed, seconds, share
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.bench.serving_load_points import LoadTest, Point
+from nsight_prof.reports.bench.serving_load_tables import differences, name_of
+from nsight_prof.reports.formats import count, counted, difference, listed, seconds, share
+from nsight_prof.reports.formats import significant as digits
 
 STALL = 5.0
 """Ratio of the 99th percentile of the time between tokens to its median that is told."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from reports.bench.models import BenchFigure, LineFigure, Panel, Series
-from reports.bench.serving_load_points import LoadTest, Point, keeping
-from reports.bench.serving_load_tables import limit
-from reports.formats import count
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchFigure, LineFigure, Panel, Series
+from nsight_prof.reports.bench.serving_load_points import LoadTest, Point, keeping
+from nsight_prof.reports.bench.serving_load_tables import limit
+from nsight_prof.reports.formats import count
+from nsight_prof.reports.formats import significant as digits
 
 MS = 1e3
 WIDE = 20.0

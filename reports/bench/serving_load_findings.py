@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from reports.bench.models import BenchFinding
-from reports.bench.serving_baseline_findings import capital, rate
-from reports.bench.serving_load_points import Keeping, LoadTest, Point, keeping
-from reports.bench.serving_load_tables import brief, limit, name_of
-from reports.formats import count, counted, listed, seconds, share, speedup
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.bench.serving_baseline_findings import capital, rate
+from nsight_prof.reports.bench.serving_load_points import Keeping, LoadTest, Point, keeping
+from nsight_prof.reports.bench.serving_load_tables import brief, limit, name_of
+from nsight_prof.reports.formats import count, counted, listed, seconds, share, speedup
+from nsight_prof.reports.formats import significant as digits
 
 ALIKE = 0.1
 """Largest difference of two throughputs that are compared as equal."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.bench_records import MEASURED
-from reports.bench.cases import params_of
-from reports.bench.scaling_fit import Scaling, fit_scaling
-from reports.bench.serving_points import ServingPoint
-from reports.cells import Row, count, number, records, text
-from reports.load import Run
-from reports.serving.engine import Engine, engine_of
+from nsight_prof.parsers.bench_records import MEASURED
+from nsight_prof.reports.bench.cases import params_of
+from nsight_prof.reports.bench.scaling_fit import Scaling, fit_scaling
+from nsight_prof.reports.bench.serving_points import ServingPoint
+from nsight_prof.reports.cells import Row, count, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.engine import Engine, engine_of
 
 TARGET = "vllm-serve"
 LEAST = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}

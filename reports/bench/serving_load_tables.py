@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from reports.bench.models import BenchTable
-from reports.bench.serving_baseline_findings import rate
-from reports.bench.serving_load_points import SERVER, LoadTest, Point, keeping
-from reports.formats import NA, count, data_size, difference, percent, seconds, share
-from reports.formats import significant as digits
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.bench.serving_baseline_findings import rate
+from nsight_prof.reports.bench.serving_load_points import SERVER, LoadTest, Point, keeping
+from nsight_prof.reports.formats import NA, count, data_size, difference, percent, seconds, share
+from nsight_prof.reports.formats import significant as digits
 
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 QUANTITIES = (

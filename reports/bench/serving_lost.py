@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reports.bench.models import BenchFinding
-from reports.cells import records, text
-from reports.formats import count, counted, listed
-from reports.load import Run
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.cells import records, text
+from nsight_prof.reports.formats import count, counted, listed
+from nsight_prof.reports.load import Run
 
 WORDS = {"out-of-memory": "out of memory", "failed": "failed", "unsupported": "not supported"}
 

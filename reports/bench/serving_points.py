@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.cells import Row, count, number, text
-from reports.load import Run
+from nsight_prof.reports.cells import Row, count, number, text
+from nsight_prof.reports.load import Run
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from reports.bench.view import BenchView, leading
-from reports.language import ENGLISH, words_of
-from reports.method_view import summary_terms
-from reports.view_models import Fact, GlossaryEntry
+from nsight_prof.reports.bench.view import BenchView, leading
+from nsight_prof.reports.language import ENGLISH, words_of
+from nsight_prof.reports.method_view import summary_terms
+from nsight_prof.reports.view_models import Fact, GlossaryEntry
 
 ROWS, LEARNED, RESERVATIONS = 8, 6, 3
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.bench.turnaround_solve import (
+from nsight_prof.reports.bench.turnaround_solve import (
     Floats,
     Mixes,
     Solved,

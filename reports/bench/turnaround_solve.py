@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.bench.turnaround_drain import Drain, Parameters, jacobian, solve_drain
-from reports.bench.turnaround_drain import penalty as drain_penalty
+from nsight_prof.reports.bench.turnaround_drain import Drain, Parameters, jacobian, solve_drain
+from nsight_prof.reports.bench.turnaround_drain import penalty as drain_penalty
 
 Floats = NDArray[np.float64]
 

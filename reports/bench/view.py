@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from reports.bench import EXPLAINED, TARGETS, sections
-from reports.bench import conditions as of_cases
-from reports.bench import serving_conditions as of_serving
-from reports.bench.models import BenchFinding, Section
-from reports.cells import records, text
-from reports.figure_models import Roof
-from reports.figure_views import all_roofs
-from reports.formats import counted
-from reports.load import Run
-from reports.method_view import environment, glossary, method
-from reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
-from reports.view_models import Caveat, Fact, GlossaryEntry, Method
+from nsight_prof.reports.bench import EXPLAINED, TARGETS, sections
+from nsight_prof.reports.bench import conditions as of_cases
+from nsight_prof.reports.bench import serving_conditions as of_serving
+from nsight_prof.reports.bench.models import BenchFinding, Section
+from nsight_prof.reports.cells import records, text
+from nsight_prof.reports.figure_models import Roof
+from nsight_prof.reports.figure_views import all_roofs
+from nsight_prof.reports.formats import counted
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.method_view import environment, glossary, method
+from nsight_prof.reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
+from nsight_prof.reports.view_models import Caveat, Fact, GlossaryEntry, Method
 
 ANSWERS = 6
 """Findings whose sentences make the answer at the top; all stand in their sections."""

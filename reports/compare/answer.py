@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.compare.answer_kernels import MOST_ROWS, apart_stages, kernel_sentences
-from reports.compare.models import Change, CompareView
-from reports.compare.sides import VARIABLE, amount
-from reports.compare.wording import section, threshold
-from reports.formats import change as ratio_change
-from reports.formats import (
+from nsight_prof.reports.compare.answer_kernels import MOST_ROWS, apart_stages, kernel_sentences
+from nsight_prof.reports.compare.models import Change, CompareView
+from nsight_prof.reports.compare.sides import VARIABLE, amount
+from nsight_prof.reports.compare.wording import section, threshold
+from nsight_prof.reports.formats import change as ratio_change
+from nsight_prof.reports.formats import (
     counted,
     difference,
     duration,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.compare.models import CompareView, KernelChange
-from reports.compare.scaling import added
-from reports.compare.wording import threshold
-from reports.formats import brief, counted, duration, listed, share
+from nsight_prof.reports.compare.models import CompareView, KernelChange
+from nsight_prof.reports.compare.scaling import added
+from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.formats import brief, counted, duration, listed, share
 
 WIDTH = 36
 MOST_ROWS = 3

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.cells import Row, number, records, text
-from reports.compare import noise
-from reports.compare.kernels import change
-from reports.compare.models import Change, PointChange
-from reports.compare.noise import Ratio
-from reports.compare.sides import Side
-from reports.compare.wording import section, threshold
-from reports.load import Run
+from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.reports.compare import noise
+from nsight_prof.reports.compare.kernels import change
+from nsight_prof.reports.compare.models import Change, PointChange
+from nsight_prof.reports.compare.noise import Ratio
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.compare.wording import section, threshold
+from nsight_prof.reports.load import Run
 
 OK = "ok"
 OPPOSITE = {"faster": "slower", "slower": "faster"}

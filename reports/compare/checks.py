@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from parsers.errors import UsageError
-from reports.cells import number
-from reports.compare.models import Check
-from reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
-from reports.compare.wording import section, threshold
-from reports.formats import clock, listed, shorten
-from reports.load import Run
-from reports.profiled import kernel_time, profiled
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.cells import number
+from nsight_prof.reports.compare.models import Check
+from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
+from nsight_prof.reports.compare.wording import section, threshold
+from nsight_prof.reports.formats import clock, listed, shorten
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time, profiled
 
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.compare.operators import operators, place
-from reports.compare.sides import Kernel
+from nsight_prof.reports.compare.operators import operators, place
+from nsight_prof.reports.compare.sides import Kernel
 
 VANISHING = frozenset({"copy", "fill", "cat", "index"})
 """Operators that a compiler turns into addressing: their names need not stand in a fused kernel."""

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.cells import Row as TableRow
-from reports.cells import known, records, text
-from reports.compare import noise
-from reports.compare.models import Change, CounterChange, KernelChange, Member
-from reports.compare.noise import Ratio
-from reports.compare.operators import operators
-from reports.compare.rows import Part, Row
-from reports.compare.sides import Side, sequences
-from reports.compare.wording import section, threshold
-from reports.formats import brief, counted, listed, quantity, speedup
-from reports.load import Run
+from nsight_prof.reports.cells import Row as TableRow
+from nsight_prof.reports.cells import known, records, text
+from nsight_prof.reports.compare import noise
+from nsight_prof.reports.compare.models import Change, CounterChange, KernelChange, Member
+from nsight_prof.reports.compare.noise import Ratio
+from nsight_prof.reports.compare.operators import operators
+from nsight_prof.reports.compare.rows import Part, Row
+from nsight_prof.reports.compare.sides import Side, sequences
+from nsight_prof.reports.compare.wording import section, threshold
+from nsight_prof.reports.formats import brief, counted, listed, quantity, speedup
+from nsight_prof.reports.load import Run
 
 Times = Mapping[tuple[str, str], float]
 """GPU time in ns by (stage, kernel_id)."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from parsers.errors import UsageError
-from reports.compare.models import Change, CompareView, LimitResult
-from reports.formats import difference, quantity
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.compare.models import Change, CompareView, LimitResult
+from nsight_prof.reports.formats import difference, quantity
 
 _RULE = re.compile(
     r"^\s*(?P<name>.+?)\s*(?P<sign>[<>])\s*(?P<value>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*"

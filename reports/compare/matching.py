@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from reports.compare import sides
-from reports.compare.align import Pair, Stretch, align
-from reports.compare.fusion import Item, shared_out
-from reports.compare.operators import is_helper, place
-from reports.compare.rows import Row, match_of, parts
-from reports.compare.sides import Kernel, Side
+from nsight_prof.reports.compare import sides
+from nsight_prof.reports.compare.align import Pair, Stretch, align
+from nsight_prof.reports.compare.fusion import Item, shared_out
+from nsight_prof.reports.compare.operators import is_helper, place
+from nsight_prof.reports.compare.rows import Row, match_of, parts
+from nsight_prof.reports.compare.sides import Kernel, Side
 
 LONG = 240
 """Launches of a stretch from which on it is taken kernel by kernel: the runs loop differently."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parsers.bench_stats import t_quantile
-from reports.compare.wording import threshold
+from nsight_prof.parsers.bench_stats import t_quantile
+from nsight_prof.reports.compare.wording import threshold
 
 Spread = tuple[int, float, float]
 """Launches, their total time, and the standard deviation of one."""

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.cells import number, records, text
-from reports.compare import noise
-from reports.compare.kernels import change
-from reports.compare.models import Change, OneOff
-from reports.compare.noise import Ratio
-from reports.compare.sides import ALL, Side
-from reports.compare.wording import threshold
-from reports.load import Run
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.compare import noise
+from nsight_prof.reports.compare.kernels import change
+from nsight_prof.reports.compare.models import Change, OneOff
+from nsight_prof.reports.compare.noise import Ratio
+from nsight_prof.reports.compare.sides import ALL, Side
+from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.load import Run
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Values = np.ndarray[Any, np.dtype[np.float64]]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from reports.compare.wording import section
+from nsight_prof.reports.compare.wording import section
 
 _WORD = re.compile(r"[a-z]+(?:\d+[a-z]+)*")
 _INDUCTOR = re.compile(r"\btriton_(?:poi|red|per|for|tem)_(?:fused_)?(?P<ops>\w*?)(?:_\d+)?$")

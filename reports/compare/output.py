@@ -10,11 +10,11 @@ import dataclasses
 import json
 from typing import Any
 
-from reports.compare.models import CompareView, KernelChange, PointChange
-from reports.compare.wording import section, threshold
-from reports.json_text import json_text
-from reports.metrics_json import definitions
-from reports.render import render_template
+from nsight_prof.reports.compare.models import CompareView, KernelChange, PointChange
+from nsight_prof.reports.compare.wording import section, threshold
+from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.metrics_json import definitions
+from nsight_prof.reports.render import render_template
 
 SCHEMA_VERSION = 1
 SHOWN = 30

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from reports.compare.models import CompareView, KernelChange
-from reports.compare.output import changed, markdown
-from reports.formats import brief, difference, duration
-from reports.html.page import html_page
+from nsight_prof.reports.compare.models import CompareView, KernelChange
+from nsight_prof.reports.compare.output import changed, markdown
+from nsight_prof.reports.formats import brief, difference, duration
+from nsight_prof.reports.html.page import html_page
 
 MOST_BARS = 12
 WIDTH, NAMES, ROW = 960, 330, 22

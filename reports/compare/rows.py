@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.compare.sides import Durations, Kernel, Sequence
+from nsight_prof.reports.compare.sides import Durations, Kernel, Sequence
 
 
 @dataclass(frozen=True)

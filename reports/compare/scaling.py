@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from reports.cells import known
-from reports.compare.models import Change, CompareView, KernelChange
-from reports.compare.noise import Ratio
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.compare.models import Change, CompareView, KernelChange
+from nsight_prof.reports.compare.noise import Ratio
 
 TIMES = ("total_gpu_time", "steady_gpu_time", "gpu_time", "wall_time")
 """Times that grow with the work: more of one is no slowdown."""

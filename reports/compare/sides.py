@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from parsers.errors import UsageError
-from parsers.run_dir import VARIANTS
-from reports.cells import number, records, text
-from reports.compare.wording import section
-from reports.load import Run, load_run
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import VARIANTS
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.compare.wording import section
+from nsight_prof.reports.load import Run, load_run
 
 ALL = "(all)"
 """Stage of the tables that is the whole capture."""

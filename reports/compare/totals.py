@@ -10,16 +10,16 @@ from functools import partial
 
 import numpy as np
 
-from reports.cells import number, records, text
-from reports.compare import noise
-from reports.compare.kernels import Clocked, change, row_ratio
-from reports.compare.models import Change, StageChange
-from reports.compare.noise import Ratio
-from reports.compare.oneoff import Apart
-from reports.compare.rows import Row
-from reports.compare.sides import ALL, Side
-from reports.compare.wording import threshold
-from reports.load import Run
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.compare import noise
+from nsight_prof.reports.compare.kernels import Clocked, change, row_ratio
+from nsight_prof.reports.compare.models import Change, StageChange
+from nsight_prof.reports.compare.noise import Ratio
+from nsight_prof.reports.compare.oneoff import Apart
+from nsight_prof.reports.compare.rows import Row
+from nsight_prof.reports.compare.sides import ALL, Side
+from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.load import Run
 
 Values = Mapping[str, float]
 PER_UNIT = ("total_gpu_time", "gpu_time", "wall_time", "steady_gpu_time")

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parsers.errors import ArtifactUnreadable
-from reports.cells import text
-from reports.compare import cases as of_cases
-from reports.compare.answer import answer, method
-from reports.compare.checks import checks, refuse, refuse_repeats
-from reports.compare.kernels import clocked, kernel_changes
-from reports.compare.limits import Limit, check_limits
-from reports.compare.matching import match
-from reports.compare.models import Check, CompareView, Origin
-from reports.compare.oneoff import keep_apart
-from reports.compare.scaling import per_work
-from reports.compare.sides import NO_UNITS, Side, counted_units, stage_names, unit_of, units
-from reports.compare.totals import stage_changes, steady, totals, with_units
-from reports.compare.wording import threshold
-from reports.formats import listed
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.reports.cells import text
+from nsight_prof.reports.compare import cases as of_cases
+from nsight_prof.reports.compare.answer import answer, method
+from nsight_prof.reports.compare.checks import checks, refuse, refuse_repeats
+from nsight_prof.reports.compare.kernels import clocked, kernel_changes
+from nsight_prof.reports.compare.limits import Limit, check_limits
+from nsight_prof.reports.compare.matching import match
+from nsight_prof.reports.compare.models import Check, CompareView, Origin
+from nsight_prof.reports.compare.oneoff import keep_apart
+from nsight_prof.reports.compare.scaling import per_work
+from nsight_prof.reports.compare.sides import (
+    NO_UNITS,
+    Side,
+    counted_units,
+    stage_names,
+    unit_of,
+    units,
+)
+from nsight_prof.reports.compare.totals import stage_changes, steady, totals, with_units
+from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.formats import listed
 
 
 def compare(

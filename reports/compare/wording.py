@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.packaged import packaged_yaml
 
 
 @cache
 def _all() -> dict[str, Any]:
-    loaded: dict[str, Any] = packaged_yaml("reports.compare", "compare.yaml")
+    loaded: dict[str, Any] = packaged_yaml("nsight_prof.reports.compare", "compare.yaml")
     return loaded
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as parquet
 
-from parsers.nsys.codes import Codebook, Columns, factor, short
-from parsers.nsys.host_events import call_key
-from parsers.nsys.memory_events import COPY, MemoryEvents
-from reports.export import event_text
-from reports.export.host_part import HostPart
-from reports.export.lanes import Array, disjoint
-from reports.export.tracks import Tracks, lane_name
+from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
+from nsight_prof.parsers.nsys.host_events import call_key
+from nsight_prof.parsers.nsys.memory_events import COPY, MemoryEvents
+from nsight_prof.reports.export import event_text
+from nsight_prof.reports.export.host_part import HostPart
+from nsight_prof.reports.export.lanes import Array, disjoint
+from nsight_prof.reports.export.tracks import Tracks, lane_name
 
 ROWS = 1 << 15  # launches that are Python objects at a time
 _QUEUE = ["device", "context", "stream", "pid"]

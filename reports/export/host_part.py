@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsers.nsys.host_events import MARK, PUSH_POP, START_END, HostEvents, NvtxEvents
-from reports.export import event_text
-from reports.export.lanes import Array, nested
-from reports.export.tracks import Tracks, lane_name
+from nsight_prof.parsers.nsys.host_events import MARK, PUSH_POP, START_END, HostEvents, NvtxEvents
+from nsight_prof.reports.export import event_text
+from nsight_prof.reports.export.lanes import Array, nested
+from nsight_prof.reports.export.tracks import Tracks, lane_name
 
 PART = 1 << 16  # events that are Python objects at a time
 

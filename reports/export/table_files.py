@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 
-from parsers import tables
-from parsers.errors import ArtifactUnreadable, UsageError
-from reports.export.whole_file import written_whole
-from reports.load import Run
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports.export.whole_file import written_whole
+from nsight_prof.reports.load import Run
 
 ROWS = 1 << 16  # rows that are text at a time
 

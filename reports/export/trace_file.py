@@ -17,16 +17,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from parsers.errors import ProfError, UsageError
-from parsers.nsys import Events, read_events
-from reports.bound import LABELS
-from reports.cells import number, records, text
-from reports.export.event_text import encoded, label
-from reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
-from reports.export.host_part import place_host
-from reports.export.tracks import Tracks
-from reports.export.whole_file import written_whole
-from reports.load import Run
+from nsight_prof.parsers.errors import ProfError, UsageError
+from nsight_prof.parsers.nsys import Events, read_events
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.export.event_text import encoded, label
+from nsight_prof.reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
+from nsight_prof.reports.export.host_part import place_host
+from nsight_prof.reports.export.tracks import Tracks
+from nsight_prof.reports.export.whole_file import written_whole
+from nsight_prof.reports.load import Run
 
 AT_ONCE = 4096  # events that are joined before they are written
 

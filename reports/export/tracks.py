@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from reports.export.event_text import Track, metadata
+from nsight_prof.reports.export.event_text import Track, metadata
 
 # Above the 24 bits that nsys has for the ids of the system.
 _MADE_UP = 1 << 24

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from parsers.errors import StepFailed
+from nsight_prof.parsers.errors import StepFailed
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from html import escape
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reports.html.tables import dress_tables, plain_text
+from nsight_prof.reports.html.tables import dress_tables, plain_text
 
 PICTURES = (".svg", ".png")
 TAKEN = ("top", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")

@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from reports.formats import Markdown, markdown
-from reports.html.body import Body, Carried, Heading, body
-from reports.html.folds import pack
-from reports.templating import render
+from nsight_prof.reports.formats import Markdown, markdown
+from nsight_prof.reports.html.body import Body, Carried, Heading, body
+from nsight_prof.reports.html.folds import pack
+from nsight_prof.reports.templating import render
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from markdown_it.token import Token
 
-from reports.html.order import sort_key
+from nsight_prof.reports.html.order import sort_key
 
 BROAD = 8
 """Tables with more columns are set tighter on paper."""

@@ -5,7 +5,7 @@ report wrote in English are recognised by the English catalogue. What no catalog
 English, with a mark.
 """
 
-from reports.language.catalogue import ENGLISH, LANGUAGES, catalogue, english_sections
-from reports.language.words import Words, words_of
+from nsight_prof.reports.language.catalogue import ENGLISH, LANGUAGES, catalogue, english_sections
+from nsight_prof.reports.language.words import Words, words_of
 
 __all__ = ["ENGLISH", "LANGUAGES", "Words", "catalogue", "english_sections", "words_of"]

@@ -12,8 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from parsers.errors import UsageError
-from parsers.packaged import packaged_yaml
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.packaged import packaged_yaml
 
 ENGLISH = "en"
 LANGUAGES = ("en", "ko", "zh")
@@ -57,7 +57,7 @@ def _advice() -> dict[str, str]:
     """Return all advice by the key of its rule."""
     found: dict[str, str] = {}
     for name in RULES:
-        if not resources.files("reports").joinpath(name).is_file():
+        if not resources.files("nsight_prof.reports").joinpath(name).is_file():
             continue
         loaded = _read(name)
         found |= loaded.get("advice") or {}
@@ -74,4 +74,4 @@ def _flat_terms(loaded: dict[str, Any]) -> Sections:
 
 
 def _read(name: str) -> Any:
-    return packaged_yaml("reports", name)
+    return packaged_yaml("nsight_prof.reports", name)

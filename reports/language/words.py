@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from reports.language.catalogue import ENGLISH, catalogue
-from reports.view_models import Fact, GlossaryEntry
+from nsight_prof.reports.language.catalogue import ENGLISH, catalogue
+from nsight_prof.reports.view_models import Fact, GlossaryEntry
 
 REASONS = ("why",)
 """Placeholders with a sentence of their own, which is marked where it stays English."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from reports.figure_models import OccupancyBar
-from reports.formats import NA, counted, duration, percent, share
-from reports.plots.rows import Head, Rows
-from reports.plots.sheet import Key
-from reports.plots.spots import told
-from reports.plots.style import BLUE, INK, VERMILLION, family, fit, style, text_width
+from nsight_prof.reports.figure_models import OccupancyBar
+from nsight_prof.reports.formats import NA, counted, duration, percent, share
+from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.sheet import Key
+from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.style import BLUE, INK, VERMILLION, family, fit, style, text_width
 
 THICK = 0.62
 TEXT = 296.0  # pixels for the words beside the occupancy bars

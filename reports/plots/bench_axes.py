@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from reports.formats import significant
-from reports.plots.style import GRID, INK, QUIET, font
+from nsight_prof.reports.formats import significant
+from nsight_prof.reports.plots.style import GRID, INK, QUIET, font
 
 LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis
 LINEAR_ROOM = 0.06

@@ -7,13 +7,13 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.bench.models import Bar, BarFigure
-from reports.formats import known, significant
-from reports.plots.bench_axes import stacked
-from reports.plots.rows import Head, Rows
-from reports.plots.sheet import Ink, Key
-from reports.plots.spots import told
-from reports.plots.style import GREY, INK, LINE, QUIET, SERIES, fit, style, text_width
+from nsight_prof.reports.bench.models import Bar, BarFigure
+from nsight_prof.reports.formats import known, significant
+from nsight_prof.reports.plots.bench_axes import stacked
+from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.sheet import Ink, Key
+from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.style import GREY, INK, LINE, QUIET, SERIES, fit, style, text_width
 
 THICK = 0.62
 WORDS = 300.0  # widest text behind a bar, in pixels

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.bench.models import LineFigure, Panel, Series
-from reports.formats import significant
-from reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
-from reports.plots.placement import Box, Placer, Segment, along
-from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
-from reports.plots.spots import Spot, thinned, told
-from reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
+from nsight_prof.reports.bench.models import LineFigure, Panel, Series
+from nsight_prof.reports.formats import significant
+from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
+from nsight_prof.reports.plots.placement import Box, Placer, Segment, along
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.spots import Spot, thinned, told
+from nsight_prof.reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
 
 HEIGHT, PANEL_HEIGHT = 380.0, 210.0
 LEFT, FOOT, BETWEEN = 86.0, 58.0, 34.0

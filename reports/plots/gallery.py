@@ -9,17 +9,23 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from reports.bench.models import BarFigure, BenchFigure, RooflineFigure, Section, TimelineFigure
-from reports.figure_models import RooflinePanel
-from reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from reports.plots.bench_bars import plot_bars
-from reports.plots.bench_lines import plot_lines
-from reports.plots.roofline import plot_roofline
-from reports.plots.stacks import plot_stalls, plot_sweep
-from reports.plots.throughput import plot_throughput
-from reports.plots.timeline import plot_timeline
-from reports.sweep_models import SweepView
-from reports.view_models import ReportView
+from nsight_prof.reports.bench.models import (
+    BarFigure,
+    BenchFigure,
+    RooflineFigure,
+    Section,
+    TimelineFigure,
+)
+from nsight_prof.reports.figure_models import RooflinePanel
+from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from nsight_prof.reports.plots.bench_bars import plot_bars
+from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.roofline import plot_roofline
+from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
+from nsight_prof.reports.plots.throughput import plot_throughput
+from nsight_prof.reports.plots.timeline import plot_timeline
+from nsight_prof.reports.sweep_models import SweepView
+from nsight_prof.reports.view_models import ReportView
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from xml.etree.ElementTree import Element
 import matplotlib
 from matplotlib.figure import Figure
 
-from reports.plots.sheet import PT
-from reports.plots.spots import Spot, spots
-from reports.plots.style import (
+from nsight_prof.reports.plots.sheet import PT
+from nsight_prof.reports.plots.spots import Spot, spots
+from nsight_prof.reports.plots.style import (
     BLUE,
     DPI,
     GREEN,

@@ -9,15 +9,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from reports.bound import LABELS
-from reports.figure_models import RooflineKernel, RooflinePanel, RooflinePoint
-from reports.figure_views import roof_label
-from reports.formats import flop_rate, intensity, share, significant
-from reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from reports.plots.roofline_axes import RoofLine, plane, roof_lines
-from reports.plots.sheet import MARGIN, PT, Entry, Ink, Key, Sheet, keys_height, title_height
-from reports.plots.spots import Spot, told
-from reports.plots.style import GRID, INK, LINE, QUIET, WIDTH, family, font, style, text_width
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.figure_models import RooflineKernel, RooflinePanel, RooflinePoint
+from nsight_prof.reports.figure_views import roof_label
+from nsight_prof.reports.formats import flop_rate, intensity, share, significant
+from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
+from nsight_prof.reports.plots.roofline_axes import RoofLine, plane, roof_lines
+from nsight_prof.reports.plots.sheet import (
+    MARGIN,
+    PT,
+    Entry,
+    Ink,
+    Key,
+    Sheet,
+    keys_height,
+    title_height,
+)
+from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.style import (
+    GRID,
+    INK,
+    LINE,
+    QUIET,
+    WIDTH,
+    family,
+    font,
+    style,
+    text_width,
+)
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
 # DRAM is full, the caches paler: where markers meet, the eye still finds the DRAM one.

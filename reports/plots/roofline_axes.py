@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reports.figure_models import Roof, RooflinePanel
-from reports.formats import byte_rate, clock, flop_rate
-from reports.plots.placement import Box, Point, Segment
+from nsight_prof.reports.figure_models import Roof, RooflinePanel
+from nsight_prof.reports.formats import byte_rate, clock, flop_rate
+from nsight_prof.reports.plots.placement import Box, Point, Segment
 
 # Roofs nearer than this are one line on paper: they share a label.
 SAME_LINE = 0.04

@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from reports.formats import NA, share
-from reports.plots.spots import Spot, add_spot
-from reports.plots.style import (
+from nsight_prof.reports.formats import NA, share
+from nsight_prof.reports.plots.spots import Spot, add_spot
+from nsight_prof.reports.plots.style import (
     DPI,
     INK,
     LINE,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.figure_models import StallFigure
-from reports.formats import NA, duration, percent, speedup
-from reports.plots.rows import Head, Rows
-from reports.plots.sheet import Ink, Key
-from reports.plots.spots import told
-from reports.plots.style import HATCHES, INK, SERIES, YELLOW, fit, style, text_width
-from reports.sweep_models import SweepView
+from nsight_prof.reports.figure_models import StallFigure
+from nsight_prof.reports.formats import NA, duration, percent, speedup
+from nsight_prof.reports.plots.rows import Head, Rows
+from nsight_prof.reports.plots.sheet import Ink, Key
+from nsight_prof.reports.plots.spots import told
+from nsight_prof.reports.plots.style import HATCHES, INK, SERIES, YELLOW, fit, style, text_width
+from nsight_prof.reports.sweep_models import SweepView
 
 THICK = 0.7
 SHOWN = 7  # as many colours as stay apart; what is left is "other"

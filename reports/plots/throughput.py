@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from reports.figure_models import ThroughputBar
-from reports.formats import NA, percent, share
-from reports.plots.rows import ROW, Head, Rows
-from reports.plots.sheet import Ink, Key
-from reports.plots.spots import Spot, told
-from reports.plots.style import BLUE, INK, QUIET, style
+from nsight_prof.reports.figure_models import ThroughputBar
+from nsight_prof.reports.formats import NA, percent, share
+from nsight_prof.reports.plots.rows import ROW, Head, Rows
+from nsight_prof.reports.plots.sheet import Ink, Key
+from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.style import BLUE, INK, QUIET, style
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
 NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor Cores"}

@@ -7,13 +7,13 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.bench.models import Panel, Series, Span, TimelineFigure
-from reports.formats import significant
-from reports.plots.bench_axes import Scale, dress, scale
-from reports.plots.bench_lines import DASHES, told_point
-from reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
-from reports.plots.spots import Spot, thinned, told
-from reports.plots.style import (
+from nsight_prof.reports.bench.models import Panel, Series, Span, TimelineFigure
+from nsight_prof.reports.formats import significant
+from nsight_prof.reports.plots.bench_axes import Scale, dress, scale
+from nsight_prof.reports.plots.bench_lines import DASHES, told_point
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.spots import Spot, thinned, told
+from nsight_prof.reports.plots.style import (
     BLUE,
     GREEN,
     GREY,

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.bench.models import BenchFinding, Section
-    from reports.load import Run
+    from nsight_prof.reports.bench.models import BenchFinding, Section
+    from nsight_prof.reports.load import Run
 
 SECTIONS = ("stages", "steps", "operators", "model")
 """Modules in the order of a report."""
@@ -23,8 +23,8 @@ def sections(run: Run) -> tuple[Section, ...]:
     """Return the sections that a profile run allows, in the order of the report."""
     made = []
     for name in SECTIONS:
-        if find_spec(f"reports.serving.{name}") is not None:
-            made.append(import_module(f"reports.serving.{name}").section(run))
+        if find_spec(f"{__name__}.{name}") is not None:
+            made.append(import_module(f"{__name__}.{name}").section(run))
     return tuple(section for section in made if section is not None)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.cells import known, number, records
-from reports.load import Run
-from reports.serving.formulas import attention_flops
-from reports.serving.stage_rows import Kind, Stages
+from nsight_prof.reports.cells import known, number, records
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.formulas import attention_flops
+from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 
 @dataclass(frozen=True)

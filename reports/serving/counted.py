@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from parsers.formulas import tile_padding
-from parsers.torch_trace import is_reduction
-from reports.cells import Row, known, number, records, text
-from reports.gemm import TOLERANCE
-from reports.load import Run
-from reports.profiled import is_mixed
-from reports.serving.stage_rows import Kind, Stages
+from nsight_prof.parsers.formulas import tile_padding
+from nsight_prof.parsers.torch_trace import is_reduction
+from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.gemm import TOLERANCE
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import is_mixed
+from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 PARTS = {"gemm": "matrix products", "gemv": "matrix products", "attention": "attention"}
 """Category of a kernel -> part of the model's FLOPs."""

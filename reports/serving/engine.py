@@ -6,10 +6,10 @@ import json
 import math
 from dataclasses import dataclass
 
-from parsers.errors import ProfError
-from parsers.model_shape import ModelShape, model_shape
-from reports.cells import Row, count, records, text
-from reports.load import Run
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.model_shape import ModelShape, model_shape
+from nsight_prof.reports.cells import Row, count, records, text
+from nsight_prof.reports.load import Run
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 """PyTorch's name of a type -> that of a Tensor Core roof."""

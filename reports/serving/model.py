@@ -7,10 +7,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from parsers.model_shape import Linear, ModelShape
-from reports.bench.models import BenchFinding, BenchTable, Json, Section
-from reports.cells import known
-from reports.formats import (
+from nsight_prof.parsers.model_shape import Linear, ModelShape
+from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Json, Section
+from nsight_prof.reports.cells import known
+from nsight_prof.reports.formats import (
     NA,
     byte_rate,
     count,
@@ -23,10 +23,10 @@ from reports.formats import (
     seconds,
     share,
 )
-from reports.load import Run
-from reports.serving.engine import Engine, Requests, engine_of, traced_requests
-from reports.serving.formulas import Work, decode, floor_s, flops, prefill, traffic
-from reports.serving.peaks import Peaks, peaks
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.engine import Engine, Requests, engine_of, traced_requests
+from nsight_prof.reports.serving.formulas import Work, decode, floor_s, flops, prefill, traffic
+from nsight_prof.reports.serving.peaks import Peaks, peaks
 
 KEY, TITLE = "model", "The model, from its configuration"
 BATCHES = (1, 8, 64, 256)

@@ -11,14 +11,14 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from reports.bench.models import Source
-from reports.cells import count, number, records, text
-from reports.findings import findings
-from reports.formats import counted, duration, listed, share
-from reports.kernel_rows import kernel_rows
-from reports.load import Run
-from reports.places import SAVED
-from reports.profiled import kernel_time
+from nsight_prof.reports.bench.models import Source
+from nsight_prof.reports.cells import count, number, records, text
+from nsight_prof.reports.findings import findings
+from nsight_prof.reports.formats import counted, duration, listed, share
+from nsight_prof.reports.kernel_rows import kernel_rows
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.places import SAVED
+from nsight_prof.reports.profiled import kernel_time
 
 NAMED = 4
 """Kernels that a sentence names."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from parsers.gemm_join import BY_NAME, BY_ORDER
-from reports.bench.models import BenchFinding
-from reports.formats import (
+from nsight_prof.parsers.gemm_join import BY_NAME, BY_ORDER
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.formats import (
     count,
     counted,
     duration,
@@ -17,8 +17,15 @@ from reports.formats import (
     shorten,
     significant,
 )
-from reports.serving.operator_actions import Actions, Counterpart
-from reports.serving.operator_models import ALL_KERNELS, ATTENTION, OfStage, Operator, Product, View
+from nsight_prof.reports.serving.operator_actions import Actions, Counterpart
+from nsight_prof.reports.serving.operator_models import (
+    ALL_KERNELS,
+    ATTENTION,
+    OfStage,
+    Operator,
+    Product,
+    View,
+)
 
 WORTH = 0.02
 """Part of a stage's kernel time from which time beyond the roof is worth a sentence."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from parsers.gemm_shapes import SIZES
+from nsight_prof.parsers.gemm_shapes import SIZES
 
 ALL_KERNELS = "time of all kernels"
 ATTENTION = "time of attention"

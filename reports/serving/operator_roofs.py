@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reports.cells import known, number, records, text
-from reports.formats import clock, flop_rate, share
-from reports.load import Run
-from reports.serving.operator_models import Product
+from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.reports.formats import clock, flop_rate, share
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.operator_models import Product
 
 TENSOR = "tensor"
 APART = 0.02

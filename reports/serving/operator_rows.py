@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from reports.cells import Row, count, known, number, records, text
-from reports.load import Run
-from reports.serving.operator_models import OfStage, Operator, Product
-from reports.serving.operator_views import Traced, views
-from reports.serving.stage_rows import Stages, stages_of
+from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product
+from nsight_prof.reports.serving.operator_views import Traced, views
+from nsight_prof.reports.serving.stage_rows import Stages, stages_of
 
 ALL = "(all)"
 COUNTED_LIKE = 0.02

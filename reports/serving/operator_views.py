@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from reports.cells import Row, known, number, text
-from reports.serving.operator_models import ALL_KERNELS, ATTENTION, Product, View
-from reports.serving.stage_rows import Stages
+from nsight_prof.reports.cells import Row, known, number, text
+from nsight_prof.reports.serving.operator_models import ALL_KERNELS, ATTENTION, Product, View
+from nsight_prof.reports.serving.stage_rows import Stages
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
-from reports.bench.models import Bar, BarFigure, BenchFigure, BenchTable, Json, Section
-from reports.formats import (
+from nsight_prof.parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
+from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, BenchTable, Json, Section
+from nsight_prof.reports.formats import (
     NA,
     byte_rate,
     count,
@@ -23,13 +23,13 @@ from reports.formats import (
     shorten,
     significant,
 )
-from reports.json_text import finite
-from reports.load import Run
-from reports.serving.operator_actions import actions
-from reports.serving.operator_findings import calls, findings
-from reports.serving.operator_models import OfStage, Operator, Product, View
-from reports.serving.operator_roofs import roofs_beside
-from reports.serving.operator_rows import stages_of_operators
+from nsight_prof.reports.json_text import finite
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.operator_actions import actions
+from nsight_prof.reports.serving.operator_findings import calls, findings
+from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product, View
+from nsight_prof.reports.serving.operator_roofs import roofs_beside
+from nsight_prof.reports.serving.operator_rows import stages_of_operators
 
 KEY, TITLE = "operators", "Operators and matrix products"
 SHOWN = 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from reports.bench.models import BenchFinding
-from reports.formats import (
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.formats import (
     byte_rate,
     count,
     counted,
@@ -20,11 +20,11 @@ from reports.formats import (
     share,
     significant,
 )
-from reports.serving.agreement import Agreement
-from reports.serving.batches import Batch
-from reports.serving.counted import Counted
-from reports.serving.peaks import Peak
-from reports.serving.stage_rows import Kind, Stages
+from nsight_prof.reports.serving.agreement import Agreement
+from nsight_prof.reports.serving.batches import Batch
+from nsight_prof.reports.serving.counted import Counted
+from nsight_prof.reports.serving.peaks import Peak
+from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 IDLE_WORTH_SAYING = 0.1
 """Part of a step from which on the sentence about it tells its idle time."""

@@ -8,19 +8,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parsers.model_shape import ModelShape
-from reports.cells import Row, count, known, number, records, text
-from reports.load import Run
-from reports.serving.engine import Engine, engine_of, traced_requests
-from reports.serving.formulas import (
+from nsight_prof.parsers.model_shape import ModelShape
+from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
+from nsight_prof.reports.serving.formulas import (
     Flops,
     Traffic,
     Work,
     total_flops,
     total_traffic,
 )
-from reports.serving.peaks import Peaks, peaks
-from reports.serving.works import Counts, works
+from nsight_prof.reports.serving.peaks import Peaks, peaks
+from nsight_prof.reports.serving.works import Counts, works
 
 KINDS = ("prefill", "mixed", "decode")
 """Kinds of steps that compute something, in the order of a report."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.bench.models import BenchTable
-from reports.formats import (
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.formats import (
     NA,
     byte_rate,
     count,
@@ -19,12 +19,12 @@ from reports.formats import (
     share,
     significant,
 )
-from reports.serving.agreement import Agreement
-from reports.serving.batches import Batch
-from reports.serving.counted import Counted
-from reports.serving.peaks import Peak
-from reports.serving.stage_findings import limit
-from reports.serving.stage_rows import Kind, Stages
+from nsight_prof.reports.serving.agreement import Agreement
+from nsight_prof.reports.serving.batches import Batch
+from nsight_prof.reports.serving.counted import Counted
+from nsight_prof.reports.serving.peaks import Peak
+from nsight_prof.reports.serving.stage_findings import limit
+from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 
 def time_table(stages: Stages) -> BenchTable:

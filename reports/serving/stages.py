@@ -6,17 +6,17 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from reports.bench.models import Bar, BarFigure, BenchFigure, Json, Section
-from reports.formats import count, duration
-from reports.json_text import finite
-from reports.load import Run
-from reports.serving.agreement import Agreement, agreements
-from reports.serving.batches import Batch, batches
-from reports.serving.counted import Counted, counted
-from reports.serving.peaks import NOT_MEASURED, Peak
-from reports.serving.stage_findings import findings, limit
-from reports.serving.stage_rows import Kind, Stages, stages_of
-from reports.serving.stage_tables import (
+from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, Json, Section
+from nsight_prof.reports.formats import count, duration
+from nsight_prof.reports.json_text import finite
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.agreement import Agreement, agreements
+from nsight_prof.reports.serving.batches import Batch, batches
+from nsight_prof.reports.serving.counted import Counted, counted
+from nsight_prof.reports.serving.peaks import NOT_MEASURED, Peak
+from nsight_prof.reports.serving.stage_findings import findings, limit
+from nsight_prof.reports.serving.stage_rows import Kind, Stages, stages_of
+from nsight_prof.reports.serving.stage_tables import (
     agreement_table,
     batch_table,
     collective_table,

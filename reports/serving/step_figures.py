@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.bench.models import Bar, BarFigure, BenchFigure, Panel, Series, Span, TimelineFigure
-from reports.formats import seconds
-from reports.load import Run
-from reports.serving.step_times import KindTime, timed_steps
+from nsight_prof.reports.bench.models import (
+    Bar,
+    BarFigure,
+    BenchFigure,
+    Panel,
+    Series,
+    Span,
+    TimelineFigure,
+)
+from nsight_prof.reports.formats import seconds
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.step_times import KindTime, timed_steps
 
 MS = 1e-6
 MOST_BARS = 12

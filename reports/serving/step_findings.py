@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
-from reports.bench.models import BenchFinding
-from reports.formats import counted, difference, listed, seconds, share, significant
-from reports.load import Run
-from reports.serving.engine import engine_of
-from reports.serving.step_times import (
+from nsight_prof.parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
+from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.formats import counted, difference, listed, seconds, share, significant
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.engine import engine_of
+from nsight_prof.reports.serving.step_times import (
     BEFORE,
     TRACED,
     UNTRACED,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.bench.models import BenchTable
-from reports.cells import records, text
-from reports.formats import NA, count, difference, duration, seconds, share, shorten
-from reports.load import Run
-from reports.serving.operator_findings import calls, most_beyond_the_trace
-from reports.serving.operator_rows import stages_of_operators
-from reports.serving.step_times import (
+from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.cells import records, text
+from nsight_prof.reports.formats import NA, count, difference, duration, seconds, share, shorten
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.operator_findings import calls, most_beyond_the_trace
+from nsight_prof.reports.serving.operator_rows import stages_of_operators
+from nsight_prof.reports.serving.step_times import (
     BEFORE,
     KINDS,
     TRACED,

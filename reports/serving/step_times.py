@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.load import Run
+from nsight_prof.reports.load import Run
 
 KINDS = ("prefill", "mixed", "decode")
 NS = 1e-9

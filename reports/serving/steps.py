@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.bench.models import Json, Section
-from reports.load import Run
-from reports.serving.step_figures import figures
-from reports.serving.step_findings import agreement, findings
-from reports.serving.step_tables import tables
-from reports.serving.step_times import (
+from nsight_prof.reports.bench.models import Json, Section
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.step_figures import figures
+from nsight_prof.reports.serving.step_findings import agreement, findings
+from nsight_prof.reports.serving.step_tables import tables
+from nsight_prof.reports.serving.step_times import (
     HostTime,
     KindTime,
     RankTime,

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.serving.engine import Requests
-from reports.serving.formulas import Work
+from nsight_prof.reports.serving.engine import Requests
+from nsight_prof.reports.serving.formulas import Work
 
 
 @dataclass(frozen=True)

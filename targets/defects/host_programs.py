@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from targets.defects.own_kernels import FACTOR, TERM
-from targets.defects.pair import Pair, Step
-from targets.harness import CudaModule
+from nsight_prof.targets.defects.own_kernels import FACTOR, TERM
+from nsight_prof.targets.defects.pair import Pair, Step
+from nsight_prof.targets.harness import CudaModule
 
 LAUNCHES, NODES = 1000, 2000
 LAUNCHED, CHAINED, SYNCHRONISED = 1 << 16, 1 << 15, 1 << 23
@@ -44,7 +44,7 @@ def _launch_bound() -> Pair:
 def _small_kernels() -> Pair:
     import torch
 
-    from targets.defects.own_kernels import source
+    from nsight_prof.targets.defects.own_kernels import source
 
     x = torch.ones(CHAINED, device="cuda")
 

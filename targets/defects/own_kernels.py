@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from targets.defects.pair import Pair
-from targets.harness import CFloat, CudaModule, Kernel
+from nsight_prof.targets.defects.pair import Pair
+from nsight_prof.targets.harness import CFloat, CudaModule, Kernel
 
 FACTOR, TERM = CFloat(0.999), CFloat(0.001)
 STREAM_STEPS = 128

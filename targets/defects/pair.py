@@ -88,7 +88,7 @@ class Pair:
 @cache
 def plans(which: str = "first") -> dict[str, Plan]:
     """Return what a set plants, by name, in the order of its file (see SETS)."""
-    text = resources.files("targets.defects").joinpath(SETS[which]).read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath(SETS[which]).read_text(encoding="utf-8")
     rows = yaml.safe_load(text)
     return {
         name: Plan(name=name, **{**row, "expects": tuple(row["expects"])})

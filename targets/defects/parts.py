@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.defects.own_kernels import source
-from targets.harness import CudaModule, Kernel
-from targets.harness import sm_count as _sms_of
+from nsight_prof.targets.defects.own_kernels import source
+from nsight_prof.targets.harness import CudaModule, Kernel
+from nsight_prof.targets.harness import sm_count as _sms_of
 
 
 def sm_count() -> int:

@@ -22,13 +22,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
 
-from targets.defects.pair import SETS, SIDES, Pair, plans
-from targets.harness import Unsupported, positive
+from nsight_prof.targets.defects.pair import SETS, SIDES, Pair, plans
+from nsight_prof.targets.harness import Unsupported, positive
 
 
 def make_pairs(wanted: Sequence[str]) -> list[Pair]:
@@ -37,7 +39,7 @@ def make_pairs(wanted: Sequence[str]) -> list[Pair]:
     Raises:
         Unsupported: a package or the device is missing.
     """
-    from targets.defects import host_programs, own_kernels, torch_programs
+    from nsight_prof.targets.defects import host_programs, own_kernels, torch_programs
 
     memory = own_kernels.make_memory()
     made = [pair for family in own_kernels.FAMILIES for pair in family(memory)]
@@ -118,16 +120,16 @@ def run(wanted: Sequence[str], repeats: int | None, which: str = "first") -> dic
     torch.manual_seed(0)
     failed: list[dict[str, str]] = []
     if which == "first":
-        from targets.defects import own_kernels, torch_programs
+        from nsight_prof.targets.defects import own_kernels, torch_programs
 
         pairs, work, gemms = make_pairs(wanted), own_kernels.work(), torch_programs.gemms()
     elif which == "second":
-        from targets.defects import second, second_kernels, second_torch
+        from nsight_prof.targets.defects import second, second_kernels, second_torch
 
         pairs, failed = checked_pairs(wanted, second.MAKERS)
         work, gemms = second_kernels.work(), second_torch.gemms()
     else:
-        from targets.defects import third, third_kernels, third_torch
+        from nsight_prof.targets.defects import third, third_kernels, third_torch
 
         pairs, failed = checked_pairs(wanted, third.MAKERS)
         work, gemms = third_kernels.work(), third_torch.gemms()

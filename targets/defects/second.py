@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from targets.defects import second_kernels, second_torch
-from targets.defects.pair import Pair
+from nsight_prof.targets.defects import second_kernels, second_torch
+from nsight_prof.targets.defects.pair import Pair
 
 MAKERS: dict[str, Callable[[], Pair]] = {
     make.__name__: make for make in (*second_kernels.MAKERS, *second_torch.MAKERS)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.defects.pair import Pair
-from targets.defects.parts import kernel, sm_count
-from targets.defects.parts import zeros as _zeros
-from targets.harness import Kernel
+from nsight_prof.targets.defects.pair import Pair
+from nsight_prof.targets.defects.parts import kernel, sm_count
+from nsight_prof.targets.defects.parts import zeros as _zeros
+from nsight_prof.targets.harness import Kernel
 
 GEMV_COLUMNS = 512
 TOKENS, DIMS = 65536, 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from targets.defects.host_programs import graph_of
-from targets.defects.pair import Pair
-from targets.defects.parts import normal as _normal
+from nsight_prof.targets.defects.host_programs import graph_of
+from nsight_prof.targets.defects.pair import Pair
+from nsight_prof.targets.defects.parts import normal as _normal
 
 ROWS, COLUMNS, PARTS = 8, 1 << 25, 128
 VOCABULARY, PADDED, HIDDEN, PREDICTED = 50257, 50304, 1024, 4096
@@ -36,7 +36,7 @@ def small_grid() -> Pair:
     """Sums of exponentials of eight rows: a program a row, or 128 of them."""
     import torch
 
-    from targets.defects.second_triton import by_parts, by_rows
+    from nsight_prof.targets.defects.second_triton import by_parts, by_rows
 
     x = _normal(ROWS, COLUMNS)
     out = tuple(torch.zeros(ROWS, device="cuda") for _ in range(2))

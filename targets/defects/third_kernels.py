@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.defects import parts
-from targets.defects.pair import Pair
-from targets.defects.parts import kernel, zeros
+from nsight_prof.targets.defects import parts
+from nsight_prof.targets.defects.pair import Pair
+from nsight_prof.targets.defects.parts import kernel, zeros
 
 POINT_STEPS, DIMENSIONS, CENTRES = 48, 16, 4
 """Points of a thread where 2048 threads an SM share them; their dimensions; centres."""

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from typing import Any
 
-from targets.defects.host_programs import graph_of
-from targets.defects.pair import Pair
-from targets.defects.parts import normal, zeros
+from nsight_prof.targets.defects.host_programs import graph_of
+from nsight_prof.targets.defects.pair import Pair
+from nsight_prof.targets.defects.parts import normal, zeros
 
 MATRICES, MATRIX = 64, 512
 SAMPLES, FEATURES, PADDED, OUTPUTS = 8192, 4098, 4104, 4096
@@ -34,7 +34,7 @@ def gemms() -> list[dict[str, object]]:
 
 def fp32_gemm() -> Pair:
     """Many products of 512 x 512 in Triton: of FP32, or of TF32."""
-    from targets.defects.third_triton import multiply
+    from nsight_prof.targets.defects.third_triton import multiply
 
     a, b = (normal(MATRICES, MATRIX, MATRIX, dtype="float32") for _ in range(2))
     out = zeros(*a.shape)
@@ -94,7 +94,7 @@ def math_attention() -> Pair:
 
 def elementwise_chain() -> Pair:
     """A step of SGD with momentum: three operations of torch, or one Triton kernel."""
-    from targets.defects.third_triton import momentum_step
+    from nsight_prof.targets.defects.third_triton import momentum_step
 
     p, other = zeros(PARAMETERS)
     v, others = zeros(PARAMETERS)
@@ -158,7 +158,7 @@ def small_kernels() -> Pair:
     """y[t] = x[t] + decay y[t - 1]: a kernel for each step, in a CUDA graph, or one for all."""
     import torch
 
-    from targets.defects.third_triton import recur
+    from nsight_prof.targets.defects.third_triton import recur
 
     x = normal(RECURRENCES, CHANNELS, dtype="float32")
     decay = torch.rand(CHANNELS, device="cuda")

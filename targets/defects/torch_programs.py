@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.defects.pair import Pair, Step
+from nsight_prof.targets.defects.pair import Pair, Step
 
 PRODUCT, MISALIGNED, ALIGNED = 4096, 6143, 6144
 CHAIN = 1 << 27
@@ -70,7 +70,7 @@ def _attention(backend: str) -> Step:
 def _chain() -> tuple[Step, Step]:
     import torch
 
-    from targets.defects.fused_chain import fused_chain
+    from nsight_prof.targets.defects.fused_chain import fused_chain
 
     x = _normal(CHAIN, dtype="float32")
     y = torch.empty_like(x)

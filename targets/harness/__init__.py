@@ -1,6 +1,6 @@
 """Measures the cases of a benchmark target; the same method for all of them."""
 
-from targets.harness.api import (
+from nsight_prof.targets.harness.api import (
     Call,
     Case,
     Roof,
@@ -10,10 +10,10 @@ from targets.harness.api import (
     Work,
     case_id,
 )
-from targets.harness.cuda import CFloat, CInt32, CudaModule, Kernel
-from targets.harness.device import is_cuda, l2_bytes, sm_count
-from targets.harness.options import positive
-from targets.harness.run import run_target
+from nsight_prof.targets.harness.cuda import CFloat, CInt32, CudaModule, Kernel
+from nsight_prof.targets.harness.device import is_cuda, l2_bytes, sm_count
+from nsight_prof.targets.harness.options import positive
+from nsight_prof.targets.harness.run import run_target
 
 __all__ = [
     "CFloat",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from targets.harness.api import Call
+from nsight_prof.targets.harness.api import Call
 
 SAMPLE_S = 1e-3
 """Least duration of a sample: the 1 to 2 us that a pair of events costs are then 0.2 %."""

@@ -6,8 +6,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from targets.harness.device import is_cuda
-from targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM, Nvml
+from nsight_prof.targets.harness.device import is_cuda
+from nsight_prof.targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM, Nvml
 
 GPU_FACTS = (
     "name",

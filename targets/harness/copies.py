@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from targets.harness.device import is_cuda
+from nsight_prof.targets.harness.device import is_cuda
 
 DISTINCT = 3
 """Between two uses of a buffer, others of this many times the L2 are used: a least-recently-used

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from targets.harness.api import Unsupported
+from nsight_prof.targets.harness.api import Unsupported
 
 Dim = int | tuple[int, int, int]
 

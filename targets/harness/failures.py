@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from targets.harness.api import Unsupported
+from nsight_prof.targets.harness.api import Unsupported
 
 LENGTH = 300
 MEMORY = re.compile(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from targets.harness.api import Call, Setup, Unsupported, Work
-from targets.harness.device import is_cuda
+from nsight_prof.targets.harness.api import Call, Setup, Unsupported, Work
+from nsight_prof.targets.harness.device import is_cuda
 
 SIZES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8, "fp8": 1, "int8": 1}
 """Bytes of an element of A and B."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from targets.harness.api import Case
-from targets.harness.nvml import Watch
-from targets.harness.sampling import Measurement
-from targets.harness.statistics import percentile, summarize
+from nsight_prof.targets.harness.api import Case
+from nsight_prof.targets.harness.nvml import Watch
+from nsight_prof.targets.harness.sampling import Measurement
+from nsight_prof.targets.harness.statistics import percentile, summarize
 
 SCHEMA = 1
 DIGITS = 6

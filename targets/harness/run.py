@@ -10,12 +10,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from targets.harness.api import Case, case_id
-from targets.harness.options import AddArguments, complain, make_parser, parse
-from targets.harness.output import output
-from targets.harness.records import Records, outcome
-from targets.harness.session import ContextLost, Session
-from targets.harness.show import line
+from nsight_prof.targets.harness.api import Case, case_id
+from nsight_prof.targets.harness.options import AddArguments, complain, make_parser, parse
+from nsight_prof.targets.harness.output import output
+from nsight_prof.targets.harness.records import Records, outcome
+from nsight_prof.targets.harness.session import ContextLost, Session
+from nsight_prof.targets.harness.show import line
 
 Cases = Callable[[Namespace], Iterable[Case]]
 NONE_CHOSEN = (

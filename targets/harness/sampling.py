@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from targets.harness.api import Call, Case
-from targets.harness.batches import SAMPLE_S, Batches, graphs, loop
-from targets.harness.nvml import Watch
-from targets.harness.statistics import PATIENCE, StopRule
-from targets.harness.timers import CpuTimer, Sample, Timer
+from nsight_prof.targets.harness.api import Call, Case
+from nsight_prof.targets.harness.batches import SAMPLE_S, Batches, graphs, loop
+from nsight_prof.targets.harness.nvml import Watch
+from nsight_prof.targets.harness.statistics import PATIENCE, StopRule
+from nsight_prof.targets.harness.timers import CpuTimer, Sample, Timer
 
 CAPTURE_BELOW_S = 5e-4
 """Shorter calls are batched in a graph: alone, events and the gap before a kernel would show."""

@@ -8,17 +8,17 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from targets.harness.api import Call, Case, Setup, case_id
-from targets.harness.batches import recover
-from targets.harness.conditions import gpu, gpu_uuid, software
-from targets.harness.copies import DISTINCT, copies_for, free_bytes, shortfall
-from targets.harness.device import is_cuda, l2_bytes
-from targets.harness.failures import classify
-from targets.harness.nvml import Nvml, Watch, make_nvml
-from targets.harness.records import outcome, timed
-from targets.harness.sampling import Limits, Measurement, measure
-from targets.harness.stamps import make_stamps
-from targets.harness.timers import CpuTimer, CudaTimer, Sample, Timer
+from nsight_prof.targets.harness.api import Call, Case, Setup, case_id
+from nsight_prof.targets.harness.batches import recover
+from nsight_prof.targets.harness.conditions import gpu, gpu_uuid, software
+from nsight_prof.targets.harness.copies import DISTINCT, copies_for, free_bytes, shortfall
+from nsight_prof.targets.harness.device import is_cuda, l2_bytes
+from nsight_prof.targets.harness.failures import classify
+from nsight_prof.targets.harness.nvml import Nvml, Watch, make_nvml
+from nsight_prof.targets.harness.records import outcome, timed
+from nsight_prof.targets.harness.sampling import Limits, Measurement, measure
+from nsight_prof.targets.harness.stamps import make_stamps
+from nsight_prof.targets.harness.timers import CpuTimer, CudaTimer, Sample, Timer
 
 
 class ContextLost(Exception):

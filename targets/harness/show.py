@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.harness.api import Case, case_id
+from nsight_prof.targets.harness.api import Case, case_id
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 

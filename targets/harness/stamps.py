@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from targets.harness.cuda import CInt32, CudaModule, Kernel
-from targets.harness.device import sm_count
+from nsight_prof.targets.harness.cuda import CInt32, CudaModule, Kernel
+from nsight_prof.targets.harness.device import sm_count
 
 SOURCE = r"""
 extern "C" __global__ void stamp(unsigned long long *out, int slots) {

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from targets.harness.api import Call
-from targets.harness.batches import Batches
-from targets.harness.nvml import Watch
-from targets.harness.stamps import Stamps
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.harness.batches import Batches
+from nsight_prof.targets.harness.nvml import Watch
+from nsight_prof.targets.harness.stamps import Stamps
 
 SPIN_CYCLES = 1_000_000
 """About 0.5 ms at 2 GHz: the GPU waits so long while the host queues what is to be timed."""

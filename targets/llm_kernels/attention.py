@@ -11,12 +11,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from targets.harness import Case, Setup, Unsupported
-from targets.harness.api import Call
-from targets.llm_kernels import formulas
-from targets.llm_kernels.data import Maker, first_line
-from targets.llm_kernels.models import Model
-from targets.llm_kernels.plan import Plan, launch_of
+from nsight_prof.targets.harness import Case, Setup, Unsupported
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.llm_kernels import formulas
+from nsight_prof.targets.llm_kernels.data import Maker, first_line
+from nsight_prof.targets.llm_kernels.models import Model
+from nsight_prof.targets.llm_kernels.plan import Plan, launch_of
 
 BACKENDS = ("flash", "cudnn", "math")
 MATH_SHARE = 0.6

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 
-from targets.harness import Case, Setup
-from targets.harness.api import Call
-from targets.llm_kernels import formulas
-from targets.llm_kernels.data import Maker, name_of
-from targets.llm_kernels.models import CONVOLUTIONS, TINY_CONVOLUTION, Convolution
-from targets.llm_kernels.plan import Plan, launch_of
+from nsight_prof.targets.harness import Case, Setup
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.llm_kernels import formulas
+from nsight_prof.targets.llm_kernels.data import Maker, name_of
+from nsight_prof.targets.llm_kernels.models import CONVOLUTIONS, TINY_CONVOLUTION, Convolution
+from nsight_prof.targets.llm_kernels.plan import Plan, launch_of
 
 LAYOUTS = ("channels-last", "channels-first")
 

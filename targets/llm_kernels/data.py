@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from targets.harness import Setup, Unsupported
+from nsight_prof.targets.harness import Setup, Unsupported
 
 CHUNK_BYTES = 16 << 20
 ALIGNMENT = 256

@@ -10,7 +10,7 @@ are not one FLOP, so counters need not agree there.
 
 from __future__ import annotations
 
-from targets.harness import Work
+from nsight_prof.targets.harness import Work
 
 FP32_BYTES = 4
 INDEX_BYTES = 8

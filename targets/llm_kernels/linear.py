@@ -8,12 +8,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from targets.harness import Case, Setup, Unsupported
-from targets.harness.api import Call
-from targets.llm_kernels import formulas
-from targets.llm_kernels.data import Maker, first_line
-from targets.llm_kernels.models import REFERENCE, Model
-from targets.llm_kernels.plan import Plan, launch_of
+from nsight_prof.targets.harness import Case, Setup, Unsupported
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.llm_kernels import formulas
+from nsight_prof.targets.llm_kernels.data import Maker, first_line
+from nsight_prof.targets.llm_kernels.models import REFERENCE, Model
+from nsight_prof.targets.llm_kernels.plan import Plan, launch_of
 
 HEAD_TOKENS = 128
 """A server computes logits for the sampled rows only, so the head sees no prefill."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from dataclasses import dataclass
 
-from targets.llm_kernels.models import DEFAULT_MODELS, MODELS, REFERENCE, Model
+from nsight_prof.targets.llm_kernels.models import DEFAULT_MODELS, MODELS, REFERENCE, Model
 
 FAMILIES = ("linear", "bmm", "attention", "norm", "elementwise", "sampling", "conv", "lstm")
 VARIANTS = ("eager", "graph", "compiled", "compiled-graph")

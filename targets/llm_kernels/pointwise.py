@@ -9,12 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from targets.harness import Case, Setup, Work
-from targets.harness.api import Call
-from targets.llm_kernels import formulas
-from targets.llm_kernels.data import Maker, compiled, name_of
-from targets.llm_kernels.models import Model
-from targets.llm_kernels.plan import VARIANTS, Plan, is_compiled, launch_of
+from nsight_prof.targets.harness import Case, Setup, Work
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.llm_kernels import formulas
+from nsight_prof.targets.llm_kernels.data import Maker, compiled, name_of
+from nsight_prof.targets.llm_kernels.models import Model
+from nsight_prof.targets.llm_kernels.plan import VARIANTS, Plan, is_compiled, launch_of
 
 ELEMENT = torch.bfloat16.itemsize
 TOP_K = 50

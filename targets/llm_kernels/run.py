@@ -14,22 +14,24 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
 
-from targets.harness import Case, positive, run_target
-from targets.llm_kernels.models import DEFAULT_MODELS, MODELS
-from targets.llm_kernels.plan import FAMILIES, TOKENS, VARIANTS, make_plan
+from nsight_prof.targets.harness import Case, positive, run_target
+from nsight_prof.targets.llm_kernels.models import DEFAULT_MODELS, MODELS
+from nsight_prof.targets.llm_kernels.plan import FAMILIES, TOKENS, VARIANTS, make_plan
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yield the cases that the options ask for."""
     # Here, because these need torch, and --help must work without.
-    from targets.llm_kernels.attention import attention_cases
-    from targets.llm_kernels.cudnn_layers import convolution_cases, lstm_cases
-    from targets.llm_kernels.linear import batched_cases, linear_cases
-    from targets.llm_kernels.pointwise import pointwise_cases
+    from nsight_prof.targets.llm_kernels.attention import attention_cases
+    from nsight_prof.targets.llm_kernels.cudnn_layers import convolution_cases, lstm_cases
+    from nsight_prof.targets.llm_kernels.linear import batched_cases, linear_cases
+    from nsight_prof.targets.llm_kernels.pointwise import pointwise_cases
 
     plan = make_plan(args)
     if "linear" in plan.families:

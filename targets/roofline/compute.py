@@ -16,10 +16,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
-from targets.harness import Call, Case, CudaModule, Roof, Setup, Work, is_cuda, run_target, sm_count
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+from nsight_prof.targets.harness import (
+    Call,
+    Case,
+    CudaModule,
+    Roof,
+    Setup,
+    Work,
+    is_cuda,
+    run_target,
+    sm_count,
+)
 
 SOURCE = Path(__file__).with_name("fma_chains.cu")
 

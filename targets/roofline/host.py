@@ -17,11 +17,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
-from targets.harness import (
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+from nsight_prof.targets.harness import (
     Call,
     Case,
     CudaModule,
@@ -32,7 +34,7 @@ from targets.harness import (
     is_cuda,
     run_target,
 )
-from targets.harness.batches import capture
+from nsight_prof.targets.harness.batches import capture
 
 SIZES = {"4k": 4 << 10, "64k": 64 << 10, "1m": 1 << 20, "16m": 16 << 20, "512m": 512 << 20}
 DEVICE_SIZES = SIZES | {"4g": 4 << 30}

@@ -15,12 +15,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
 
-from targets.harness import (
+from nsight_prof.targets.harness import (
     Call,
     Case,
     Roof,
@@ -32,7 +34,15 @@ from targets.harness import (
     run_target,
     sm_count,
 )
-from targets.roofline.memory_kernels import GIB, KIB, MIB, empty, kernel, memory_bytes, size_name
+from nsight_prof.targets.roofline.memory_kernels import (
+    GIB,
+    KIB,
+    MIB,
+    empty,
+    kernel,
+    memory_bytes,
+    size_name,
+)
 
 LINE = 128
 """Bytes of a cache line: the distance between two nodes of a chain."""

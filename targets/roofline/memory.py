@@ -12,12 +12,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
 
-from targets.harness import Case, run_target
-from targets.roofline import memory_dram, memory_l2, memory_sm
+from nsight_prof.targets.harness import Case, run_target
+from nsight_prof.targets.roofline import memory_dram, memory_l2, memory_sm
 
 
 def add_arguments(parser: ArgumentParser) -> None:

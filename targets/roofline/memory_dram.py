@@ -13,8 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from targets.harness import Call, Case, CFloat, CInt32, Roof, Setup, Work, is_cuda, sm_count
-from targets.roofline.memory_kernels import (
+from nsight_prof.targets.harness import (
+    Call,
+    Case,
+    CFloat,
+    CInt32,
+    Roof,
+    Setup,
+    Work,
+    is_cuda,
+    sm_count,
+)
+from nsight_prof.targets.roofline.memory_kernels import (
     GIB,
     KEPT,
     KIB,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from targets.harness import CudaModule, Kernel, Setup, Unsupported, is_cuda
+from nsight_prof.targets.harness import CudaModule, Kernel, Setup, Unsupported, is_cuda
 
 Scalar = str | int
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -14,9 +14,9 @@ from functools import partial
 from itertools import chain
 from math import gcd
 
-from targets.harness import Call, Case, Setup, is_cuda, sm_count
-from targets.roofline import memory_l2_private
-from targets.roofline.memory_kernels import (
+from nsight_prof.targets.harness import Call, Case, Setup, is_cuda, sm_count
+from nsight_prof.targets.roofline import memory_l2_private
+from nsight_prof.targets.roofline.memory_kernels import (
     KIB,
     MIB,
     VECTOR_BYTES,
@@ -28,7 +28,13 @@ from targets.roofline.memory_kernels import (
     require_bulk_copies,
     size_name,
 )
-from targets.roofline.memory_l2_points import LOADS, MOVED, l2_case, sizes_up_to, sweep_sizes
+from nsight_prof.targets.roofline.memory_l2_points import (
+    LOADS,
+    MOVED,
+    l2_case,
+    sizes_up_to,
+    sweep_sizes,
+)
 
 BLOCK_WAVES = 16
 """Blocks there are for each that fits at a time, so that faster SMs do more of them."""

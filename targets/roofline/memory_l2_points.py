@@ -10,8 +10,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 
-from targets.harness import Call, Case, Roof, Setup, Work, is_cuda, l2_bytes
-from targets.roofline.memory_kernels import MIB
+from nsight_prof.targets.harness import Call, Case, Roof, Setup, Work, is_cuda, l2_bytes
+from nsight_prof.targets.roofline.memory_kernels import MIB
 
 Scalar = str | int | float | bool
 

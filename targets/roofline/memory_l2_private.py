@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from targets.harness import Call, Case, Setup, is_cuda, sm_count
-from targets.roofline.memory_kernels import (
+from nsight_prof.targets.harness import Call, Case, Setup, is_cuda, sm_count
+from nsight_prof.targets.roofline.memory_kernels import (
     KIB,
     VECTOR_BYTES,
     empty,
@@ -24,7 +24,13 @@ from targets.roofline.memory_kernels import (
     size_name,
     zeroed,
 )
-from targets.roofline.memory_l2_points import LOADS, MOVED, l2_case, sizes_up_to, sweep_sizes
+from nsight_prof.targets.roofline.memory_l2_points import (
+    LOADS,
+    MOVED,
+    l2_case,
+    sizes_up_to,
+    sweep_sizes,
+)
 
 LINE, WARP, LOAD_BYTES = 128, 32, 512
 """Bytes of a line, lanes of a warp, bytes of a load of a warp: four lines."""

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
 
-from targets.harness import Call, Case, Roof, Setup, Work, is_cuda, sm_count
-from targets.roofline.memory_kernels import KIB, empty, filled, kernel, require_shared, size_name
+from nsight_prof.targets.harness import Call, Case, Roof, Setup, Work, is_cuda, sm_count
+from nsight_prof.targets.roofline.memory_kernels import (
+    KIB,
+    empty,
+    filled,
+    kernel,
+    require_shared,
+    size_name,
+)
 
 MOVED_PER_SM = 400e6
 """Useful bytes of a call that each SM reads at unit stride: about 1.6 ms at 128 bytes a clock."""

@@ -12,11 +12,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
-from targets.harness import Case, run_target
-from targets.roofline import compute, host, latency, memory, tensor
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+from nsight_prof.targets.harness import Case, run_target
+from nsight_prof.targets.roofline import compute, host, latency, memory, tensor
 
 FAMILIES = {
     "compute": compute.cases,

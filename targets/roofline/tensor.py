@@ -16,12 +16,14 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
-if __package__ in {None, ""}:  # run as a file: let the folder that holds `targets` be found
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
-from targets.harness import Case, Roof, is_cuda, run_target, sm_count
-from targets.harness.matmul import make_matmul
-from targets.roofline import triton_int8
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+from nsight_prof.targets.harness import Case, Roof, is_cuda, run_target, sm_count
+from nsight_prof.targets.harness.matmul import make_matmul
+from nsight_prof.targets.roofline import triton_int8
 
 Size = tuple[int, int, int]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from targets.harness import Call, Case, Roof, Setup, Unsupported, is_cuda
-from targets.harness.matmul import make_matmul, operand
-from targets.roofline.compute import trial_seconds
+from nsight_prof.targets.harness import Call, Case, Roof, Setup, Unsupported, is_cuda
+from nsight_prof.targets.harness.matmul import make_matmul, operand
+from nsight_prof.targets.roofline.compute import trial_seconds
 
 Product = Callable[[Any, Any, Any], object]
 
@@ -54,7 +54,7 @@ def _prepare(tilings: Sequence[Tiling], size: tuple[int, int, int], setup: Setup
         raise Unsupported("Triton's product needs a CUDA device")
     several = len(tilings) > 1
     try:
-        from targets.roofline.triton_int8_kernel import matmul
+        from nsight_prof.targets.roofline.triton_int8_kernel import matmul
     except ImportError as error:
         if not several:
             raise Unsupported(f"needs Triton ({error})") from error

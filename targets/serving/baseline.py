@@ -16,22 +16,26 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TextIO
 
-if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
-from targets.harness.options import Parser, positive, regex, seconds
-from targets.harness.output import output
-from targets.serving.conditions import conditions, visible_gpus
-from targets.serving.engine_process import EngineProcess, TooLong
-from targets.serving.exit_code import exit_code
-from targets.serving.failures import EngineFailure, complain, explain_log
-from targets.serving.models import Model, find_model
-from targets.serving.options import EngineOptions, add_engine_arguments, engine_options
-from targets.serving.points import Point, add_point_arguments, points
-from targets.serving.records import BEGIN, Records
-from targets.serving.stopping import stoppable
-from targets.serving.telemetry import Telemetry
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+from nsight_prof.targets.harness.options import Parser, positive, regex, seconds
+from nsight_prof.targets.harness.output import output
+from nsight_prof.targets.serving.conditions import conditions, visible_gpus
+from nsight_prof.targets.serving.engine_process import EngineProcess, TooLong
+from nsight_prof.targets.serving.exit_code import exit_code
+from nsight_prof.targets.serving.failures import EngineFailure, complain, explain_log
+from nsight_prof.targets.serving.models import Model, find_model
+from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from nsight_prof.targets.serving.points import Point, add_point_arguments, points
+from nsight_prof.targets.serving.records import BEGIN, Records
+from nsight_prof.targets.serving.stopping import stoppable
+from nsight_prof.targets.serving.telemetry import Telemetry
 
 TARGET = "vllm-baseline"
 TOKEN_TIMES = 2048

@@ -17,9 +17,9 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from targets.harness.conditions import GPU_FACTS
-from targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM
-from targets.serving.telemetry import load_nvml
+from nsight_prof.targets.harness.conditions import GPU_FACTS
+from nsight_prof.targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM
+from nsight_prof.targets.serving.telemetry import load_nvml
 
 # enum CUdevice_attribute, cuda.h
 MULTIPROCESSORS, L2_CACHE, MAJOR, MINOR = 16, 38, 75, 76

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from targets.serving.engine import Engine
+from nsight_prof.targets.serving.engine import Engine
 
 CLOSE_S = 60
 """Seconds that an engine has to shut down; vLLM itself gives its workers 8."""

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from targets.serving import hooks
-from targets.serving.child_log import ChildLog
-from targets.serving.environment import prepare
-from targets.serving.facts import engine_facts, hf_config
-from targets.serving.failures import EngineFailure, explain
-from targets.serving.generation import Generation, RequestTimes, StepTimes, run_batch
-from targets.serving.inputs import random_prompts
-from targets.serving.models import Model, find_model, vocabulary
-from targets.serving.options import EngineOptions, add_engine_arguments, engine_options
-from targets.serving.records import BEGIN
+from nsight_prof.targets.serving import hooks
+from nsight_prof.targets.serving.child_log import ChildLog
+from nsight_prof.targets.serving.environment import prepare
+from nsight_prof.targets.serving.facts import engine_facts, hf_config
+from nsight_prof.targets.serving.failures import EngineFailure, explain
+from nsight_prof.targets.serving.generation import Generation, RequestTimes, StepTimes, run_batch
+from nsight_prof.targets.serving.inputs import random_prompts
+from nsight_prof.targets.serving.models import Model, find_model, vocabulary
+from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from nsight_prof.targets.serving.records import BEGIN
 
 __all__ = [
     "Engine",

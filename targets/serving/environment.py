@@ -7,8 +7,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from targets.serving.models import Model
-from targets.serving.options import EngineOptions
+from nsight_prof.targets.serving.models import Model
+from nsight_prof.targets.serving.options import EngineOptions
 
 # One host, no statistics to anybody, vLLM's log beside the errors: stdout is for records.
 ALWAYS = {

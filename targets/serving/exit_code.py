@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from targets.serving.failures import EngineFailure, complain
-from targets.serving.stopping import Stopped
+from nsight_prof.targets.serving.failures import EngineFailure, complain
+from nsight_prof.targets.serving.stopping import Stopped
 
 
 def exit_code(work: Callable[[], int]) -> int:

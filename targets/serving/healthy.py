@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from targets.serving.failures import EngineFailure
-from targets.serving.server_log import why
-from targets.serving.telemetry import Gpu, load_nvml
+from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.server_log import why
+from nsight_prof.targets.serving.telemetry import Gpu, load_nvml
 
 HOST = "127.0.0.1"
 POLL_S = 0.2

@@ -10,9 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from targets.serving.failures import PYTHON_HINT, EngineFailure
-from targets.serving.models import Model
-from targets.serving.options import EngineOptions
+from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure
+from nsight_prof.targets.serving.models import Model
+from nsight_prof.targets.serving.options import EngineOptions
 
 OLDEST = (0, 20)
 TRIED = "0.20.2"

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from targets.serving.answers import Answer
-from targets.serving.inputs import random_prompts
-from targets.serving.load_points import Point, arrivals
+from nsight_prof.targets.serving.answers import Answer
+from nsight_prof.targets.serving.inputs import random_prompts
+from nsight_prof.targets.serving.load_points import Point, arrivals
 
 KEEP_ALIVE_S = 2.0
 """Less than the 5 s after which vLLM closes an idle connection: a request sent just then fails."""

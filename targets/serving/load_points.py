@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from targets.harness.options import not_negative, positive, seconds, whole
+from nsight_prof.targets.harness.options import not_negative, positive, seconds, whole
 
 CONCURRENCIES = (1, 4, 8, 16, 32, 64, 128)
 SHARES = (0.3, 0.6, 0.9, 1.5)

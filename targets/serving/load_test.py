@@ -11,15 +11,15 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from targets.serving import scrape, server_log, stopping
-from targets.serving.answers import Reading, read, request_fields, spread
-from targets.serving.failures import EngineFailure
-from targets.serving.healthy import HOST, Server
-from targets.serving.load import Client, Loaded, background, bodies
-from targets.serving.load_points import Point, closed_points, open_points
-from targets.serving.models import Model, vocabulary
-from targets.serving.options import EngineOptions
-from targets.serving.records import TOKEN_TIMES, Records
+from nsight_prof.targets.serving import scrape, server_log, stopping
+from nsight_prof.targets.serving.answers import Reading, read, request_fields, spread
+from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.healthy import HOST, Server
+from nsight_prof.targets.serving.load import Client, Loaded, background, bodies
+from nsight_prof.targets.serving.load_points import Point, closed_points, open_points
+from nsight_prof.targets.serving.models import Model, vocabulary
+from nsight_prof.targets.serving.options import EngineOptions
+from nsight_prof.targets.serving.records import TOKEN_TIMES, Records
 
 FEW_TOKENS = 8000
 """Ids below are taken where the vocabulary is not known: every current model's is larger."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from targets.serving.failures import NO_MODEL, EngineFailure
+from nsight_prof.targets.serving.failures import NO_MODEL, EngineFailure
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
 WEIGHTS = ("auto", "dummy", "load")

@@ -24,14 +24,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
-from targets.harness.options import Parser, positive, whole
-from targets.serving.conditions import conditions, visible_gpus
-from targets.serving.ending import close, run_to_the_end
-from targets.serving.engine import (
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+from nsight_prof.targets.harness.options import Parser, positive, whole
+from nsight_prof.targets.serving.conditions import conditions, visible_gpus
+from nsight_prof.targets.serving.ending import close, run_to_the_end
+from nsight_prof.targets.serving.engine import (
     Engine,
     EngineOptions,
     Generation,
@@ -39,8 +43,8 @@ from targets.serving.engine import (
     engine_options,
     make_engine,
 )
-from targets.serving.failures import EngineFailure, complain
-from targets.serving.records import Records
+from nsight_prof.targets.serving.failures import EngineFailure, complain
+from nsight_prof.targets.serving.records import Records
 
 TARGET = "vllm-offline"
 WARMUP_TOKENS = 8

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from targets.harness.options import positive
-from targets.serving.models import WEIGHTS, bundled
+from nsight_prof.targets.harness.options import positive
+from nsight_prof.targets.serving.models import WEIGHTS, bundled
 
 MODES = ("cuda-graphs", "eager")
 PROCESSES = ("inline", "spawn")

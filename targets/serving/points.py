@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from targets.harness.options import positive, whole
-from targets.serving.options import MODES
+from nsight_prof.targets.harness.options import positive, whole
+from nsight_prof.targets.serving.options import MODES
 
 EXPERIMENTS = ("latency", "batch", "lengths", "graphs")
 

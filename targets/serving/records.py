@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from targets.harness.records import rounded
-from targets.harness.statistics import summarize
+from nsight_prof.targets.harness.records import rounded
+from nsight_prof.targets.harness.statistics import summarize
 
 SCHEMA = 1
 PLACES = 7
@@ -61,8 +61,8 @@ class Records:
         """Write under what the process measures: the first record of a file.
 
         Args:
-            facts: argv, time, seed, device, gpu and software, as `targets.serving.conditions`
-                gives them.
+            facts: argv, time, seed, device, gpu and software, as
+                `nsight_prof.targets.serving.conditions` gives them.
         """
         self._write({"record": "conditions", **self._shared, **facts})
 

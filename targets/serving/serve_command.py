@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from targets.serving.failures import PYTHON_HINT, EngineFailure
-from targets.serving.healthy import HOST
-from targets.serving.models import Model
-from targets.serving.options import EngineOptions
-from targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
+from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure
+from nsight_prof.targets.serving.healthy import HOST
+from nsight_prof.targets.serving.models import Model
+from nsight_prof.targets.serving.options import EngineOptions
+from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
 
 MODULE = "vllm.entrypoints.openai.api_server"
 LEAST_MODEL_LEN = 4096

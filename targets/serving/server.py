@@ -17,23 +17,27 @@ import tempfile
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
-if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
-from targets.harness.options import Parser, positive, regex, seconds
-from targets.harness.output import output
-from targets.serving.conditions import conditions, visible_gpus
-from targets.serving.environment import prepare
-from targets.serving.exit_code import exit_code
-from targets.serving.healthy import GpuMemory, Server, free_port, require_free
-from targets.serving.load_points import add_load_arguments, closed_points, open_points
-from targets.serving.models import Model, find_model
-from targets.serving.options import add_engine_arguments, engine_options
-from targets.serving.records import BEGIN, Records
-from targets.serving.serve_command import command, joined, require_modules, split
-from targets.serving.stopping import stoppable
-from targets.serving.telemetry import Telemetry
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+from nsight_prof.targets.harness.options import Parser, positive, regex, seconds
+from nsight_prof.targets.harness.output import output
+from nsight_prof.targets.serving.conditions import conditions, visible_gpus
+from nsight_prof.targets.serving.environment import prepare
+from nsight_prof.targets.serving.exit_code import exit_code
+from nsight_prof.targets.serving.healthy import GpuMemory, Server, free_port, require_free
+from nsight_prof.targets.serving.load_points import add_load_arguments, closed_points, open_points
+from nsight_prof.targets.serving.models import Model, find_model
+from nsight_prof.targets.serving.options import add_engine_arguments, engine_options
+from nsight_prof.targets.serving.records import BEGIN, Records
+from nsight_prof.targets.serving.serve_command import command, joined, require_modules, split
+from nsight_prof.targets.serving.stopping import stoppable
+from nsight_prof.targets.serving.telemetry import Telemetry
 
 TARGET = "vllm-serve"
 NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
@@ -79,7 +83,9 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
     Raises:
         EngineFailure: it did not start or died, or no point has a time.
     """
-    from targets.serving.load_test import LoadTest  # aiohttp, which `require_modules` looks for
+    from nsight_prof.targets.serving.load_test import (
+        LoadTest,  # aiohttp, which `require_modules` looks for
+    )
 
     options = engine_options(given, process="spawn")
     records = Records(stream, TARGET, given.process_number, given.repeat, begin=BEGIN)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from targets.serving.failures import PYTHON_HINT, EngineFailure, explain_log
+from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure, explain_log
 
 PREFIX = re.compile(
     r"^(?:\([\w ]*pid=\d+\) ?)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d:. -]+ )?"

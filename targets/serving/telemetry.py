@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM, REASONS
-from targets.serving.records import Records
+from nsight_prof.targets.harness.nvml import CLOCK_MEMORY, CLOCK_SM, REASONS
+from nsight_prof.targets.serving.records import Records
 
 FIELDS = (
     "t_s",

@@ -17,15 +17,25 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-if __package__ in {None, ""}:  # run as a file: siblings must not hide modules of others
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
-from targets.harness.failures import classify
-from targets.serving.engine import Engine, EngineOptions, Generation, StepTimes, make_engine
-from targets.serving.failures import EngineFailure
-from targets.serving.points import Point
-from targets.serving.records import Records
+if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
+    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+from nsight_prof.targets.harness.failures import classify
+from nsight_prof.targets.serving.engine import (
+    Engine,
+    EngineOptions,
+    Generation,
+    StepTimes,
+    make_engine,
+)
+from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.points import Point
+from nsight_prof.targets.serving.records import Records
 
 STATS = {
     "running": "vllm:num_requests_running",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.cli import main
+from nsight_prof.orchestrator.cli import main
 
 pytest.importorskip("torch", reason="torch is not installed")
 

@@ -14,9 +14,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from orchestrator import cli
-from orchestrator.cli import COMMANDS, group, main
-from parsers.errors import ArtifactUnreadable, ProfError, StepFailed, ToolMissing, UsageError
+from nsight_prof.orchestrator import cli
+from nsight_prof.orchestrator.cli import COMMANDS, group, main
+from nsight_prof.parsers.errors import (
+    ArtifactUnreadable,
+    ProfError,
+    StepFailed,
+    ToolMissing,
+    UsageError,
+)
 
 HEAVY = ("numpy", "pandas", "pyarrow", "matplotlib", "torch", "pydantic", "rich", "yaml", "jinja2")
 
@@ -45,7 +51,7 @@ def test_help_and_version_import_nothing_heavy(root: Path) -> None:
 
 
 def test_python_m_runs_the_same_command(root: Path) -> None:
-    argv = [sys.executable, "-m", "orchestrator", "recipe", "chek"]
+    argv = [sys.executable, "-m", "nsight_prof", "recipe", "chek"]
     done = subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "No such command 'chek'" in done.stderr
@@ -70,11 +76,9 @@ def test_the_listing_says_what_each_command_says_of_itself() -> None:
 
 def test_an_installed_package_has_its_recipes_and_targets(root: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    for name in ("orchestrator", "parsers", "targets"):
-        shutil.copytree(root / name, site / name)
-    shutil.copytree(root / "recipes", site / "orchestrator" / "recipes")
+    shutil.copytree(root / "nsight_prof", site / "nsight_prof")
     names = ("recipes/top-kernels.yaml", "roofline")
-    argv = [sys.executable, "-m", "orchestrator", "recipe", "check", *names]
+    argv = [sys.executable, "-m", "nsight_prof", "recipe", "check", *names]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(
         argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
@@ -152,7 +156,7 @@ def test_a_wrong_option_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_pipe_that_closes_early_is_no_error(root: Path) -> None:
-    argv = f"{sys.executable} -m orchestrator recipe schema | head -1"
+    argv = f"{sys.executable} -m nsight_prof recipe schema | head -1"
     done = subprocess.run(
         ["bash", "-c", argv], cwd=root, capture_output=True, text=True, check=False
     )
@@ -205,8 +209,8 @@ def test_recipe_schema_is_json_schema() -> None:
 @pytest.fixture
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with neither nsys nor ncu."""
-    monkeypatch.setattr("orchestrator.dry_run.find_nsys", missing("nsys"))
-    monkeypatch.setattr("orchestrator.dry_run.find_ncu", missing("ncu"))
+    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.find_nsys", missing("nsys"))
+    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.find_ncu", missing("ncu"))
 
 
 def missing(name: str) -> Callable[[object], None]:

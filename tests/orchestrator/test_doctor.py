@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import doctor
-from orchestrator.environment import Gpus
-from orchestrator.tools import shim
+from nsight_prof.orchestrator import doctor
+from nsight_prof.orchestrator.environment import Gpus
+from nsight_prof.orchestrator.tools import shim
 
 H200 = {"device": 0, "name": "NVIDIA H200", "memory_bytes": 150754820096}
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import environment
-from orchestrator.machine import program_digest, too_old
-from orchestrator.process import ask
-from orchestrator.program import Program
+from nsight_prof.orchestrator import environment
+from nsight_prof.orchestrator.machine import program_digest, too_old
+from nsight_prof.orchestrator.process import ask
+from nsight_prof.orchestrator.program import Program
 
 
 class NVMLError(Exception):

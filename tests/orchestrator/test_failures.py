@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import steps
-from orchestrator.process import Finished
-from orchestrator.work import Call, failure
-from parsers.errors import (
+from nsight_prof.orchestrator import steps
+from nsight_prof.orchestrator.process import Finished
+from nsight_prof.orchestrator.work import Call, failure
+from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
     PermissionRefused,
@@ -53,7 +53,7 @@ def test_ncu_missing_still_gives_the_report_of_the_trace(lab: Any) -> None:
 
 
 def test_no_gpu(lab: Any) -> None:
-    lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
     with pytest.raises(ToolMissing, match="no NVIDIA GPU") as caught:
         lab.run()
     assert "--replay" in caught.value.hint
@@ -77,7 +77,7 @@ def test_permission_is_asked_before_the_long_run_and_the_trace_is_still_reported
 
 def test_permission_refused_by_the_driver_parameters_needs_no_try(lab: Any) -> None:
     lab.monkeypatch.setattr(
-        "orchestrator.permission.counters_refused", lambda: "administrators only"
+        "nsight_prof.orchestrator.permission.counters_refused", lambda: "administrators only"
     )
     outcome = lab.run()
     assert outcome.exit_code == 3
@@ -224,7 +224,7 @@ def test_the_target_fails_only_under_ncu(lab: Any) -> None:
 def test_a_metric_that_the_chip_lacks_is_left_out_and_told(lab: Any) -> None:
     lab.fake(FAKE_NCU="metric")
     lab.monkeypatch.setattr(
-        "orchestrator.steps.choose_metrics",
+        "nsight_prof.orchestrator.steps.choose_metrics",
         lambda *args: ("sm__cycles_active.avg", "sm__no_such.sum"),
     )
     outcome = lab.run()
@@ -237,7 +237,9 @@ def test_a_metric_that_the_chip_lacks_is_left_out_and_told(lab: Any) -> None:
 
 def test_no_metric_that_the_chip_has(lab: Any) -> None:
     lab.fake(FAKE_NCU="metric")
-    lab.monkeypatch.setattr("orchestrator.steps.choose_metrics", lambda *args: ("sm__no_such.sum",))
+    lab.monkeypatch.setattr(
+        "nsight_prof.orchestrator.steps.choose_metrics", lambda *args: ("sm__no_such.sum",)
+    )
     outcome = lab.run()
     assert "does not know the metric sm__no_such.sum" in outcome.errors[0].message
     assert len(lab.calls("ncu")) == 1
@@ -383,7 +385,7 @@ def test_the_recorded_environment_is_dropped_from_the_sqlite(lab: Any) -> None:
 
 
 def test_nsys_that_can_is_asked_not_to_record_the_environment(lab: Any) -> None:
-    from orchestrator import discover
+    from nsight_prof.orchestrator import discover
 
     discover._answers.cache_clear()
     lab.fake(FAKE_OPTIONS="new")
@@ -393,7 +395,7 @@ def test_nsys_that_can_is_asked_not_to_record_the_environment(lab: Any) -> None:
 
 
 def test_an_exit_code_of_a_signal_is_told_as_one(tmp_path: Path) -> None:
-    from orchestrator.discover import Tool
+    from nsight_prof.orchestrator.discover import Tool
 
     what = Call("trace", Tool("nsys", sys.executable, "1", frozenset()), [], tmp_path, 5.0)
     error = failure(Finished(139, 1.0, False, "", ""), what, ())

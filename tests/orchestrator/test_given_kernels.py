@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.given_kernels import given_selection
-from orchestrator.recipe import load_recipe
-from parsers.errors import ArtifactUnreadable, RecipeError
-from parsers.selection import SelectedKernel, Selection, write_selection
+from nsight_prof.orchestrator.given_kernels import given_selection
+from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.parsers.errors import ArtifactUnreadable, RecipeError
+from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
 
 
 def test_without_given_kernels_there_is_no_selection() -> None:

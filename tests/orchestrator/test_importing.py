@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli import group
-from orchestrator.discover import Tool
-from orchestrator.importing import import_files
-from orchestrator.recognize import Kind, recognize
-from parsers.errors import ArtifactUnreadable, NoKernels, ProfError, ToolMissing, UsageError
-from parsers.run_dir import RunDir, StepState, read_manifest
+from nsight_prof.orchestrator.cli import group
+from nsight_prof.orchestrator.discover import Tool
+from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.orchestrator.recognize import Kind, recognize
+from nsight_prof.parsers.errors import (
+    ArtifactUnreadable,
+    NoKernels,
+    ProfError,
+    ToolMissing,
+    UsageError,
+)
+from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest
 
 KERN_SUM = """\
 Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
@@ -154,7 +160,7 @@ def test_a_report_needs_nsys_and_its_export_does_not(
     def no_nsys(_environment: object) -> None:
         raise ToolMissing("nsys is not here", "install it")
 
-    monkeypatch.setattr("orchestrator.export.find_nsys", no_nsys)
+    monkeypatch.setattr("nsight_prof.orchestrator.export.find_nsys", no_nsys)
     report = write(tmp_path / "a.nsys-rep", b"NVIDIA Tegra Profiler Report\0")
     with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
         import_files([report], tmp_path / "out")
@@ -165,12 +171,12 @@ def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
     real_exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = real_exports / "ncu/AveryClapp+ESMM-Research/profile.ncu-rep"
-    monkeypatch.setattr("parsers.ncu.can_read_rep", lambda: False)
+    monkeypatch.setattr("nsight_prof.parsers.ncu.can_read_rep", lambda: False)
 
     def no_ncu(_environment: object) -> Tool:
         raise ToolMissing("ncu is not here", "install it")
 
-    monkeypatch.setattr("orchestrator.importing.find_ncu", no_ncu)
+    monkeypatch.setattr("nsight_prof.orchestrator.importing.find_ncu", no_ncu)
     with pytest.raises(ToolMissing, match="neither is here"):
         import_files([report], tmp_path / "out")
 
@@ -178,9 +184,9 @@ def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
         target.write_text(NCU_CSV, encoding="utf-8")
 
     monkeypatch.setattr(
-        "orchestrator.importing.find_ncu", lambda _: Tool("ncu", "", "", frozenset())
+        "nsight_prof.orchestrator.importing.find_ncu", lambda _: Tool("ncu", "", "", frozenset())
     )
-    monkeypatch.setattr("orchestrator.importing.export_csv", print_csv)
+    monkeypatch.setattr("nsight_prof.orchestrator.importing.export_csv", print_csv)
     run = import_files([report], tmp_path / "out")
     assert run.artifact("counters", "counters.csv") is not None
     assert run.artifact("counters", "counters.ncu-rep") is not None

@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator.plan import Capabilities, Step, plan
-from orchestrator.recipe import load_recipe, recipe_from_dict
-from orchestrator.recipe_files import Layer, merge, parse_override
-from parsers.errors import RecipeError
+from nsight_prof.orchestrator.plan import Capabilities, Step, plan
+from nsight_prof.orchestrator.recipe import load_recipe, recipe_from_dict
+from nsight_prof.orchestrator.recipe_files import Layer, merge, parse_override
+from nsight_prof.parsers.errors import RecipeError
 
 
 def steps(*overrides: str, capabilities: Capabilities | None = None) -> dict[str, Step]:

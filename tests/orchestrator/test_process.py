@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.process import Command, ask, end_leftovers, run
-from parsers.errors import StepFailed
+from nsight_prof.orchestrator.process import Command, ask, end_leftovers, run
+from nsight_prof.parsers.errors import StepFailed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.program import (
+from nsight_prof.orchestrator.program import (
     BUNDLED_TARGETS,
     bundled_targets,
     find_target,
     render_args,
     resolve_program,
 )
-from orchestrator.recipe import load_recipe
-from orchestrator.recipe_files import bundled
-from parsers.errors import RecipeError
+from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.recipe_files import bundled
+from nsight_prof.parsers.errors import RecipeError
 
 Write = Callable[..., Path]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable, UsageError
-from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
-from parsers.selection import read_selection, write_selection
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.parsers.selection import read_selection, write_selection
 
 
 @pytest.fixture
@@ -19,8 +19,10 @@ def recorded(lab: Any) -> Any:
             path.with_name(path.name + ".xz").write_bytes(lzma.compress(path.read_bytes()))
             path.unlink()
     lab.log.unlink()
-    lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
-    lab.monkeypatch.setattr("orchestrator.prepare.look_around", lambda *args: pytest.fail("looked"))
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr(
+        "nsight_prof.orchestrator.prepare.look_around", lambda *args: pytest.fail("looked")
+    )
     return folder
 
 
@@ -154,7 +156,9 @@ def benchmark(lab: Any) -> Any:
 
     lab.run(make(bench={"processes": 2, "repeat": 3}), out=lab.folder / "benchmark")
     lab.log.unlink()
-    lab.monkeypatch.setattr("orchestrator.prepare.look_around", lambda *args: pytest.fail("looked"))
+    lab.monkeypatch.setattr(
+        "nsight_prof.orchestrator.prepare.look_around", lambda *args: pytest.fail("looked")
+    )
     return make
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import runner
-from orchestrator.runner import RunOptions, run_recipe
-from parsers.errors import UsageError
-from parsers.run_dir import RunDir
-from parsers.selection import read_selection
+from nsight_prof.orchestrator import runner
+from nsight_prof.orchestrator.runner import RunOptions, run_recipe
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.selection import read_selection
 
 
 def test_a_recipe_runs_from_target_to_report(lab: Any) -> None:
@@ -83,7 +83,9 @@ def test_the_target_runs_in_its_folder_and_the_captures_land_in_ours(lab: Any) -
 
 
 def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
-    lab.monkeypatch.setattr("orchestrator.machine.find_ncu", lambda env: pytest.fail("asked"))
+    lab.monkeypatch.setattr(
+        "nsight_prof.orchestrator.machine.find_ncu", lambda env: pytest.fail("asked")
+    )
     outcome = lab.run(lab.recipe(counters__enabled=False))
     assert outcome.exit_code == 0
     assert [step.name for step in lab.manifest.steps] == ["trace", "report"]
@@ -153,7 +155,7 @@ def test_force_replaces_an_old_run_and_nothing_else(lab: Any) -> None:
 
 def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab: Any) -> None:
     lab.run()
-    lab.monkeypatch.setattr("orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
     with pytest.raises(Exception, match="no NVIDIA GPU"):
         lab.run(force=True)
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()

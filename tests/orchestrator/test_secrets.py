@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.secrets import choose_environment, drop_environment, looks_secret, mask_file
+from nsight_prof.orchestrator.secrets import (
+    choose_environment,
+    drop_environment,
+    looks_secret,
+    mask_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +98,9 @@ def test_a_real_nsys_report_can_be_exported_after_masking(
     tmp_path: Path, nsight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the mask of a report rests on: nsys keeps no checksum over it."""
-    from orchestrator.discover import find_nsys
-    from orchestrator.export import export_sqlite
-    from orchestrator.process import ask
+    from nsight_prof.orchestrator.discover import find_nsys
+    from nsight_prof.orchestrator.export import export_sqlite
+    from nsight_prof.orchestrator.process import ask
 
     monkeypatch.setenv("PATH", f"{nsight}:/usr/bin:/bin")
     monkeypatch.setenv("MY_TOKEN", "supersecretvalue123")

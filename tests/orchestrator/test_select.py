@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.select import COLLECTIVE, SelectOptions, choose_kernels
-from parsers.errors import NoKernels, UsageError
-from parsers.nsys import open_trace
-from parsers.selection import Selection, read_selection, write_selection
-from parsers.tables import empty
+from nsight_prof.orchestrator.select import COLLECTIVE, SelectOptions, choose_kernels
+from nsight_prof.parsers.errors import NoKernels, UsageError
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.selection import Selection, read_selection, write_selection
+from nsight_prof.parsers.tables import empty
 
 ALL = SelectOptions(top_k=None, coverage=None)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import discover
-from orchestrator.process import ask
-from orchestrator.tools import shim
-from parsers.errors import ToolMissing
+from nsight_prof.orchestrator import discover
+from nsight_prof.orchestrator.process import ask
+from nsight_prof.orchestrator.tools import shim
+from nsight_prof.parsers.errors import ToolMissing
 
 # As the real one: it finds its folder through /proc/self/exe, and asks the importer there. A
 # script has no such path of its own, so it uses its real one, links followed.

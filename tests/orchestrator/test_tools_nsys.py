@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.tools import nsys, target
-from parsers.errors import ArtifactUnreadable, StepFailed, ToolMissing, UsageError
+from nsight_prof.orchestrator.tools import nsys, target
+from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, ToolMissing, UsageError
 
 HELP = (Path(__file__).resolve().parent.parent / "fakes/nsys-profile-help.txt").read_text()
 FEATURES = nsys.parse_features(HELP)
@@ -115,7 +115,7 @@ def test_unknown_output_is_not_explained() -> None:
 
 
 def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight: Path) -> None:
-    from orchestrator.process import ask
+    from nsight_prof.orchestrator.process import ask
 
     answer = ask([str(nsight / "nsys"), "profile", "--help"])
     offered = nsys.parse_features(answer.stdout + answer.stderr)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.tools import target
-from parsers.errors import StepFailed, ToolMissing
+from nsight_prof.orchestrator.tools import target
+from nsight_prof.parsers.errors import StepFailed, ToolMissing
 
 PREFIX = "(EngineCore pid=411) ERROR 11-22 00:10:17 [core.py:1109] "
 DEAD = (

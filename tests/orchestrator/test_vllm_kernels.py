@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator import reporting, runner
-from orchestrator.dry_run import render_dry_run
-from orchestrator.recipe import load_recipe
-from parsers.errors import ProfError, StepFailed, ToolMissing
+from nsight_prof.orchestrator import reporting, runner
+from nsight_prof.orchestrator.dry_run import render_dry_run
+from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
 SMALL = (

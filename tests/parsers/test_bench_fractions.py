@@ -4,8 +4,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers.bench_fractions import Fractions, add_fractions
-from parsers.tables import check, tables
+from nsight_prof.parsers.bench_fractions import Fractions, add_fractions
+from nsight_prof.parsers.tables import check, tables
 
 CEILINGS = {
     ("dram", ""): 4e12,

@@ -9,8 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from parsers.bench_records import RoofKey, join_records, parse_case, read_records, roof_key
-from parsers.errors import ArtifactUnreadable, SchemaTooNew
+from nsight_prof.parsers.bench_records import (
+    RoofKey,
+    join_records,
+    parse_case,
+    read_records,
+    roof_key,
+)
+from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
 
 Write = Callable[..., Path]
 

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from parsers.columns import Evaluated, evaluate
-from parsers.metrics import catalogue
+from nsight_prof.parsers.columns import Evaluated, evaluate
+from nsight_prof.parsers.metrics import catalogue
 
 
 def evaluated(chip: str = "GH100", **metrics: list[float]) -> Evaluated:

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers.bench_records import RoofKey
-from parsers.confirm import confirm
+from nsight_prof.parsers.bench_records import RoofKey
+from nsight_prof.parsers.confirm import confirm
 
 WORK = 1e9
 DRAM, L2, L1 = RoofKey("dram", "", "read"), RoofKey("l2", "", "read"), RoofKey("l1", "", "read")

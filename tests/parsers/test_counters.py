@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers.counters import CounterTables, build_counters
-from parsers.ncu import can_read_rep, read_ncu
-from parsers.tables import empty
+from nsight_prof.parsers.counters import CounterTables, build_counters
+from nsight_prof.parsers.ncu import can_read_rep, read_ncu
+from nsight_prof.parsers.tables import empty
 
 ITERATIONS = 1056 * 256 * 10000
 

@@ -6,10 +6,10 @@ from dataclasses import fields
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.join import Joined, join, plain_name
-from parsers.ncu.capture import Gatherer, Launch, NcuCapture
-from parsers.selection import SelectedKernel, Selection
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.join import Joined, join, plain_name
+from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
+from nsight_prof.parsers.selection import SelectedKernel, Selection
 
 
 def capture(*launches: Mapping[str, object]) -> NcuCapture:

@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers import kernel_names
-from parsers.demangle import demangle, identifiers
-from parsers.errors import ArtifactUnreadable, NoKernels
-from parsers.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
-from parsers.nsys import open_trace, read_kern_sum
+from nsight_prof.parsers import kernel_names
+from nsight_prof.parsers.demangle import demangle, identifiers
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
+from nsight_prof.parsers.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
+from nsight_prof.parsers.nsys import open_trace, read_kern_sum
 
 CASES = yaml.safe_load(
     (Path(__file__).parents[1] / "fixtures" / "kernel_names.yaml").read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def test_without_a_demangler_the_library_is_still_told(monkeypatch: pytest.Monke
         "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEE"
         "St5arrayIPcLm3EEEEviT0_T1_"
     )
-    monkeypatch.setattr("parsers.demangle._runtime", lambda: None)
+    monkeypatch.setattr("nsight_prof.parsers.demangle._runtime", lambda: None)
     assert demangle(mangled).startswith("at::native::vectorized_elementwise_kernel")
     assert classify.__wrapped__(mangled).library == "PyTorch"
 

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers.measured_roofs import MeasuredRoofs, choose_roofs
-from parsers.tables import check, tables
+from nsight_prof.parsers.measured_roofs import MeasuredRoofs, choose_roofs
+from nsight_prof.parsers.tables import check, tables
 
 SMS = 132
 CONFIRMED = {"counted_calls": 1, "counted_launches": 1}

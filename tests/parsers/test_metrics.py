@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from parsers.errors import UsageError
-from parsers.metrics import catalogue
-from parsers.tables import tables
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.tables import tables
 
 CHIPS = catalogue().chips
 SETS = tuple(catalogue().sets)

@@ -6,9 +6,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers.errors import ArtifactUnreadable, SchemaTooNew
-from parsers.roofs_file import Fit, RoofsFile, gpu_facts, matches, read_roofs, write_roofs
-from parsers.tables import check, tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
+from nsight_prof.parsers.roofs_file import (
+    Fit,
+    RoofsFile,
+    gpu_facts,
+    matches,
+    read_roofs,
+    write_roofs,
+)
+from nsight_prof.parsers.tables import check, tables
 
 GPU = {
     "name": "NVIDIA H200",

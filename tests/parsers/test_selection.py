@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable
-from parsers.selection import SelectedKernel, Selection, read_selection, write_selection
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.selection import SelectedKernel, Selection, read_selection, write_selection
 
 KERNEL = SelectedKernel(
     kernel_id="k0123456789",

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parsers.errors import ArtifactUnreadable
-from parsers.torch_trace import CUDA_GRAPH, NO_OPERATOR, open_torch_trace
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.torch_trace import CUDA_GRAPH, NO_OPERATOR, open_torch_trace
 
 TESTS = Path(__file__).parents[1]
 RECORDED = TESTS / "fixtures" / "torch_trace" / "qwen-eager.json.xz"

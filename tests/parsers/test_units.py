@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable
-from parsers.units import to_base
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.units import to_base
 
 TABLE_UNIT = re.compile(r"^ {4}\S.*? {2,}(\S+) +[\d.,]+$", re.MULTILINE)
 

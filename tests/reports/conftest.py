@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from parsers.selection import SelectedKernel, Selection, write_selection
-from reports.bound import assign_bounds
-from reports.cells import records
-from reports.load import Run, load_run
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
+from nsight_prof.reports.bound import assign_bounds
+from nsight_prof.reports.cells import records
+from nsight_prof.reports.load import Run, load_run
 from tests.reports.browser import in_browser
 
 __all__ = ["in_browser"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import pandas as pd
 
-from parsers import tables
-from reports.evidence import Finding
-from reports.load import Run, load_run
-from reports.program_findings import program_findings
+from nsight_prof.parsers import tables
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.program_findings import program_findings
 
 US = 1000
 

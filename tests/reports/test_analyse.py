@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.errors import StepFailed
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from reports import analyse
-from reports.analyse import build_tables
-from reports.load import Run, load_run
-from reports.ncu_only import chip_name
-from reports.views import report_view
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.reports import analyse
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.ncu_only import chip_name
+from nsight_prof.reports.views import report_view
 
 KERN_SUM = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name
 75.0,3000,3,1000.0,1000.0,900,1100,"void scale<float>(float*, int)"

@@ -5,13 +5,13 @@ import re
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.backend_findings import attention_spans
-from reports.formats import share
-from reports.kernel_findings import kernel_findings
-from reports.load import Run, load_run
-from reports.program_findings import program_findings
-from reports.program_rules import backends
+from nsight_prof.parsers import tables
+from nsight_prof.reports.backend_findings import attention_spans
+from nsight_prof.reports.formats import share
+from nsight_prof.reports.kernel_findings import kernel_findings
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.program_findings import program_findings
+from nsight_prof.reports.program_rules import backends
 from tests.reports.programs import kernels
 
 

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reports.bench.memory_patterns import section  # noqa: E402
-from reports.bench.models import LineFigure, Section  # noqa: E402
-from reports.load import Run  # noqa: E402
-from reports.plots.bench_lines import plot_lines  # noqa: E402
-from targets import memory_patterns  # noqa: E402
+from nsight_prof.reports.bench.memory_patterns import section  # noqa: E402
+from nsight_prof.reports.bench.models import LineFigure, Section  # noqa: E402
+from nsight_prof.reports.load import Run  # noqa: E402
+from nsight_prof.reports.plots.bench_lines import plot_lines  # noqa: E402
+from nsight_prof.targets import memory_patterns  # noqa: E402
 
 READ, WRITE, TURN, BATCH = 4.6e12, 4.5e12, 2e-6, 40e6
 HELD, ALONE = 27e6, {"whole": 0.95}

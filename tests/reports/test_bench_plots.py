@@ -11,12 +11,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from reports.bench.models import Bar, BarFigure, LineFigure, Panel, Series, Span, TimelineFigure
-from reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
-from reports.plots.bench_bars import plot_bars
-from reports.plots.bench_lines import plot_lines
-from reports.plots.style import WIDTH, render_svg
-from reports.plots.timeline import plot_timeline
+from nsight_prof.reports.bench.models import (
+    Bar,
+    BarFigure,
+    LineFigure,
+    Panel,
+    Series,
+    Span,
+    TimelineFigure,
+)
+from nsight_prof.reports.plots.bench_axes import byte_text, number_text, scale, spread, stacked
+from nsight_prof.reports.plots.bench_bars import plot_bars
+from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.style import WIDTH, render_svg
+from nsight_prof.reports.plots.timeline import plot_timeline
 
 X = tuple(2.0**power for power in range(13, 30))
 MIB = 2.0**20

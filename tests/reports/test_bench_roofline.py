@@ -10,17 +10,17 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.measured_roofs import choose_roofs
-from parsers.roofs import Measured, build_roofs, ridge_points
-from reports import render
-from reports.bench import roofline
-from reports.bench.models import BarFigure, LineFigure, RooflineFigure
-from reports.bench.roofs import find, measured_roofs, searches
-from reports.bench.view import bench_view
-from reports.load import Run
-from reports.metrics_json import schema
-from reports.render import render_report
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.measured_roofs import choose_roofs
+from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.reports import render
+from nsight_prof.reports.bench import roofline
+from nsight_prof.reports.bench.models import BarFigure, LineFigure, RooflineFigure
+from nsight_prof.reports.bench.roofs import find, measured_roofs, searches
+from nsight_prof.reports.bench.view import bench_view
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.metrics_json import schema
+from nsight_prof.reports.render import render_report
 
 Row = dict[str, Any]
 CLOCK, SMS = 1.755e9, 132

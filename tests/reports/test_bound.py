@@ -4,9 +4,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.bound import SM_BUSY, assign_bounds, bound_gaps
-from reports.load import Run
+from nsight_prof.parsers import tables
+from nsight_prof.reports.bound import SM_BUSY, assign_bounds, bound_gaps
+from nsight_prof.reports.load import Run
 
 ROOFS = [
     ("dram", "", 4e12, "B/s", "counters"),

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from parsers import tables
-from reports.causes import Context, blocks, causes, stall_meaning
-from reports.cells import Row
-from reports.profiled import TRACE_ONLY
+from nsight_prof.parsers import tables
+from nsight_prof.reports.causes import Context, blocks, causes, stall_meaning
+from nsight_prof.reports.cells import Row
+from nsight_prof.reports.profiled import TRACE_ONLY
 
 SMS = 132.0
 H200 = Context(sms=SMS)

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from reports.footnotes import Footnotes, letters, reason_of
-from reports.load import Run
-from reports.views import report_view
+from nsight_prof.reports.footnotes import Footnotes, letters, reason_of
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.views import report_view
 
 
 def test_the_same_reason_has_the_same_letter(run: Run) -> None:

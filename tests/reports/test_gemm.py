@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.gemm import Shape, padded_flops, padding_findings, paddings, read_shapes
-from reports.load import Run
+from nsight_prof.reports.gemm import Shape, padded_flops, padding_findings, paddings, read_shapes
+from nsight_prof.reports.load import Run
 
 
 def stdout(run: Run) -> Path:

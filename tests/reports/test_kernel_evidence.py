@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from parsers import tables
-from parsers.metrics import catalogue
-from reports.cells import number, records, text
-from reports.evidence import Evidence, Finding
-from reports.findings import findings
-from reports.kernel_evidence import ISSUED
-from reports.kernel_findings import abstentions, bound_findings, kernel_findings
-from reports.kernel_judge import judge, shortest_launch
-from reports.load import Run, load_run
-from reports.profiled import is_mixed
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.findings import findings
+from nsight_prof.reports.kernel_evidence import ISSUED
+from nsight_prof.reports.kernel_findings import abstentions, bound_findings, kernel_findings
+from nsight_prof.reports.kernel_judge import judge, shortest_launch
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.profiled import is_mixed
 from tests.recorded import with_tables
 
 RECORDED = "h200-top-kernels"

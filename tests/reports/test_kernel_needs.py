@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.evidence import wording
-from reports.findings import findings
-from reports.kernel_facts import EXECUTION_STALLS
-from reports.kernel_findings import abstentions, kernel_findings
-from reports.kernel_needs import Need, needs
-from reports.load import Run, load_run
-from reports.rules import kernel_rules, saturated, wait_words
+from nsight_prof.parsers import tables
+from nsight_prof.reports.evidence import wording
+from nsight_prof.reports.findings import findings
+from nsight_prof.reports.kernel_facts import EXECUTION_STALLS
+from nsight_prof.reports.kernel_findings import abstentions, kernel_findings
+from nsight_prof.reports.kernel_needs import Need, needs
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.rules import kernel_rules, saturated, wait_words
 
 GEMM = "cuBLAS GEMM 64x8 splitK"
 

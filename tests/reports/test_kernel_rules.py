@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers import tables
-from parsers.metrics import catalogue
-from reports.causes import LSU, Cause, Context, causes, explain, gain
-from reports.cells import Row, number
-from reports.evidence import wording
-from reports.kernel_facts import facts, resource_use, unaligned
-from reports.kernel_needs import Need
-from reports.kernel_sentences import FUSION_HELPS
-from reports.profiled import TRACE_ONLY
-from reports.roofline import Ceiling, Ceilings
-from reports.rules import kernel_rules, known_facts, saturated
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.causes import LSU, Cause, Context, causes, explain, gain
+from nsight_prof.reports.cells import Row, number
+from nsight_prof.reports.evidence import wording
+from nsight_prof.reports.kernel_facts import facts, resource_use, unaligned
+from nsight_prof.reports.kernel_needs import Need
+from nsight_prof.reports.kernel_sentences import FUSION_HELPS
+from nsight_prof.reports.profiled import TRACE_ONLY
+from nsight_prof.reports.roofline import Ceiling, Ceilings
+from nsight_prof.reports.rules import kernel_rules, known_facts, saturated
 
 SMS = 132.0
 CLOCK = 1.98e9

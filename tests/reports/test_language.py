@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.languages import LANGUAGES as IN_RECIPES
-from orchestrator.recipe_files import bundled
-from parsers import tables
-from parsers.errors import UsageError
-from reports.language import ENGLISH, LANGUAGES, catalogue, english_sections, words_of
-from reports.language.words import placeholders
-from reports.load import Run, load_run
-from reports.render import render_report
-from reports.summary import summarise
-from reports.summary_models import SummaryView
-from reports.templating import Style
-from reports.view_models import Fact, GlossaryEntry
-from reports.views import report_view
+from nsight_prof.orchestrator.languages import LANGUAGES as IN_RECIPES
+from nsight_prof.orchestrator.recipe_files import bundled
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.language import ENGLISH, LANGUAGES, catalogue, english_sections, words_of
+from nsight_prof.reports.language.words import placeholders
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.summary import summarise
+from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.templating import Style
+from nsight_prof.reports.view_models import Fact, GlossaryEntry
+from nsight_prof.reports.views import report_view
 
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 SECTIONS = [section for section in catalogue(ENGLISH) if section != "plainer"]
@@ -80,7 +80,9 @@ def test_advice_of_one_key_is_the_same_in_all_rules() -> None:
     import yaml
 
     for name in ("findings.yaml", "kernel_rules.yaml", "program_rules.yaml"):
-        loaded = yaml.safe_load(resources.files("reports").joinpath(name).read_text("utf-8"))
+        loaded = yaml.safe_load(
+            resources.files("nsight_prof.reports").joinpath(name).read_text("utf-8")
+        )
         for rules in (loaded.get("rules") or {}, loaded.get("backends") or {}):
             for key, rule in rules.items():
                 assert rule.get(
@@ -91,7 +93,7 @@ def test_advice_of_one_key_is_the_same_in_all_rules() -> None:
 
 
 def test_every_question_of_a_bundled_recipe_is_there() -> None:
-    from orchestrator.recipe import load_recipe
+    from nsight_prof.orchestrator.recipe import load_recipe
 
     known = set(catalogue(ENGLISH)["questions"].values())
     asked = {load_recipe(path).question for path in bundled()}

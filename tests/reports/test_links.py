@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from reports import render
-from reports.finding_models import EvidenceRow, Place
-from reports.formats import escape, quantity
-from reports.html.body import slug
-from reports.links import evidence_value, linked, places
-from reports.load import Run
-from reports.render import render_report
-from reports.view_models import KernelRow
-from reports.views import report_view
+from nsight_prof.reports import render
+from nsight_prof.reports.finding_models import EvidenceRow, Place
+from nsight_prof.reports.formats import escape, quantity
+from nsight_prof.reports.html.body import slug
+from nsight_prof.reports.links import evidence_value, linked, places
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.view_models import KernelRow
+from nsight_prof.reports.views import report_view
 from tests.recorded import REPLAYED
 
 pytestmark = pytest.mark.xdist_group("captures")

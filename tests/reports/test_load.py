@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable, UsageError
-from parsers.tables import tables
-from reports.load import Run, load_run
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.tables import tables
+from nsight_prof.reports.load import Run, load_run
 
 
 def test_every_table_is_an_attribute_with_all_its_columns(run: Run) -> None:

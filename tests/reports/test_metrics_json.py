@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reports.load import Run
-from reports.metrics_json import render_metrics, render_sweep_metrics, schema
-from reports.sweep_models import SweepView
-from reports.views import report_view
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.metrics_json import render_metrics, render_sweep_metrics, schema
+from nsight_prof.reports.sweep_models import SweepView
+from nsight_prof.reports.views import report_view
 
 
 def loaded(run: Run) -> dict[str, Any]:

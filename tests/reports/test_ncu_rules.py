@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.importing import import_files
-from parsers.metrics import catalogue
-from parsers.run_dir import (
+from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.run_dir import (
     Manifest,
     RunDir,
     StepRecord,
@@ -18,15 +18,15 @@ from parsers.run_dir import (
     decompress,
     write_manifest,
 )
-from reports.analyse import build_tables
-from reports.bound import LABELS
-from reports.load import Run, load_run
-from reports.ncu_agreement import COMPUTE, ELAPSED, MEMORY, compare
-from reports.ncu_rule_models import RulesView
-from reports.ncu_rules import rules_view, short, subjects
-from reports.ncu_topics import Topic, limiters_of, stall_of, topics, topics_of
-from reports.render import render_report
-from reports.rules import kernel_rules
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.ncu_agreement import COMPUTE, ELAPSED, MEMORY, compare
+from nsight_prof.reports.ncu_rule_models import RulesView
+from nsight_prof.reports.ncu_rules import rules_view, short, subjects
+from nsight_prof.reports.ncu_topics import Topic, limiters_of, stall_of, topics, topics_of
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.rules import kernel_rules
 
 FIXTURES = ["stencil.ncu-rep", "stream.ncu-rep", "pdl.ncu-rep", "copy_blocked.csv", "cublaslt.log"]
 PUBLISHED = [

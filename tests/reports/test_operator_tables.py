@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from reports.analyse import build_tables
-from reports.gaps import Gaps
-from reports.load import Run, load_run
-from reports.operator_tables import with_modules, with_roofs
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.gaps import Gaps
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.operator_tables import with_modules, with_roofs
 
 KERNEL = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
 STAGES = {"prefill": r".*_generation_0\(0\)", "decode": r"execute_context_0\(0\).*"}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.load import Run
-from reports.render import ReportPaths, render_report
-from reports.templating import Style
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.render import ReportPaths, render_report
+from nsight_prof.reports.templating import Style
 
 
 def contents(made: ReportPaths) -> dict[str, bytes]:

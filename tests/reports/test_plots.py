@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from reports.figure_models import (
+from nsight_prof.reports.figure_models import (
     OccupancyBar,
     Ridge,
     Roof,
@@ -27,18 +27,26 @@ from reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
-from reports.formats import briefer
-from reports.load import Run
-from reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from reports.plots.gallery import pictures, slug
-from reports.plots.placement import Anchor, Box, Placer, along, around
-from reports.plots.roofline import plot_roofline
-from reports.plots.rows import steps
-from reports.plots.stacks import plot_stalls, plot_sweep
-from reports.plots.style import HATCHES, SERIES, drawable, fit, render_png, render_svg, text_width
-from reports.plots.throughput import plot_throughput
-from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
-from reports.views import report_view
+from nsight_prof.reports.formats import briefer
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from nsight_prof.reports.plots.gallery import pictures, slug
+from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
+from nsight_prof.reports.plots.roofline import plot_roofline
+from nsight_prof.reports.plots.rows import steps
+from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
+from nsight_prof.reports.plots.style import (
+    HATCHES,
+    SERIES,
+    drawable,
+    fit,
+    render_png,
+    render_svg,
+    text_width,
+)
+from nsight_prof.reports.plots.throughput import plot_throughput
+from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
+from nsight_prof.reports.views import report_view
 
 MEMORY = (
     Roof("dram", "", "DRAM", 4.79e12, "B/s", "counters", 1.9e9, ""),

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers import tables
-from parsers.run_dir import RunDir, read_manifest, write_manifest
-from reports.analyse import build_tables
-from reports.bound_shares import bound_shares
-from reports.cells import records
-from reports.clock_findings import ARITHMETIC
-from reports.load import Run, load_run
-from reports.program_findings import program_findings
-from reports.program_rules import backends, limit, program_rules
-from reports.stage_times import wall_time
-from reports.timeline import chains, exposed, timeline, union
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.bound_shares import bound_shares
+from nsight_prof.reports.cells import records
+from nsight_prof.reports.clock_findings import ARITHMETIC
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.program_findings import program_findings
+from nsight_prof.reports.program_rules import backends, limit, program_rules
+from nsight_prof.reports.stage_times import wall_time
+from nsight_prof.reports.timeline import chains, exposed, timeline, union
 from tests.reports.programs import US, kernels, of_cause, write
 
 

@@ -13,15 +13,24 @@ from typing import Any
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable
-from parsers.run_dir import RunDir, decompress
-from reports.analyse import build_tables
-from reports.evidence import Finding
-from reports.first_look import first_look, read_first_look, write_first_look
-from reports.load import Run, load_run
-from reports.proof import FACTOR, Planted, Score, Verdict, left_out, planted, score, verdicts
-from reports.proof_page import Recording, anchor, proof_page, recording
-from reports.stage_run import stage_runs
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import RunDir, decompress
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.first_look import first_look, read_first_look, write_first_look
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.proof import (
+    FACTOR,
+    Planted,
+    Score,
+    Verdict,
+    left_out,
+    planted,
+    score,
+    verdicts,
+)
+from nsight_prof.reports.proof_page import Recording, anchor, proof_page, recording
+from nsight_prof.reports.stage_run import stage_runs
 from tests.recorded import with_tables
 
 # One worker for all of them: a recorded run takes long to judge.
@@ -340,7 +349,7 @@ def test_local_memory_is_that_of_kernels_that_access_it(recorded_run: Run) -> No
 
 
 def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
-    from targets.defects.pair import plans
+    from nsight_prof.targets.defects.pair import plans
 
     assert [v.planted.name for v in recorded] == list(plans())
     assert all(v.planted.gain > 0 for v in recorded), "each repair gains something"
@@ -348,7 +357,7 @@ def test_every_planned_defect_was_recorded(recorded: list[Verdict]) -> None:
 
 @pytest.mark.parametrize("which", ["second", "third"])
 def test_a_later_set_was_recorded_and_looked_at(which: str, request: pytest.FixtureRequest) -> None:
-    from targets.defects.pair import plans
+    from nsight_prof.targets.defects.pair import plans
 
     of: Recording = request.getfixturevalue(which)
     ran = [v.planted.name for v in of.judged]

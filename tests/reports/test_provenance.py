@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from parsers import tables
-from reports.load import Run, load_run
-from reports.provenance import provenance
+from nsight_prof.parsers import tables
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.provenance import provenance
 
 
 def with_metrics(run: Run) -> Run:

@@ -11,13 +11,18 @@ import pytest
 from jinja2 import nodes
 from markdown_it import MarkdownIt
 
-from parsers import tables
-from parsers.errors import ArtifactUnreadable, StepFailed
-from reports import render, templating
-from reports.load import Run, load_run
-from reports.render import render_report, render_sweep, render_template, templates_folder
-from reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
-from reports.view_models import Caveat, Fact
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed
+from nsight_prof.reports import render, templating
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.render import (
+    render_report,
+    render_sweep,
+    render_template,
+    templates_folder,
+)
+from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
+from nsight_prof.reports.view_models import Caveat, Fact
 
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from reports import render
-from reports.figure_models import Roof
-from reports.load import Run, load_run
-from reports.render import render_report
-from reports.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.reports import render
+from nsight_prof.reports.figure_models import Roof
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
 
 BF16 = (
     Roof("tensor", "bf16", "Tensor bf16", 800e12, "FLOP/s", "measured", 1.5e9, ""),

@@ -4,8 +4,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.roofline import attainable, ceilings, distance, ridge
+from nsight_prof.parsers import tables
+from nsight_prof.reports.roofline import attainable, ceilings, distance, ridge
 
 
 def roofs(*rows: tuple[str, str, float, str]) -> pd.DataFrame:

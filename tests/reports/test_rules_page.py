@@ -2,9 +2,9 @@
 
 import re
 
-from reports.program_rules import program_rules
-from reports.rules import kernel_rules, saturated
-from reports.rules_page import rules_page
+from nsight_prof.reports.program_rules import program_rules
+from nsight_prof.reports.rules import kernel_rules, saturated
+from nsight_prof.reports.rules_page import rules_page
 
 
 def test_the_page_has_every_rule() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.cells import number
-from reports.evidence import Finding
-from reports.findings import OVERVIEW, findings
-from reports.kernel_judge import Judged, judge
-from reports.load import Run
-from reports.stage_run import stage_runs
+from nsight_prof.reports.cells import number
+from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings import OVERVIEW, findings
+from nsight_prof.reports.kernel_judge import Judged, judge
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.stage_run import stage_runs
 from tests.recorded import with_tables
 
 pytestmark = pytest.mark.xdist_group("proof")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.language import ENGLISH, LANGUAGES, catalogue, words_of
-from reports.load import Run, load_run
-from reports.render import render_template
-from reports.summary import summarise
-from reports.summary_models import SummaryView
-from reports.view_models import ReportView
-from reports.views import report_view
+from nsight_prof.parsers import tables
+from nsight_prof.reports.language import ENGLISH, LANGUAGES, catalogue, words_of
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.render import render_template
+from nsight_prof.reports.summary import summarise
+from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.views import report_view
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -217,8 +217,8 @@ def test_a_larger_batch_is_one_step_and_no_small_gain_beside_it(view: ReportView
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_cause_of_idle_time_has_its_words(language: str) -> None:
-    from parsers.nsys import idle_gaps
-    from reports.run_time import PEER
+    from nsight_prof.parsers.nsys import idle_gaps
+    from nsight_prof.reports.run_time import PEER
 
     assert set(catalogue(language)["waits"]) == {*idle_gaps._CAUSES, PEER}
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from parsers import tables
-from parsers.errors import UsageError
-from parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
-from reports.load import Run, load_run
-from reports.sweep import sweep_view
-from reports.sweep_models import SweepRow
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.sweep import sweep_view
+from nsight_prof.reports.sweep_models import SweepRow
 
 
 def row(rows: tuple[SweepRow, ...], name: str) -> SweepRow:

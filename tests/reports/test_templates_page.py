@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reports import render, templating
-from reports.load import Run
-from reports.templates_page import PAGES, models, templates_page
-from reports.templating import templates_folder
+from nsight_prof.reports import render, templating
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.templates_page import PAGES, models, templates_page
+from nsight_prof.reports.templating import templates_folder
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.bench import turnaround_fit as fits
-from reports.bench.turnaround_solve import REFERENCE, Mixes, predict, slopes, solve
+from nsight_prof.reports.bench import turnaround_fit as fits
+from nsight_prof.reports.bench.turnaround_solve import REFERENCE, Mixes, predict, slopes, solve
 
 GIB = float(1 << 30)
 READ, WRITE = 4.62e12, 4.65e12

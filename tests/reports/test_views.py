@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
-from reports.caveats import ranges
-from reports.load import Run, load_run
-from reports.method_view import environment, glossary
-from reports.view_models import ReportView
-from reports.views import report_view
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.reports.caveats import ranges
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.method_view import environment, glossary
+from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.views import report_view
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:

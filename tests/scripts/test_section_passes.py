@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.tools.ncu import RULE_SECTIONS
+from nsight_prof.orchestrator.tools.ncu import RULE_SECTIONS
 
 _SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "scripts" / "section_passes.py"))
 metrics, parse = _SCRIPT["metrics"], _SCRIPT["parse"]

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from orchestrator.cli import main
+from nsight_prof.orchestrator.cli import main
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from parsers.ncu import read_ncu
-from parsers.nsys import open_trace
+from nsight_prof.parsers.ncu import read_ncu
+from nsight_prof.parsers.nsys import open_trace
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 SECRET = "token-4711"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from targets.defects.pair import SIDES, Pair, plans
-from targets.defects.run import main, parse_arguments
-from targets.harness import Unsupported
+from nsight_prof.targets.defects.pair import SIDES, Pair, plans
+from nsight_prof.targets.defects.run import main, parse_arguments
+from nsight_prof.targets.harness import Unsupported
 
 FOLDER = Path(__file__).resolve().parents[2] / "targets" / "defects"
 
@@ -72,7 +72,7 @@ def test_without_a_gpu_it_says_so() -> None:
 def disassemble(file: str, kernel: str, tmp_path: Path, *options: str) -> str:
     """Return the instructions that NVRTC makes of a kernel for an H200."""
     pytest.importorskip("torch")
-    from targets.harness.cuda import compile_cubin
+    from nsight_prof.targets.harness.cuda import compile_cubin
 
     beside = pytest.importorskip("triton").__file__
     tool = shutil.which("cuobjdump") or str(

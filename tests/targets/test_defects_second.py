@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from targets.defects.pair import Mismatch, Pair, plans
-from targets.defects.run import checked_pairs
+from nsight_prof.targets.defects.pair import Mismatch, Pair, plans
+from nsight_prof.targets.defects.run import checked_pairs
 
 torch = pytest.importorskip("torch")
-from targets.defects import second, second_kernels, second_torch  # noqa: E402
-from targets.defects.own_kernels import source  # noqa: E402
+from nsight_prof.targets.defects import second, second_kernels, second_torch  # noqa: E402
+from nsight_prof.targets.defects.own_kernels import source  # noqa: E402
 from tests.targets.on_cpu import KernelOnCpu, OnCpu, compiled  # noqa: E402
 
 SMALL_KERNELS = {
@@ -177,7 +177,7 @@ def test_a_pair_that_fails_leaves_the_others(
 
 INTERPRETED = """
 import torch
-from targets.defects import second_triton
+from nsight_prof.targets.defects import second_triton
 second_triton.BLOCK = 32
 x, (one, other) = torch.randn(3, 256).bfloat16(), torch.zeros(2, 3)
 second_triton.by_rows(x, one)
@@ -200,7 +200,7 @@ def test_the_triton_kernels_compile_for_an_h200(name: str) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from targets.defects import second_triton
+    from nsight_prof.targets.defects import second_triton
 
     kernel = getattr(second_triton, name)
     kinds = {"x_ptr": "*bf16", "out_ptr": "*fp32", "columns": "i32", "part": "i32"}

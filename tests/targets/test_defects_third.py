@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from targets.defects.pair import SETS, Pair, plans
-from targets.defects.run import parse_arguments
+from nsight_prof.targets.defects.pair import SETS, Pair, plans
+from nsight_prof.targets.defects.run import parse_arguments
 
 torch = pytest.importorskip("torch")
-from targets.defects import parts, third, third_kernels, third_torch  # noqa: E402
-from targets.defects.own_kernels import source  # noqa: E402
-from targets.harness import Unsupported  # noqa: E402
-from targets.harness.cuda import compile_cubin  # noqa: E402
+from nsight_prof.targets.defects import parts, third, third_kernels, third_torch  # noqa: E402
+from nsight_prof.targets.defects.own_kernels import source  # noqa: E402
+from nsight_prof.targets.harness import Unsupported  # noqa: E402
+from nsight_prof.targets.harness.cuda import compile_cubin  # noqa: E402
 from tests.targets.on_cpu import KernelOnCpu, OnCpu, compiled  # noqa: E402
 
 RECORDED_RAY_STEPS = third_kernels.RAY_STEPS
@@ -211,8 +211,8 @@ def test_rays_that_miss_their_shape_come_to_a_finite_place(
 
 INTERPRETED = """
 import torch
-from targets.defects import third_torch
-from targets.defects.third_triton import multiply
+from nsight_prof.targets.defects import third_torch
+from nsight_prof.targets.defects.third_triton import multiply
 from tests.targets.on_cpu import OnCpu
 from tests.targets.test_defects_third import IN_TRITON, SMALL_PROGRAMS, Graph
 for name, value in SMALL_PROGRAMS.items():
@@ -251,7 +251,7 @@ def test_the_triton_kernels_compile_for_an_h200(name: str, wanted: str, unwanted
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from targets.defects import third_triton
+    from nsight_prof.targets.defects import third_triton
 
     kernel = getattr(third_triton, name)
     sizes = {"TILE": third_triton.TILE, "STEP": third_triton.STEP, "BLOCK": third_triton.CHANNELS}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from targets.harness import Setup, Unsupported
-from targets.harness.matmul import DTYPES, make_matmul, operand, refuse
+from nsight_prof.targets.harness import Setup, Unsupported
+from nsight_prof.targets.harness.matmul import DTYPES, make_matmul, operand, refuse
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

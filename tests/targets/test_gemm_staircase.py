@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from targets import gemm_staircase as target
-from targets.harness import Case
+from nsight_prof.targets import gemm_staircase as target
+from nsight_prof.targets.harness import Case
 
 H200 = 132  # SMs
 BF16 = target.TILES["bf16"]
@@ -131,7 +131,7 @@ def test_a_wrong_result_is_refused() -> None:
 
 INTERPRETED = """
 import torch
-from targets.staircase_triton import matmul
+from nsight_prof.targets.staircase_triton import matmul
 torch.manual_seed(0)
 for dtype in (torch.float16, torch.float8_e4m3fn):
     for m in (1, 16, 37):
@@ -162,8 +162,8 @@ COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from targets.gemm_staircase import GPU_SIZES, TILES
-from targets.staircase_triton import pinned_tile_matmul
+from nsight_prof.targets.gemm_staircase import GPU_SIZES, TILES
+from nsight_prof.targets.staircase_triton import pinned_tile_matmul
 for dtype, name in (("bf16", "bf16"), ("fp8", "fp8e4nv")):
     t = TILES[dtype]
     sizes = dict(N=GPU_SIZES.n, K=GPU_SIZES.k, TILE_M=t.m, TILE_N=t.n, TILE_K=t.k)

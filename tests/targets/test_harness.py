@@ -11,10 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from targets.harness import Case, Roof, Setup, Unsupported, Work, positive, run_target
-from targets.harness.api import Call
-from targets.harness.failures import classify
-from targets.harness.session import Session
+from nsight_prof.targets.harness import Case, Roof, Setup, Unsupported, Work, positive, run_target
+from nsight_prof.targets.harness.api import Call
+from nsight_prof.targets.harness.failures import classify
+from nsight_prof.targets.harness.session import Session
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

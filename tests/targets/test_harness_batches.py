@@ -6,8 +6,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.harness.batches import loop, slices
-from targets.harness.copies import DISTINCT, MAX_COPIES, SELF_EVICTING, copies_for, shortfall
+from nsight_prof.targets.harness.batches import loop, slices
+from nsight_prof.targets.harness.copies import (
+    DISTINCT,
+    MAX_COPIES,
+    SELF_EVICTING,
+    copies_for,
+    shortfall,
+)
 
 L2 = 60 << 20
 MANY = 140e9

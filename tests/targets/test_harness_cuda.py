@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from targets.harness import Case, Setup, Work, run_target
-from targets.harness.batches import capture, graphs
-from targets.harness.nvml import Watch
-from targets.harness.sampling import Limits, measure
-from targets.harness.session import Session
-from targets.harness.timers import CudaTimer
+from nsight_prof.targets.harness import Case, Setup, Work, run_target
+from nsight_prof.targets.harness.batches import capture, graphs
+from nsight_prof.targets.harness.nvml import Watch
+from nsight_prof.targets.harness.sampling import Limits, measure
+from nsight_prof.targets.harness.session import Session
+from nsight_prof.targets.harness.timers import CudaTimer
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

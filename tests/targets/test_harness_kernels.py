@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from targets.harness import CFloat, CInt32, Unsupported
-from targets.harness import cuda as own
-from targets.harness.stamps import SOURCE, clocks
+from nsight_prof.targets.harness import CFloat, CInt32, Unsupported
+from nsight_prof.targets.harness import cuda as own
+from nsight_prof.targets.harness.stamps import SOURCE, clocks
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

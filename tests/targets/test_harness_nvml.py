@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from targets.harness.nvml import Watch, make_nvml
+from nsight_prof.targets.harness.nvml import Watch, make_nvml
 
 
 class Nvml:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.harness.statistics import StopRule, median_interval, summarize
+from nsight_prof.targets.harness.statistics import StopRule, median_interval, summarize
 
 VALUES = st.lists(st.floats(1e-7, 1e3), min_size=2, max_size=80)
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from targets.harness import Case, Setup, Unsupported
-from targets.roofline import host
+from nsight_prof.targets.harness import Case, Setup, Unsupported
+from nsight_prof.targets.roofline import host
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch==2.13.0)")
 

@@ -13,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from targets.harness import Case, Setup, Unsupported  # noqa: E402
-from targets.llm_kernels import attention, data  # noqa: E402
-from targets.llm_kernels.models import MODELS  # noqa: E402
-from targets.llm_kernels.run import cases, main  # noqa: E402
+from nsight_prof.targets.harness import Case, Setup, Unsupported  # noqa: E402
+from nsight_prof.targets.llm_kernels import attention, data  # noqa: E402
+from nsight_prof.targets.llm_kernels.models import MODELS  # noqa: E402
+from nsight_prof.targets.llm_kernels.run import cases, main  # noqa: E402
 
 FAMILIES = {"linear", "bmm", "attention", "norm", "elementwise", "sampling", "conv", "lstm"}
 SCHEMA = Path(__file__).resolve().parents[2] / "parsers" / "bench.schema.json"

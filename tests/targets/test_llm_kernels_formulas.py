@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from targets.harness import Work
-from targets.llm_kernels import formulas
-from targets.llm_kernels.models import CONVOLUTIONS, MODELS
+from nsight_prof.targets.harness import Work
+from nsight_prof.targets.llm_kernels import formulas
+from nsight_prof.targets.llm_kernels.models import CONVOLUTIONS, MODELS
 
 
 def test_linear_by_hand() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from targets import memory_patterns, memory_patterns_access, memory_patterns_mix  # noqa: E402
-from targets.harness import Case, Setup  # noqa: E402
-from targets.memory_patterns_kernels import TILE_BYTES, size_text  # noqa: E402
+from nsight_prof.targets import memory_patterns, memory_patterns_access, memory_patterns_mix  # noqa: E402
+from nsight_prof.targets.harness import Case, Setup  # noqa: E402
+from nsight_prof.targets.memory_patterns_kernels import TILE_BYTES, size_text  # noqa: E402
 
 SIZE, TABLE = 6144 << 20, 8192 << 20
 GPU = Namespace(device="cuda", size_mib=6144, table_mib=8192)

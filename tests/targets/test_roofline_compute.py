@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from targets.harness import Case, Setup
-from targets.roofline import compute, run, tensor, triton_int8
+from nsight_prof.targets.harness import Case, Setup
+from nsight_prof.targets.roofline import compute, run, tensor, triton_int8
 
 torch = pytest.importorskip("torch", reason="the targets need torch")
 
@@ -117,7 +117,7 @@ class _Kernels:
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> _Kernels:
     made = _Kernels()
-    monkeypatch.setitem(sys.modules, "targets.roofline.triton_int8_kernel", made)
+    monkeypatch.setitem(sys.modules, "nsight_prof.targets.roofline.triton_int8_kernel", made)
     monkeypatch.setattr(triton_int8, "is_cuda", lambda device: True)
     monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: None)
     return made
@@ -160,7 +160,7 @@ def test_the_steady_int8_product_is_the_quickest_that_is_right(
     chosen = {call.args[1] for call in (first, second)}  # type: ignore[attr-defined]
     assert chosen == {triton_int8.TILINGS[2]}
     # Without Triton, torch's own product is left.
-    monkeypatch.setitem(sys.modules, "targets.roofline.triton_int8_kernel", None)
+    monkeypatch.setitem(sys.modules, "nsight_prof.targets.roofline.triton_int8_kernel", None)
     tried.clear()
     assert len(prepare(SETUP)) == 2
     assert tried == ["torch"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.harness import Setup, Unsupported
-from targets.roofline import latency
+from nsight_prof.targets.harness import Setup, Unsupported
+from nsight_prof.targets.roofline import latency
 
 torch = pytest.importorskip("torch")
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from targets.harness import Case, Setup, Unsupported, run_target
-from targets.harness.cuda import compile_cubin
-from targets.roofline import (
+from nsight_prof.targets.harness import Case, Setup, Unsupported, run_target
+from nsight_prof.targets.harness.cuda import compile_cubin
+from nsight_prof.targets.roofline import (
     latency,
     memory,
     memory_dram,

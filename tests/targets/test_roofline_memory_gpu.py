@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from targets.harness import Setup, Unsupported, l2_bytes
-from targets.roofline import latency, memory_dram, memory_l2_private
-from targets.roofline.memory_dram import FACTOR, SHAPES, Bulk, Shape
-from targets.roofline.memory_kernels import MIB, filled
+from nsight_prof.targets.harness import Setup, Unsupported, l2_bytes
+from nsight_prof.targets.roofline import latency, memory_dram, memory_l2_private
+from nsight_prof.targets.roofline.memory_dram import FACTOR, SHAPES, Bulk, Shape
+from nsight_prof.targets.roofline.memory_kernels import MIB, filled
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from targets.harness.cuda import compile_cubin
-from targets.roofline import memory_kernels
+from nsight_prof.targets.harness.cuda import compile_cubin
+from nsight_prof.targets.roofline import memory_kernels
 
 pytest.importorskip("torch")
 

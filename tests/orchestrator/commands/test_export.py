@@ -3,9 +3,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.cli import main
-from orchestrator.importing import import_files
-from parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_tables_are_those_of_the_run(run: Path, tmp_path: Path, form: str) -> No
 def test_one_table_goes_to_one_file(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reports.export.table_files.ROWS", 2)
+    monkeypatch.setattr("nsight_prof.reports.export.table_files.ROWS", 2)
     target = tmp_path / "mine.csv"
     command = ["export", str(run), "--format", "csv", "--table", "kernels", "-o", str(target)]
     assert main(command) == 0

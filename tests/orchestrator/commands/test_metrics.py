@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.commands.metrics import command
-from parsers.errors import UsageError
-from parsers.metrics import catalogue
+from nsight_prof.orchestrator.commands.metrics import command
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.metrics import catalogue
 
 
 def run(*arguments: str) -> str:

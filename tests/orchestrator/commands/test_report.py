@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator import display, reporting
-from orchestrator.cli import main
-from parsers.errors import ArtifactUnreadable
-from parsers.run_dir import Manifest, RunDir, write_manifest
-from reports.templating import Style
+from nsight_prof.orchestrator import display, reporting
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.reports.templating import Style
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import cli, runner
-from orchestrator.commands import run as command
-from parsers.errors import PermissionRefused
+from nsight_prof.orchestrator import cli, runner
+from nsight_prof.orchestrator.commands import run as command
+from nsight_prof.parsers.errors import PermissionRefused
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_ctrl_c_says_how_to_go_on(
         if step == "counters":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("orchestrator.display.Display.waits", press)
+    monkeypatch.setattr("nsight_prof.orchestrator.display.Display.waits", press)
     assert cli.main(["run", recipe, "--out", str(lab.out)]) == 130
     assert f"--resume {lab.out}" in capsys.readouterr().err
     assert lab.state("trace") == "done"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
-from parsers.ncu import NcuCapture, read_csv, read_ncu
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
+from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_ncu
 
 DETAILS = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'

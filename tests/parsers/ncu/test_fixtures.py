@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.join import join
-from parsers.ncu import NcuCapture, read_ncu
-from parsers.selection import Selection
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.join import join
+from nsight_prof.parsers.ncu import NcuCapture, read_ncu
+from nsight_prof.parsers.selection import Selection
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 

@@ -10,10 +10,10 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers.errors import ArtifactUnreadable
-from parsers.ncu import read_csv
-from parsers.ncu.numbers import find_marks
-from parsers.ncu.records import split_pages
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.ncu import read_csv
+from nsight_prof.parsers.ncu.numbers import find_marks
+from nsight_prof.parsers.ncu.records import split_pages
 
 HEADER = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"]
 HEADER += ["Block Size", "Grid Size", "Device", "CC"]

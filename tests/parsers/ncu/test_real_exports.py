@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers.errors import PermissionRefused
-from parsers.ncu import NcuCapture, read_csv, read_ncu
+from nsight_prof.parsers.errors import PermissionRefused
+from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_ncu
 
 RTX5090 = "CodeGandee+llm-perf-opt"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable, NoKernels, ToolMissing
-from parsers.ncu import read_ncu, read_rep
-from parsers.ncu.blocks import read_frame
+from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, ToolMissing
+from nsight_prof.parsers.ncu import read_ncu, read_rep
+from nsight_prof.parsers.ncu.blocks import read_frame
 
 FLOPS = "tests/fixtures/ncu_csv/flops.ncu-rep.xz"
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.ncu import read_csv, read_rep
-from parsers.ncu.rules import KINDS, RULE_DTYPES, plain_message
+from nsight_prof.parsers.ncu import read_csv, read_rep
+from nsight_prof.parsers.ncu.rules import KINDS, RULE_DTYPES, plain_message
 
 REPORTS = ["stencil", "stream", "pdl"]
 KEYS = ["profile", "section", "rule", "kind", "message"]

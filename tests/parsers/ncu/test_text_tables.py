@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parsers.ncu import NcuCapture, read_csv
+from nsight_prof.parsers.ncu import NcuCapture, read_csv
 
 TEXT = """\
 ==PROF== Connected to process 88 (/x/app)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from parsers.errors import ArtifactUnreadable
-from parsers.nsys import open_trace
-from parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
 
 STAGES = ("prefill", "decode")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from parsers.errors import ArtifactUnreadable
-from parsers.nsys import open_trace
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys import open_trace
 
 
 def refused(path: Path) -> ArtifactUnreadable:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from parsers.nsys import open_trace
-from parsers.nsys.idle_gaps import LONG_GAP_NS
+from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.idle_gaps import LONG_GAP_NS
 
 US = 1000
 SYNC, LAUNCH = "cudaStreamSynchronize", "cudaLaunchKernel"

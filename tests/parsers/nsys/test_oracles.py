@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from parsers.errors import NoKernels
-from parsers.nsys import open_trace
+from nsight_prof.parsers.errors import NoKernels
+from nsight_prof.parsers.nsys import open_trace
 
 # nsys 2022.2 exported each launching call twice (once more as a backtrace event), and nsys stats
 # adds up the kernels of both.

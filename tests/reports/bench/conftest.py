@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from parsers.tables import tables
-from reports.analyse import build_tables
-from reports.load import Run, load_run
-from targets.serving.records import Records
+from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.parsers.tables import tables
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.targets.serving.records import Records
 
 CONFIGS = Path(__file__).parents[3] / "targets" / "serving" / "configs"
 GPU = {"name": "NVIDIA H200", "uuid": "GPU-1", "sm_count": 132, "max_sm_clock_hz": 1.98e9,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.bench.gemm_staircase import section
-from reports.bench.gemm_staircase_points import curves, read_points
-from reports.bench.gemm_staircase_steps import inversions, odd_sizes, worst_step
-from reports.bench.models import LineFigure
-from reports.load import Run
+from nsight_prof.reports.bench.gemm_staircase import section
+from nsight_prof.reports.bench.gemm_staircase_points import curves, read_points
+from nsight_prof.reports.bench.gemm_staircase_steps import inversions, odd_sizes, worst_step
+from nsight_prof.reports.bench.models import LineFigure
+from nsight_prof.reports.load import Run
 
 N, K, SMS = 8192, 4096, 132
 T0, BANDWIDTH = 3e-6, 4.4e12

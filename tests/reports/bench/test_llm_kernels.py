@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from reports.bench.llm_kernels import reference_model, section
-from reports.bench.llm_kernels_agreement import agreements
-from reports.bench.llm_kernels_points import flash_version, layers, one, points, times, title
-from reports.bench.models import Section
-from reports.load import Run
+from nsight_prof.reports.bench.llm_kernels import reference_model, section
+from nsight_prof.reports.bench.llm_kernels_agreement import agreements
+from nsight_prof.reports.bench.llm_kernels_points import (
+    flash_version,
+    layers,
+    one,
+    points,
+    times,
+    title,
+)
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.load import Run
 
 Row = dict[str, Any]
 MakeRun = Callable[..., Run]

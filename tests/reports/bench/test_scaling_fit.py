@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.bench.scaling_fit import exponents, fit_scaling
+from nsight_prof.reports.bench.scaling_fit import exponents, fit_scaling
 
 BATCHES = (1, 4, 8, 16, 32, 64, 128)
 

@@ -9,14 +9,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reports.bench.models import LineFigure, Section, TimelineFigure
-from reports.bench.serving_baseline import section
-from reports.bench.serving_baseline_points import baseline
-from reports.bench.view import bench_view
-from reports.load import Run
-from reports.plots.gallery import bench_pictures
-from reports.render import render_report
-from reports.results_json import schema
+from nsight_prof.reports.bench.models import LineFigure, Section, TimelineFigure
+from nsight_prof.reports.bench.serving_baseline import section
+from nsight_prof.reports.bench.serving_baseline_points import baseline
+from nsight_prof.reports.bench.view import bench_view
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.plots.gallery import bench_pictures
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.results_json import schema
 
 Make = Callable[..., Run]
 SCHEMA = Path(__file__).parents[3] / "reports" / "results.schema.json"

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from reports.bench.models import BenchTable, LineFigure, Section
-from reports.bench.scaling_fit import Scaling
-from reports.bench.serving_load import section
-from reports.bench.serving_load_points import (
+from nsight_prof.reports.bench.models import BenchTable, LineFigure, Section
+from nsight_prof.reports.bench.scaling_fit import Scaling
+from nsight_prof.reports.bench.serving_load import section
+from nsight_prof.reports.bench.serving_load_points import (
     Point,
     Slo,
     in_the_long_run,
     keeping,
     load_test,
 )
-from reports.load import Run
-from targets.serving.load_points import Point as Load
-from targets.serving.load_points import arrivals
-from targets.serving.records import Records
+from nsight_prof.reports.load import Run
+from nsight_prof.targets.serving.load_points import Point as Load
+from nsight_prof.targets.serving.load_points import arrivals
+from nsight_prof.targets.serving.records import Records
 
 FIXED_S, EACH_S = 0.6, 0.0125
 """Closed loops: n clients get an answer each FIXED_S + n EACH_S; 80 requests/s at most."""

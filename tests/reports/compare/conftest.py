@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.kernel_names import classify, kernel_id
-from parsers.run_dir import Manifest, RunDir, write_manifest
-from reports.analyse import build_tables
-from reports.compare.sides import Side
-from reports.load import Run, load_run
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.kernel_names import classify, kernel_id
+from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.load import Run, load_run
 
 
 @dataclass(frozen=True)

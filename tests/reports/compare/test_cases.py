@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.compare.cases import case_changes, point_changes
-from reports.compare.limits import parse_limit
-from reports.compare.output import github, markdown
-from reports.compare.sides import Side
-from reports.compare.view import compare
-from reports.load import Run
+from nsight_prof.parsers import tables
+from nsight_prof.reports.compare.cases import case_changes, point_changes
+from nsight_prof.reports.compare.limits import parse_limit
+from nsight_prof.reports.compare.output import github, markdown
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.compare.view import compare
+from nsight_prof.reports.load import Run
 
 BenchMaker = Callable[..., Run]
 Row = Callable[..., dict[str, Any]]
@@ -68,8 +68,8 @@ def test_the_mean_of_cases_is_geometric(side: Callable[..., Side]) -> None:
 
 
 def test_a_trace_is_no_benchmark(side: Callable[..., Side], recorded_run: Path) -> None:
-    from parsers.errors import UsageError
-    from reports.compare.sides import open_side
+    from nsight_prof.parsers.errors import UsageError
+    from nsight_prof.reports.compare.sides import open_side
 
     with pytest.raises(UsageError, match="kind of run"):
         compare(side("A", {"x": [1e-3] * 3}), open_side("B", recorded_run))

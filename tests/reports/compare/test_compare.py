@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from orchestrator.commands.compare import command
-from parsers.errors import ArtifactUnreadable, UsageError
-from parsers.run_dir import Manifest, RunDir, write_manifest
-from reports.compare.limits import check_limits, parse_limit
-from reports.compare.models import CompareView
-from reports.compare.output import as_json, github, markdown, schema
-from reports.compare.sides import Side, open_side
-from reports.compare.view import compare
+from nsight_prof.orchestrator.commands.compare import command
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.reports.compare.limits import check_limits, parse_limit
+from nsight_prof.reports.compare.models import CompareView
+from nsight_prof.reports.compare.output import as_json, github, markdown, schema
+from nsight_prof.reports.compare.sides import Side, open_side
+from nsight_prof.reports.compare.view import compare
 
 Maker = Callable[..., Side]
 Launches = list[Any]

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from parsers.errors import UsageError
-from reports.compare.limits import check_limits, parse_limit
-from reports.compare.models import CompareView
-from reports.compare.sides import Side
-from reports.compare.view import compare
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.compare.limits import check_limits, parse_limit
+from nsight_prof.reports.compare.models import CompareView
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.compare.view import compare
 from tests.reports.compare.conftest import Launch
 
 Maker = Callable[..., Side]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers.kernel_names import classify
-from reports.compare.align import align, ascending
-from reports.compare.matching import match
-from reports.compare.operators import operators
-from reports.compare.rows import Row
-from reports.compare.sides import Side
+from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.reports.compare.align import align, ascending
+from nsight_prof.reports.compare.matching import match
+from nsight_prof.reports.compare.operators import operators
+from nsight_prof.reports.compare.rows import Row
+from nsight_prof.reports.compare.sides import Side
 
 Maker = Callable[..., Side]
 Launches = list[Any]

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from reports.compare import noise
-from reports.compare.noise import Ratio
+from nsight_prof.reports.compare import noise
+from nsight_prof.reports.compare.noise import Ratio
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from parsers import tables
-from parsers.errors import ArtifactUnreadable, UsageError
-from reports.compare.cases import geometric_mean
-from reports.compare.models import Change
-from reports.compare.sides import Side, open_side
-from reports.compare.view import compare
-from reports.load import load_run
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports.compare.cases import geometric_mean
+from nsight_prof.reports.compare.models import Change
+from nsight_prof.reports.compare.sides import Side, open_side
+from nsight_prof.reports.compare.view import compare
+from nsight_prof.reports.load import load_run
 from tests.reports.compare.conftest import Launch
 
 Maker = Callable[..., Side]

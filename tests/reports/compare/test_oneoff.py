@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from parsers.run_dir import RunDir
-from reports.analyse import build_tables
-from reports.compare.models import Change, CompareView
-from reports.compare.sides import Side, open_side
-from reports.compare.view import compare
+from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.compare.models import Change, CompareView
+from nsight_prof.reports.compare.sides import Side, open_side
+from nsight_prof.reports.compare.view import compare
 from tests.reports.compare.conftest import Launch
 
 STEPS = 20

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reports.compare.page import page
-from reports.compare.sides import Side
-from reports.compare.view import compare
+from nsight_prof.reports.compare.page import page
+from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.compare.view import compare
 
 PROBE = """
 const table = [...document.querySelectorAll("table.sortable")].find(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from reports.compare.matching import match
-from reports.compare.rows import Part, Row
-from reports.compare.sides import open_side
+from nsight_prof.reports.compare.matching import match
+from nsight_prof.reports.compare.rows import Part, Row
+from nsight_prof.reports.compare.sides import open_side
 from tests.recorded import with_tables
 
 # What torch.compile made of the step: it moves the sums of the bias behind the products, takes

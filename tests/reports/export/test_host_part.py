@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from parsers.nsys.host_events import ApiCalls, HostEvents, NvtxEvents, Thread, call_key
-from parsers.nsys.nvtx import OPEN_END
-from reports.export.host_part import place_host
-from reports.export.tracks import Tracks
+from nsight_prof.parsers.nsys.host_events import ApiCalls, HostEvents, NvtxEvents, Thread, call_key
+from nsight_prof.parsers.nsys.nvtx import OPEN_END
+from nsight_prof.reports.export.host_part import place_host
+from nsight_prof.reports.export.tracks import Tracks
 
 PUSH_POP, START_END, MARK = range(3)
 THREADS = [Thread(7, 7, "main"), Thread(7, 8, ""), Thread(9, 8, "of another process")]

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.export.lanes import disjoint, nested
+from nsight_prof.reports.export.lanes import disjoint, nested
 
 EVENTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 2)), max_size=40)
 Event = tuple[int, int, int]

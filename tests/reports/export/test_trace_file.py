@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from orchestrator.importing import import_files
-from parsers.errors import UsageError
-from reports.export.trace_file import export_trace
-from reports.load import Run, load_run
+from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.export.trace_file import export_trace
+from nsight_prof.reports.load import Run, load_run
 
 TRACES = {
     "decoder": "captures/h200-top-kernels/steps/1-trace/trace.sqlite.xz",
@@ -249,7 +249,7 @@ def test_a_file_that_cannot_be_made_whole_leaves_the_old_one(
         yield "{}"
         raise RuntimeError
 
-    monkeypatch.setattr("reports.export.gpu_part.GpuPart.events", broken)
+    monkeypatch.setattr("nsight_prof.reports.export.gpu_part.GpuPart.events", broken)
     with pytest.raises(RuntimeError):
         export_trace(recorded, path)
     assert path.read_text() == "old"
@@ -261,9 +261,9 @@ def test_parts_do_not_change_what_is_written(
 ) -> None:
     run = recorded
     export_trace(run, tmp_path / "whole.json")
-    monkeypatch.setattr("reports.export.gpu_part.ROWS", 7)
-    monkeypatch.setattr("reports.export.host_part.PART", 5)
-    monkeypatch.setattr("reports.export.trace_file.AT_ONCE", 3)
+    monkeypatch.setattr("nsight_prof.reports.export.gpu_part.ROWS", 7)
+    monkeypatch.setattr("nsight_prof.reports.export.host_part.PART", 5)
+    monkeypatch.setattr("nsight_prof.reports.export.trace_file.AT_ONCE", 3)
     export_trace(run, tmp_path / "parts.json")
     assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "parts.json").read_bytes()
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reports.html.folds import table_of
-from reports.html.page import html_pages
-from reports.load import Run
-from reports.render import render_report
+from nsight_prof.reports.html.folds import table_of
+from nsight_prof.reports.html.page import html_pages
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.render import render_report
 
 Ask = Callable[..., Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.load import Run, load_run
+from nsight_prof.parsers import tables
+from nsight_prof.reports.load import Run, load_run
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())

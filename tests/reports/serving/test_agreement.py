@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reports.load import Run
-from reports.serving.agreement import Agreement, agreements
-from reports.serving.stage_rows import stages_of
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.agreement import Agreement, agreements
+from nsight_prof.reports.serving.stage_rows import stages_of
 
 Make = Callable[..., Run]
 FLOPS_OF_VLLM = (

@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from reports.load import Run, load_run
-from reports.serving.counted import Counted, counted
-from reports.serving.stage_rows import stages_of
+from nsight_prof.parsers import tables
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.serving.counted import Counted, counted
+from nsight_prof.reports.serving.stage_rows import stages_of
 
 Make = Callable[..., Run]
 MIXED = 1000.0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.model_shape import ModelShape, model_shape, read_model_shape
-from reports.serving.formulas import (
+from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.reports.serving.formulas import (
     Work,
     attention_flops,
     decode,

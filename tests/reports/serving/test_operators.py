@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reports.load import Run
-from reports.render import render_report
-from reports.serving.operator_rows import stages_of_operators
-from reports.serving.operators import section
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.render import render_report
+from nsight_prof.reports.serving.operator_rows import stages_of_operators
+from nsight_prof.reports.serving.operators import section
 
 Make = Callable[..., Run]
 # prefill of 20 tokens: N, K, calls a step, ns a call, share of the roof

@@ -11,15 +11,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from parsers.model_shape import model_shape
-from reports.load import Run
-from reports.metrics_json import render_metrics, schema
-from reports.serving import sections
-from reports.serving.formulas import decode, flops, prefill, traffic
-from reports.serving.stage_findings import limit
-from reports.serving.stage_rows import Stages, stages_of
-from reports.serving.stages import section
-from reports.views import report_view
+from nsight_prof.parsers.model_shape import model_shape
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.metrics_json import render_metrics, schema
+from nsight_prof.reports.serving import sections
+from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
+from nsight_prof.reports.serving.stage_findings import limit
+from nsight_prof.reports.serving.stage_rows import Stages, stages_of
+from nsight_prof.reports.serving.stages import section
+from nsight_prof.reports.views import report_view
 
 Make = Callable[..., Run]
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

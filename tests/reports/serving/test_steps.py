@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from parsers import tables
-from parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from reports.analyse import build_tables
-from reports.bench.models import BenchTable, Section
-from reports.load import Run, load_run
-from reports.plots.gallery import bench_pictures
-from reports.serving.step_times import (
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.reports.analyse import build_tables
+from nsight_prof.reports.bench.models import BenchTable, Section
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.plots.gallery import bench_pictures
+from nsight_prof.reports.serving.step_times import (
     BEFORE,
     TRACED,
     UNTRACED,
@@ -26,7 +26,7 @@ from reports.serving.step_times import (
     kind_times,
     rank_times,
 )
-from reports.serving.steps import section
+from nsight_prof.reports.serving.steps import section
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"
 # What the host timed of the same capture, traced and before: seconds and outputs of each step.

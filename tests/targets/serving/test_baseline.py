@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from targets.serving import baseline, engine_process
-from targets.serving.points import Point, points
+from nsight_prof.targets.serving import baseline, engine_process
+from nsight_prof.targets.serving.points import Point, points
 
 SMALL = ["--experiments", "batch", "--batches", "1", "4", "8", "--point-timeout", "20"]
 B1, B4, B8 = (f"batch/cuda-graphs/b{batch}/p512/o128" for batch in (1, 4, 8))
@@ -252,7 +252,7 @@ def _driver(
     root: Path, worker: Path, words: list[str], happens: dict[str, str], pids: Path
 ) -> subprocess.Popen[bytes]:
     code = (
-        "import sys; from pathlib import Path; from targets.serving import baseline, "
+        "import sys; from pathlib import Path; from nsight_prof.targets.serving import baseline, "
         f"engine_process; engine_process.WORKER = Path({str(worker)!r}); "
         "engine_process.GRACE_S = 0.3; "
         f"sys.exit(baseline.main({words!r}))"

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from targets.serving import failures, hooks
-from targets.serving.failures import EngineFailure, explain, explain_log
-from targets.serving.generation import run_batch
-from targets.serving.models import find_model
-from targets.serving.options import EngineOptions, add_engine_arguments, engine_options
+from nsight_prof.targets.serving import failures, hooks
+from nsight_prof.targets.serving.failures import EngineFailure, explain, explain_log
+from nsight_prof.targets.serving.generation import run_batch
+from nsight_prof.targets.serving.models import find_model
+from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
 
 PROGRAM = """
 import json, sys
 from dataclasses import asdict
-from targets.serving.engine import EngineOptions, make_engine
-from targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.engine import EngineOptions, make_engine
+from nsight_prof.targets.serving.failures import EngineFailure
 engine, told = None, {}
 try:
     engine = make_engine(EngineOptions(**{"model": "qwen2.5-0.5b"} | json.loads(sys.argv[1])))
@@ -275,7 +275,7 @@ def test_every_known_failure_formats_its_message() -> None:
 def test_what_children_say_is_passed_on_and_remembered() -> None:
     program = (
         "import os, subprocess, sys\n"
-        "from targets.serving.child_log import ChildLog\n"
+        "from nsight_prof.targets.serving.child_log import ChildLog\n"
         "log = ChildLog()\n"
         "os.write(2, b'x' * 300_000)\n"
         "subprocess.run([sys.executable, '-c', 'import sys; sys.stderr.write(\"last words\")'])\n"

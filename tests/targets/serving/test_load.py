@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.serving.answers import Answer, events, read, request_fields, spread
-from targets.serving.load import bodies
-from targets.serving.load_points import (
+from nsight_prof.targets.serving.answers import Answer, events, read, request_fields, spread
+from nsight_prof.targets.serving.load import bodies
+from nsight_prof.targets.serving.load_points import (
     STEPS,
     Point,
     add_load_arguments,

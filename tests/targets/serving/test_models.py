@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from targets.serving.failures import EngineFailure
-from targets.serving.inputs import random_prompts
-from targets.serving.models import bundled, find_model, vocabulary
+from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.inputs import random_prompts
+from nsight_prof.targets.serving.models import bundled, find_model, vocabulary
 
 # Parameters as published with the weights: huggingface.co/Qwen/Qwen2.5-0.5B, Qwen2.5-7B,
 # meta-llama/Llama-3.1-8B.

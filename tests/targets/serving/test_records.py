@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from targets.serving.conditions import conditions
-from targets.serving.records import Records
+from nsight_prof.targets.serving.conditions import conditions
+from nsight_prof.targets.serving.records import Records
 
 
 def written(stream: io.StringIO) -> list[dict[str, Any]]:

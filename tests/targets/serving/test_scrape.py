@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.serving import scrape, server_log
-from targets.serving.scrape import MEANS
+from nsight_prof.targets.serving import scrape, server_log
+from nsight_prof.targets.serving.scrape import MEANS
 
 SCRAPE = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from targets.serving.healthy import GpuMemory, Server, free_port, members
-from targets.serving.serve_command import joined
-from targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
+from nsight_prof.targets.serving.healthy import GpuMemory, Server, free_port, members
+from nsight_prof.targets.serving.serve_command import joined
+from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word_tokenizer
 
 SMALL = (
     "--model qwen2.5-0.5b --prompt-tokens 16 --output-tokens 8 --min-requests 6",

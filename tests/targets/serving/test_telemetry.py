@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from targets.serving.conditions import conditions
-from targets.serving.records import Records
-from targets.serving.telemetry import FIELDS, Telemetry, load_nvml
+from nsight_prof.targets.serving.conditions import conditions
+from nsight_prof.targets.serving.records import Records
+from nsight_prof.targets.serving.telemetry import FIELDS, Telemetry, load_nvml
 
 GPU = {"uuid": "GPU-1", "sm_count": 132, "l2_bytes": 60 << 20, "compute_capability": "9.0"}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from targets.serving import baseline
+from nsight_prof.targets.serving import baseline
 
 BASE = [
     *("--model", "qwen2.5-0.5b", "--experiments", "batch", "--batches", "2"),

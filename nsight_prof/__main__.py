@@ -1,0 +1,7 @@
+"""Runs the command line as `python -m nsight_prof`."""
+
+import sys
+
+from nsight_prof.orchestrator.cli import main
+
+sys.exit(main())
