@@ -86,8 +86,10 @@ def _probe(name: str, program: str, note: str = "") -> Tool | None:
 def _answers(name: str, program: str, _changed_ns: int) -> tuple[str, str]:
     """Ask a tool for its version and its options, once in a process: a sweep asks often."""
     version = ask([program, "--version"])
-    options = ask([program, "profile", "--help"] if name == "nsys" else [program, "--help"])
-    return version.stdout + version.stderr, options.stdout + options.stderr
+    commands: list[list[str]] = [["profile"], ["export"]] if name == "nsys" else [[]]
+    options = [ask([program, *command, "--help"]) for command in commands]
+    told = "\n".join(answer.stdout + answer.stderr for answer in options)
+    return version.stdout + version.stderr, told
 
 
 def _places(name: str, patterns: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:

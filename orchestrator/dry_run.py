@@ -110,7 +110,7 @@ def _render_trace(step: Step, recipe: Recipe, place: Path) -> str:
     lines = _head(step, tool, note, program, variables)
     lines.append(_shell(nsys.profile_argv(request, tool.features), program))
     report, database = place / "trace.nsys-rep", place / "trace.sqlite"
-    lines.append(_shell(nsys.export_argv(tool.program, report, database)))
+    lines.append(_shell(nsys.export_argv(tool.program, report, database, tool.features)))
     return "\n".join(lines)
 
 

@@ -40,7 +40,7 @@ def export_sqlite(report: Path, sqlite: Path) -> Path:
 def export_with(tool: Tool, report: Path, sqlite: Path, environment: Mapping[str, str]) -> None:
     """Export `report` to `sqlite` with `tool`; see `export_sqlite`."""
     sqlite.unlink(missing_ok=True)
-    argv = nsys.export_argv(tool.program, report, sqlite)
+    argv = nsys.export_argv(tool.program, report, sqlite, tool.features)
     with tempfile.TemporaryDirectory(prefix="prof-export-") as folder:
         finished = _run(argv, environment, Path(folder) / "stdout")
     if not finished.ok or not sqlite.is_file() or sqlite.stat().st_size == 0:

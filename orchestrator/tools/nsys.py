@@ -43,7 +43,7 @@ def parse_version(text: str) -> str:
 
 
 def parse_features(help_text: str) -> frozenset[str]:
-    """Return the options that `nsys profile --help` names."""
+    """Return the options that `nsys profile --help` and `nsys export --help` name."""
     return frozenset(FLAG.findall(help_text))
 
 
@@ -77,14 +77,19 @@ def environment(request: TraceRequest) -> dict[str, str]:
     return {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"} if request.capture == "nvtx" else {}
 
 
-def export_argv(program: str, report: Path, target: Path) -> list[str]:
+def export_argv(
+    program: str, report: Path, target: Path, features: frozenset[str] = frozenset()
+) -> list[str]:
     """Return the command that exports a report to SQLite, over a stale file if there is one."""
+    # NCCL says in payloads of its NVTX ranges how many bytes go to which communicator.
+    payloads = ["--include-blobs=true"] if "--include-blobs" in features else []
     return [
         program,
         "export",
         "--type=sqlite",
         "--force-overwrite=true",
         "--quiet=true",
+        *payloads,
         f"--output={target}",
         str(report),
     ]

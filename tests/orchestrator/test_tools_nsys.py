@@ -81,6 +81,14 @@ def test_the_export_overwrites_a_stale_file() -> None:
     assert argv[-1] == "trace.nsys-rep"
 
 
+def test_payloads_of_nvtx_ranges_are_exported_where_nsys_can() -> None:
+    files = ("nsys", Path("trace.nsys-rep"), Path("trace.sqlite"))
+    assert "--include-blobs=true" in nsys.export_argv(
+        *files, nsys.parse_features("--include-blobs=")
+    )
+    assert not any("blobs" in word for word in nsys.export_argv(*files))
+
+
 def test_143_is_a_success_only_where_the_range_shuts_the_program_down() -> None:
     ends = replace(REQUEST, extra_args=("--capture-range-end=stop-shutdown",))
     assert nsys.succeeded(0, REQUEST)
@@ -119,4 +127,6 @@ def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight: Path) 
 
     answer = ask([str(nsight / "nsys"), "profile", "--help"])
     offered = nsys.parse_features(answer.stdout + answer.stderr)
+    exports = ask([str(nsight / "nsys"), "export", "--help"])
+    assert "--include-blobs" in nsys.parse_features(exports.stdout + exports.stderr)
     assert {"--trace", "--sample", "--cpuctxsw", "--cuda-graph-trace", "--nvtx-capture"} <= offered
