@@ -158,7 +158,7 @@ def test_a_long_call_and_the_range_of_the_next_launch_are_named(
     export.kernel(420 * US, 10 * US, "b", 3)
     with open_trace(export.write(tmp_path / "t.sqlite"), ["^step$"]) as trace:
         (row,) = trace.idle_gaps().to_dict("records")
-    assert (row["cause"], row["call"], row["nvtx_range"]) == ("host", "cudaMalloc", "layer *")
+    assert (row["cause"], row["call"], row["nvtx_range"]) == ("host", "cudaMalloc", "layer 17")
     assert (row["gaps"], row["idle_ns"], row["longest_ns"]) == (1, 400 * US, 400 * US)
     assert (row["stage"], row["waited"]) == ("step", "")
     assert (row["late_calls"], row["before_call_ns"]) == (1, 390 * US)
