@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from nsight_prof.orchestrator.discover import Tool, find_nsys
 from nsight_prof.orchestrator.process import Command, Finished, run
 from nsight_prof.orchestrator.secrets import drop_environment
 from nsight_prof.orchestrator.tools import ncu, nsys, target
-from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, ToolMissing
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooNew, ToolMissing
 
 EXPORT_SECONDS = 3600.0
 
@@ -30,7 +31,7 @@ def export_sqlite(report: Path, sqlite: Path) -> Path:
     except ToolMissing as error:
         raise ToolMissing(
             f"{report} must be exported to SQLite, and {error.message}",
-            f"export it where nsys is: nsys export --type=sqlite {report.name}; then use the "
+            f"export it where nsys is: nsys export --type=sqlite {report}; then use the "
             ".sqlite file",
         ) from error
     export_with(tool, report, sqlite, os.environ)
@@ -45,7 +46,7 @@ def export_with(tool: Tool, report: Path, sqlite: Path, environment: Mapping[str
         finished = _run(argv, environment, Path(folder) / "stdout")
     if not finished.ok or not sqlite.is_file() or sqlite.stat().st_size == 0:
         sqlite.unlink(missing_ok=True)
-        raise _export_error(report, finished)
+        raise _export_error(tool, report, finished)
     drop_environment(sqlite)
 
 
@@ -74,7 +75,15 @@ def _run(argv: list[str], environment: Mapping[str, str], stdout: Path) -> Finis
         return run(Command(tuple(argv), environment, Path.cwd(), stdout, stderr, EXPORT_SECONDS))
 
 
-def _export_error(report: Path, finished: Finished) -> ProfError:
+def _export_error(tool: Tool, report: Path, finished: Finished) -> ProfError:
+    made_by = _made_by(report)
+    if made_by > tuple(int(part) for part in tool.version.split(".")[:3] if part.isdigit()):
+        return SchemaTooNew(
+            f"{report} was made by nsys {'.'.join(map(str, made_by))}, and nsys {tool.version}, "
+            "which is here, cannot export it",
+            "install that nsys or a newer one, or export it where it was made: nsys export "
+            f"--type=sqlite {report}; then: prof import FILE.sqlite",
+        )
     if finished.timed_out:
         return ArtifactUnreadable(
             f"nsys did not export {report} within {EXPORT_SECONDS:.0f} s",
@@ -82,13 +91,20 @@ def _export_error(report: Path, finished: Finished) -> ProfError:
         )
     known = target.explain(finished.tail) or nsys.explain(finished.tail)
     if known is not None:
-        return type(known)(f"{report.name} cannot be exported: {known.message}", known.hint)
+        return type(known)(f"{report} cannot be exported: {known.message}", known.hint)
     why = _first_line(finished.tail) or finished.signal or f"exit code {finished.exit_code}"
     return ArtifactUnreadable(
         f"nsys cannot export {report} to SQLite: {why}",
         "the report is kept; export it with the nsys that made it: nsys export --type=sqlite, "
         "then: prof import FILE.sqlite",
     )
+
+
+def _made_by(report: Path) -> tuple[int, ...]:
+    """Version of the nsys that made a report; empty where it does not tell (before 2023.4)."""
+    with report.open("rb") as stream:
+        found = re.match(rb"NVIDIA Tegra Profiler Report (\d+)@(\d+)@(\d+)@", stream.read(100))
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _first_line(text: str) -> str:

@@ -79,7 +79,9 @@ def import_files(files: Sequence[Path], out: Path, stages: Sequence[str] = ()) -
         partial.chmod(0o755)
         os.replace(partial, out)
     except ProfError as error:
-        error.message = _with_names(error.message, partial, (trace, counters))
+        error.message, error.hint = (
+            _with_names(text, partial, (trace, counters)) for text in (error.message, error.hint)
+        )
         error.args = (error.message,)
         raise
     finally:
@@ -88,12 +90,12 @@ def import_files(files: Sequence[Path], out: Path, stages: Sequence[str] = ()) -
 
 
 def _with_names(message: str, partial: Path, given: Iterable[Given | None]) -> str:
-    """Name the files of the user in a message about their copies, which are gone by now."""
+    """Name the files of the user in words about their copies and exports, which are gone by now."""
     for item in given:
         if item is not None:
-            folder = TRACE_FOLDER if item.kind in TRACES else COUNTERS_FOLDER
-            for artifact in (ARTIFACTS[item.kind], ARTIFACTS[Kind.SQLITE]):
-                message = message.replace(str(partial / folder / artifact), str(item.path))
+            folder = partial / (TRACE_FOLDER if item.kind in TRACES else COUNTERS_FOLDER)
+            for artifact in ARTIFACTS.values():
+                message = message.replace(str(folder / artifact), str(item.path))
     return message
 
 
@@ -135,7 +137,7 @@ def _stem(path: Path) -> str:
 def _fill(run: RunDir, trace: Given | None, counters: Given | None, recipe: dict[str, Any]) -> None:
     manifest = Manifest(
         run_id=recipe["name"],
-        created=_now(),
+        created="",  # when it was measured, which only a trace tells
         recipe=recipe,
         prof_version=prof_version(),
         imported=[item.path.name for item in (trace, counters) if item is not None],
@@ -191,6 +193,7 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
         trace.kernels()
         manifest.tools["nsys"] = trace.product_version
+        manifest.created = trace.recorded
         manifest.gpus = [_facts(row) for row in trace.gpus().to_dict("records")]
 
 

@@ -16,6 +16,8 @@ SQLITE = b"SQLite format 3\0"
 # .nsys-rep and the .qdrep before 2021.4 begin alike; so do all .ncu-rep since 2020.3.
 NSYS_REPORT = b"NVIDIA Tegra Profiler Report"
 NCU_REPORT = b"NVR\0"
+# Content before nsys has converted it, which it does where it was captured, or not at all.
+NSYS_STREAM = b"NVIDIA Nsight Systems Stream"
 LFS = b"version https://git-lfs.github.com/spec/"
 NCU_TEXT = re.compile(r"^==(PROF|ERROR|WARNING)==|^\s+Section: \S", re.MULTILINE)
 
@@ -54,6 +56,12 @@ def recognize(path: Path) -> Kind:
     ):
         if head.startswith(magic):
             return kind
+    if NSYS_STREAM in head[:64]:
+        raise ArtifactUnreadable(
+            f"{path} is a raw capture of nsys (.qdstrm) that was not converted into a report",
+            "convert it with the QdstrmImporter of the nsys that made it, which stands in its "
+            f"host folder: QdstrmImporter --input-file {path}; then give the report it writes",
+        )
     kind_of_text = None if b"\0" in head else _recognize_text(head.decode("utf-8", "replace"))
     if kind_of_text is None:
         raise ArtifactUnreadable(

@@ -64,7 +64,8 @@ class StepRecord:
 class Manifest:
     """Everything about a run that is not in its raw captures.
 
-    `created` is when it was measured, UTC in ISO 8601, also in a replay.
+    `created` is when it was measured, UTC in ISO 8601, also in a replay; empty where that is not
+    known of imported files.
     `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences
     for the report; `tools`, `gpus`, `software` describe the machine that captured, never the
     reader's.

@@ -2,7 +2,9 @@
 
 import json
 import lzma
+import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,11 @@ from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
     ProfError,
+    SchemaTooNew,
     ToolMissing,
     UsageError,
 )
-from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest
+from nsight_prof.parsers.run_dir import RunDir, StepState, decompress, read_manifest
 
 KERN_SUM = """\
 Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
@@ -72,6 +75,7 @@ def test_a_file_is_known_by_its_content_not_by_its_name(
         ("Range,Style,Total Time (ns),Instances\n", "none of the files"),
         ("hello\n", "none of the files"),
         (b"\x7fELF\0\0", "none of the files"),
+        (b"U3w[END]NVIDIA Nsight Systems Stream 2023.3.3.42-233333266658v0!", "not converted"),
     ],
 )
 def test_a_file_that_is_nothing_known_is_refused(
@@ -164,7 +168,74 @@ def test_a_report_needs_nsys_and_its_export_does_not(
     report = write(tmp_path / "a.nsys-rep", b"NVIDIA Tegra Profiler Report\0")
     with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
         import_files([report], tmp_path / "out")
-    assert "nsys export" in caught.value.hint
+    assert f"nsys export --type=sqlite {report};" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        (
+            b" 2025@6@1@190-256136895201v0.\n\0",
+            SchemaTooNew,
+            "was made by nsys 2025.6.1, and nsys ",
+        ),
+        (b" 2025@3@1@190-256136895201v0.\n\0", ArtifactUnreadable, "Cannot read from stream"),
+        (b" 1.\n\0", ArtifactUnreadable, "Cannot read from stream"),
+    ],
+)
+def test_a_report_that_cannot_be_exported_is_named_as_it_was_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    kind: type[ProfError],
+    words: str,
+) -> None:
+    fakes = Path(__file__).resolve().parent.parent / "fakes"
+    monkeypatch.setenv("PATH", f"{fakes}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_NSYS", "export-fails")
+    report = write(tmp_path / "mine.nsys-rep", b"NVIDIA Tegra Profiler Report" + content)
+    with pytest.raises(kind) as caught:
+        import_files([report], tmp_path / "out")
+    assert type(caught.value) is kind
+    assert str(report) in caught.value.message
+    assert words in caught.value.message
+    assert "trace.nsys-rep" not in caught.value.message + caught.value.hint
+
+
+def test_counters_printed_from_a_report_are_named_as_it_was_given(
+    real_exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = real_exports / "ncu/AveryClapp+ESMM-Research/profile.ncu-rep"
+
+    def print_nothing(_tool: Tool, _report: Path, target: Path, _environment: object) -> None:
+        target.write_text("==PROF== Connected to process 1\n", encoding="utf-8")
+
+    tool = Tool("ncu", "", "", frozenset())
+    monkeypatch.setattr("nsight_prof.parsers.ncu.can_read_rep", lambda: False)
+    monkeypatch.setattr("nsight_prof.orchestrator.importing.find_ncu", lambda _: tool)
+    monkeypatch.setattr("nsight_prof.orchestrator.importing.export_csv", print_nothing)
+    with pytest.raises(ArtifactUnreadable) as caught:
+        import_files([report], tmp_path / "out")
+    assert str(report) in caught.value.message
+    assert "/steps/" not in caught.value.message + caught.value.hint
+
+
+@pytest.mark.parametrize("recorded", ["2022-10-01T19:28:45Z", ""])
+def test_measured_is_when_the_trace_was_recorded(root: Path, tmp_path: Path, recorded: str) -> None:
+    trace, out = tmp_path / "mine.sqlite", tmp_path / "out"
+    decompress(root / "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz", trace)
+    with closing(sqlite3.connect(trace)) as db:
+        db.execute("DROP TABLE IF EXISTS TARGET_INFO_SESSION_START_TIME")
+        db.execute("CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER)")
+        if recorded:
+            db.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1664652525888489604)")
+        db.commit()
+    run = import_files([trace], out)
+    assert read_manifest(run).created == recorded
+    assert CliRunner().invoke(group, ["report", str(out)]).exit_code == 0
+    report = (out / "report" / "report.md").read_text(encoding="utf-8")
+    words = f"measured {recorded}" if recorded else "measured at a time that its files do not tell"
+    assert f"Run out, {words}." in report
 
 
 def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
