@@ -89,7 +89,7 @@ def _find(db: Database, operations: Sequence[Issued]) -> tuple[Array, Array, Arr
         return found[hit].astype(np.int32), columns[2][hit], codes, tids
 
     table = db.table(RUNTIME)
-    select = [CALL_KEY.format(pid="globalTid"), "globalTid", "start"]
+    select = [CALL_KEY, "coalesce(globalTid, 0)", "start"]
     for at, begin, codes, tids in db.scan(select, table, part) if table else ():
         # One correlation id may stand on a call and on its backtrace event: the first to start
         # is the program's own.

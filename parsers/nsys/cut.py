@@ -24,7 +24,7 @@ from nsight_prof.parsers.run_dir import plain_file
 
 OPERATIONS = (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)
 KEPT = ("META_DATA_EXPORT", "EXPORT_META_DATA", STRINGS, "TARGET_INFO_GPU",
-        "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SESSION_START_TIME",
+        "TARGET_INFO_CUDA_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SESSION_START_TIME",
         "ENUM_CUDA_MEMCPY_OPER")  # fmt: skip
 """Tables that say what is true of any part of the trace; those that are not needed are left out."""
 

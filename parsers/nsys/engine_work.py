@@ -9,12 +9,12 @@ import numpy as np
 from nsight_prof.parsers.kernel_names import classify
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.engine_ranges import StepRange
-from nsight_prof.parsers.nsys.kernels import KernelRows
+from nsight_prof.parsers.nsys.kernels import CALL_KEY, ISSUED_KEY, KernelRows
 from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME
 from nsight_prof.parsers.nsys.strings import read_strings
 
 _PROCESS = 0xFFFFFF
-_KEY = "(correlationId | ((({pid} >> 24) & 16777215) << 32))"  # API call: correlation and process
+_KEY = "{key} & 72057594037927935"  # 32 bits of correlation, 24 of process
 _BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE: a second row of a call
 COLLECTIVE = "collective"
 
@@ -65,11 +65,9 @@ def read_engine_calls(db: Database, pids: set[int]) -> Calls:
         return Calls(none, none, none, none, none, {})
     once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
     inside = f"{once} AND (globalTid >> 24) & {_PROCESS} IN ({', '.join(map(str, sorted(pids)))})"
-    select = [_KEY.format(pid="globalTid"), "globalTid", "start", "end", "nameId"]
-    parts = list(db.scan(select, table, list, inside))
-    key, thread, start, end, name = (
-        np.concatenate(column) if parts else none for column in zip(*parts, strict=True)
-    )
+    select = [_KEY.format(key=CALL_KEY), "globalTid", "start", "end", "nameId"]
+    parts = list(db.scan(select, table, list, inside)) or [[none] * len(select)]
+    key, thread, start, end, name = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((start, key))
     first = np.diff(key[order], prepend=-1) != 0
     kept = order[first]
@@ -92,7 +90,7 @@ def read_work(
         if table is None:
             continue
         place = "deviceId" if "deviceId" in db.columns(name) else "-1"
-        select = ["start", "end", _KEY.format(pid="globalPid"), place]
+        select = ["start", "end", _KEY.format(key=ISSUED_KEY), place]
         for start, end, called, where in db.scan(select, table, list):
             parts.append((start, end, called, where, np.full(len(start), -1)))
     columns = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]

@@ -97,7 +97,8 @@ def _calls(db: Database, threads: Codebook[tuple[int, ...]]) -> ApiCalls:
         return ApiCalls(none, none, none, none, none, [])
     book: Codebook[tuple[int, ...]] = Codebook()
     columns = Columns(db.most_rows(table), np.int64, np.uint32, np.int32, np.int32, np.int64)
-    select = ["start", "end - start", "globalTid", "nameId", "correlationId"]
+    correlation = "coalesce(nullif(correlationId, 0), -1)"  # -1: no operation's
+    select = ["start", "end - start", "coalesce(globalTid, 0)", "nameId", correlation]
     for numbers, threaded, named in db.scan(select, table, _call_part, first_of_each(db)):
         start, duration, key = numbers
         thread, name = threads.translate(*threaded), book.translate(*named)

@@ -8,7 +8,6 @@ dry first, because it was busy with something long, or because it launches no fa
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,9 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.kernels import CALL_KEY
 from nsight_prof.parsers.nsys.nvtx import OPEN_END
+from nsight_prof.parsers.nsys.paths import fold_repeats, shorten
 from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages import Work
 from nsight_prof.parsers.nsys.strings import read_strings
@@ -149,7 +150,7 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
         return [c[ours] for c in columns], [c[long] for c in columns]
 
     once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    select = ["(correlationId | ((globalTid >> 24) << 32))", "globalTid", "start", "end", "nameId"]
+    select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
     found = list(db.scan(select, table, part, once))
     issuing, long = (
         _Calls(*(np.concatenate(c) for c in zip(*parts, strict=True)))
@@ -262,4 +263,6 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
 def _range_names(work: Work) -> list[str]:
     """Name of the innermost range of each path, without the numbers that tell repeats apart."""
     found = work.attributed
-    return [re.sub(r"\d+", "*", found.labels[path[-1]]) if path else "" for path in found.paths]
+    inner = {path[-1] for path in found.paths if path}
+    names = dict(zip(inner, fold_repeats([shorten(found.labels[i]) for i in inner]), strict=True))
+    return [names[path[-1]] if path else "" for path in found.paths]

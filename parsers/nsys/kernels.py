@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,14 +10,17 @@ import numpy as np
 from nsight_prof.parsers.kernel_names import kernel_id
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.schema import KERNEL
+from nsight_prof.parsers.nsys.schema import KERNEL, check_times
 from nsight_prof.parsers.nsys.strings import read_strings
 
 _ID = 0xFFFFFFFF
 _GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z, as _select packs them
 _BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
 _Coded = tuple[Array, list[tuple[int, ...]]]
-CALL_KEY = "(correlationId | (({pid} >> 24) << 32))"  # API call: 32-bit correlation and process
+# Key of an API call: 32-bit correlation and process, as its row and what it issued have it. Where
+# these do not tell (NULL or 0), a row of a call gets -1 and an operation no key of any call.
+CALL_KEY = "(coalesce(nullif(correlationId, 0), -1) | ((coalesce(globalTid, 0) >> 24) << 32))"
+ISSUED_KEY = "(coalesce(correlationId, 0) | ((coalesce(globalPid, 0) >> 24) << 32))"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def read_kernels(db: Database) -> KernelRows:
     where = np.array(queues.keys, np.int64).T
     of_queue = np.stack([where[0], where[1] >> 32, where[1] & _ID, where[2]], axis=1)
     start, duration, call, correlation, config, queue = rows.finish()
+    check_times(db, KERNEL, start, duration)
     facts = (_nodes(nodes), of_config, of_queue, kernels)
     return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
 
@@ -88,7 +93,7 @@ def _select(columns: frozenset[str]) -> list[str]:
     return [
         "start",
         "end - start",
-        CALL_KEY.format(pid="globalPid"),
+        ISSUED_KEY,
         f"{mangled} | (demangledName << 32)",
         "gridX | (gridY << 32) | (gridZ << 48)",
         "blockX | (blockY << 12) | (blockZ << 24) | (registersPerThread << 32)"
@@ -127,16 +132,21 @@ def _kernels(
     book: Codebook[tuple[str, str, str]] = Codebook()
     rows = []
     for name, grid, block, dynamic in configs.keys:
-        mangled = names.get(name & _ID, "")
-        grid_text = "x".join(str(grid >> shift & mask) for shift, mask in _GRID)
-        block_text = "x".join(str(block >> shift & mask) for shift, mask in _BLOCK)
+        mangled = names.get(name & _ID, f"kernel {name & _ID}")
+        grid_text, block_text = _dimensions(grid, _GRID), _dimensions(block, _BLOCK)
         code = book.code((mangled, grid_text, block_text))
         if code == len(kernels):
             identity = kernel_id(mangled, grid_text, block_text)
-            demangled = names.get(name >> 32 & _ID, "")
+            demangled = names.get(name >> 32 & _ID, mangled)
             kernels.append(Kernel(identity, demangled, mangled, grid_text, block_text))
         rows.append((code, block >> 32 & 0xFFF, block >> 44 & 0xFFFFF, dynamic))
     return kernels, np.array(rows, np.int64)
+
+
+def _dimensions(packed: int, fields: Sequence[tuple[int, int]]) -> str:
+    """A grid or block as XxYxZ; empty where the trace does not tell it: none has 0 of anything."""
+    sizes = [packed >> shift & mask for shift, mask in fields]
+    return "x".join(map(str, sizes)) if all(sizes) else ""
 
 
 def _ordered(rows: KernelRows) -> KernelRows:

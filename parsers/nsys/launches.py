@@ -54,11 +54,11 @@ def _columns(work: Work, part: slice) -> pd.DataFrame:
             "start_ns": rows.start[part],
             "duration_ns": rows.duration[part].astype(np.int64),
             "device": queue[:, 0],
-            "pid": queue[:, 3],
+            "pid": _known(queue[:, 3]),
             "context": queue[:, 1],
             "stream": queue[:, 2],
-            "correlation": rows.correlation[part].astype(np.int64),
-            "registers": config[:, 1],
+            "correlation": _known(rows.correlation[part]),
+            "registers": _known(config[:, 1]),
             "static_shared_bytes": config[:, 2],
             "dynamic_shared_bytes": config[:, 3],
         }
@@ -70,6 +70,12 @@ def _columns(work: Work, part: slice) -> pd.DataFrame:
     frame["nvtx_path"] = _category([None, *found.path_texts[1:]], found.path[call])
     frame["graph_node"] = _graph_node(rows.graph_node, part, len(frame))
     return frame
+
+
+def _known(numbers: Array) -> pd.Series:
+    """Numbers of which 0 says that the trace does not tell."""
+    column = pd.Series(numbers, dtype="Int64")
+    return column if numbers.all() else column.mask(column == 0)
 
 
 def _category(texts: Sequence[str | None], codes: Array) -> pd.Categorical[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.host_events import call_key
-from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET
+from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, check_times
 from nsight_prof.parsers.nsys.summaries import COPY_KINDS
 
 COPY, SET, GRAPH = "copy", "memset", "CUDA graph"
@@ -47,6 +47,7 @@ def read_memory_events(db: Database) -> MemoryEvents:
     for name, table in tables:
         for numbers, queued, kind in db.scan(_select(db, name), table, _part):
             start, duration, size, call = numbers
+            check_times(db, name, start, duration)
             codes, values = kind
             kind_codes = kinds.translate(codes, [_kind(name, value) for (value,) in values])
             queue = queues.translate(*queued)
@@ -64,10 +65,10 @@ def _select(db: Database, name: str) -> list[str]:
         "start",
         "end - start",
         *(f"coalesce({c}, {UNKNOWN})" if c in present else str(UNKNOWN) for c in ids),
-        "globalPid",
-        "correlationId",
+        "coalesce(globalPid, 0)",
+        "coalesce(correlationId, 0)",
         f"coalesce(bytes, {UNKNOWN})" if "bytes" in present else str(UNKNOWN),
-        "copyKind" if name == MEMCPY else "0",
+        "coalesce(copyKind, 0)" if name == MEMCPY else "0",
     ]
 
 

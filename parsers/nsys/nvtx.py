@@ -103,8 +103,8 @@ def _select(columns: frozenset[str], text: bool) -> list[str]:
         end = f"iif(endGlobalTid IS NULL, {end}, -1)"
     number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
     if "domainId" in columns:
-        number = f"{number} | ((domainId & {_DOMAIN}) << 32)"
-    select = ["start", end, "globalTid", number]
+        number = f"{number} | ((coalesce(domainId, 0) & {_DOMAIN}) << 32)"
+    select = ["start", end, "coalesce(globalTid, -1)", number]
     return [*select, "coalesce(text, '')"] if text else select
 
 
@@ -162,7 +162,8 @@ def _domains(db: Database) -> dict[tuple[int, int], str]:
     text = "coalesce(text, '')" if "text" in columns else "''"
     number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
     rows = db.rows(
-        f'SELECT globalTid >> 24, domainId & {_DOMAIN}, {number}, {text} FROM "{db.table(NVTX)}"'
+        f"SELECT globalTid >> 24, coalesce(domainId, 0) & {_DOMAIN}, {number}, {text}"
+        f' FROM "{db.table(NVTX)}"'
         f" WHERE eventType = {DOMAIN_CREATE} ORDER BY start DESC"
     )
     strings = read_strings(db, {row[2] for row in rows})

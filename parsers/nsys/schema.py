@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import numpy as np
+import pandas as pd
+
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
-from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.database import Array, Database
 
 NEWEST_KNOWN = (3, 25)  # nsys 2026.2.1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -14,7 +19,11 @@ GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 GPU = "TARGET_INFO_GPU"
+CUDA_GPU = "TARGET_INFO_CUDA_GPU"  # nsys until 2021.1
 CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
+SESSION = "TARGET_INFO_SESSION_START_TIME"
+
+_FIRST_NSYS, _LATEST = 1.5e9, 4.1e9  # 2017 to 2099, in s: else it is no time of a trace
 
 NEEDED = {
     STRINGS: "id value",
@@ -34,12 +43,25 @@ def versions(db: Database) -> tuple[str, str]:
     for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"):  # the second until nsys 2023.1
         table = db.table(name)
         if table is not None:
+            if not db.columns(name) >= {"name", "value"}:
+                continue
             found = dict(db.rows(f'SELECT name, value FROM "{table}"'))
             return (
                 str(found.get("EXPORT_PRODUCT_VERSION") or ""),
                 str(found.get("EXPORT_SCHEMA_VERSION") or ""),
             )
     return "", ""
+
+
+def recorded(db: Database) -> str:
+    """When nsys recorded the trace, UTC in ISO 8601; empty where the export does not tell."""
+    if "utcEpochNs" not in db.columns(SESSION):
+        return ""
+    rows = db.rows(f'SELECT max(utcEpochNs) FROM "{db.table(SESSION)}"')
+    seconds = pd.to_numeric(rows[0][0], errors="coerce") / 1e9
+    if not _FIRST_NSYS < seconds < _LATEST:
+        return ""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def warnings(db: Database, schema: str) -> list[str]:
@@ -58,7 +80,7 @@ def warnings(db: Database, schema: str) -> list[str]:
             f"{graphs} launches of CUDA graphs were traced as wholes: the kernels in them are not "
             "in these tables; trace again with --cuda-graph-trace=node"
         )
-    if not db.has_rows(GPU):
+    if not db.has_rows(GPU) and not db.has_rows(CUDA_GPU):
         found.append("the trace does not describe its GPUs (no table TARGET_INFO_GPU)")
     if db.path.with_name(f"{db.path.name}-wal").exists():
         found.append(
@@ -93,11 +115,40 @@ def check(db: Database, schema: str) -> None:
             )
 
 
+def check_times(db: Database, name: str, start: Array, duration: Array) -> None:
+    """Check times that were read from the table `name`.
+
+    Raises:
+        ArtifactUnreadable: one ends before it starts, or all starts or all durations are 0.
+    """
+    if not len(duration):
+        return
+    wrong = ""
+    if duration.min() < 0:
+        wrong = f"holds {np.count_nonzero(duration < 0)} of {len(duration)} events that end before"
+        wrong += " they start"
+    elif not duration.max() or not start.max():
+        wrong = f"has no times: the {'end' if duration.max() else 'duration'} of all is 0"
+    if wrong:
+        raise ArtifactUnreadable(
+            f"{db.path}: table {db.table(name)} {wrong}",
+            "export the report again with the nsys that recorded it: nsys export --type sqlite",
+        )
+
+
 def _no_kernels(db: Database) -> NoKernels:
     if db.has_rows(GRAPH_TRACE):
         return NoKernels(
             f"{db.path} holds no kernels: all ran inside CUDA graphs, traced as whole graphs",
             "trace again with --cuda-graph-trace=node",
+        )
+    if launches := _launches(db):
+        return NoKernels(
+            f"{db.path} holds launches of kernels ({launches:,}), but nothing of what ran on the "
+            "GPU: nsys did not record it",
+            "trace again, and look at nsys's warnings (DIAGNOSTIC_EVENT of the export): its CUPTI "
+            "may not fit the driver (update nsys), another profiler may hold the GPU, or the "
+            "program ended before its buffers were written (nsys profile --cuda-flush-interval)",
         )
     if db.has_rows(RUNTIME):
         return NoKernels(
@@ -110,6 +161,19 @@ def _no_kernels(db: Database) -> NoKernels:
         "trace CUDA: nsys profile -t cuda,nvtx …; kernels of forked children are lost: "
         "start workers with spawn; and the program must really reach the GPU",
     )
+
+
+def _launches(db: Database) -> int:
+    """CUDA calls that launch a kernel or a graph; 0 where the table lacks their names."""
+    table = db.table(RUNTIME)
+    if table is None or "nameId" not in db.columns(RUNTIME):
+        return 0
+    names = (
+        f'SELECT id FROM "{db.table(STRINGS)}"'
+        " WHERE value GLOB 'cu*Launch*' AND value NOT GLOB '*HostFunc*'"
+    )
+    ((number,),) = db.rows(f'SELECT count(*) FROM "{table}" WHERE nameId IN ({names})')
+    return int(number)
 
 
 def _traced(db: Database) -> str:

@@ -18,7 +18,7 @@ from nsight_prof.parsers.nsys.codes import (
     statistics,
 )
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME
+from nsight_prof.parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME, check_times
 from nsight_prof.parsers.nsys.strings import read_strings
 
 # CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
@@ -44,11 +44,12 @@ ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAllo
 def memory_operations(db: Database) -> pd.DataFrame:
     """Table `memory_operations`, most GPU time first."""
     rows = []
-    for name, kind in ((MEMCPY, "copyKind"), (MEMSET, "0")):
+    for name, kind in ((MEMCPY, "coalesce(copyKind, 0)"), (MEMSET, "0")):
         table = db.table(name)
         if table is not None:
             found = db.rows(
-                f'SELECT {kind}, count(*), sum(bytes), sum(end - start) FROM "{table}" GROUP BY 1'
+                f"SELECT {kind}, count(*), nullif(sum(bytes), 0), sum(end - start)"
+                f' FROM "{table}" GROUP BY 1'
             )
             label = COPY_KINDS if name == MEMCPY else {0: "memset"}
             rows += [(label.get(k, f"copy of kind {k}"), *sums) for k, *sums in found]
@@ -73,6 +74,7 @@ def api_calls(db: Database) -> pd.DataFrame:
         for (number,) in book.keys
     ]
     codes, durations = columns.finish()
+    check_times(db, RUNTIME, durations, durations)
     for part in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
         codes[part] = np.array(to_name)[codes[part]]
     frame = statistics(codes, durations, len(names.keys))

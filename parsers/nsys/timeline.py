@@ -9,7 +9,8 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.codes import STEP, Columns, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.kernels import CALL_KEY
+from nsight_prof.parsers.nsys.kernels import ISSUED_KEY
+from nsight_prof.parsers.nsys.schema import check_times
 
 
 @dataclass
@@ -29,11 +30,12 @@ def last_end(start: Array, duration: Array) -> int:
 
 def read_operations(db: Database, *names: str) -> Operations:
     """Read copies, memsets or whole CUDA graphs, ordered by start; none of an absent table."""
-    select = ["start", "end - start", CALL_KEY.format(pid="globalPid")]
-    tables = [table for table in map(db.table, names) if table]
-    columns = Columns(sum(map(db.most_rows, tables)), np.int64, np.uint32, np.int64)
-    for table in tables:
+    select = ["start", "end - start", ISSUED_KEY]
+    tables = {name: table for name in names if (table := db.table(name))}
+    columns = Columns(sum(map(db.most_rows, tables.values())), np.int64, np.uint32, np.int64)
+    for name, table in tables.items():
         for start, duration, call in db.scan(select, table, list):
+            check_times(db, name, start, duration)
             columns.append(start, short(duration), call)
     start, duration, call = columns.finish()
     order = np.argsort(start, kind="stable")

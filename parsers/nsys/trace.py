@@ -29,14 +29,16 @@ from nsight_prof.parsers.nsys.timeline import read_operations
 class NsysTrace:
     """An nsys SQLite export, read on demand; long columns are read once and kept as numbers.
 
-    All frames are tidy tables of tables.yaml. `warnings` grows as more is read. Close it, or use
-    it as a context manager.
+    All frames are tidy tables of tables.yaml. `warnings` grows as more is read. `recorded` is when
+    it was recorded, UTC in ISO 8601, empty where it does not tell. Close it, or use it as a context
+    manager.
     """
 
     def __init__(self, db: Database, stages: Stages = ()) -> None:
         self._db = db
         self._stages = stages
         self.product_version, self.schema_version = schema.versions(db)
+        self.recorded = schema.recorded(db)
         schema.check(db, self.schema_version)
         self.warnings: list[str] = schema.warnings(db, self.schema_version)
 
@@ -51,8 +53,8 @@ class NsysTrace:
         self._db.close()
 
     def gpus(self) -> pd.DataFrame:
-        """GPUs of the machine (table `gpus`)."""
-        return read_gpus(self._db)
+        """GPUs of the machine (table `gpus`), those that ran kernels first."""
+        return read_gpus(self._db, self._kernel_rows.queues[:, 0])
 
     def kernels(self, *, with_stages: bool = True) -> pd.DataFrame:
         """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first.
@@ -68,6 +70,7 @@ class NsysTrace:
         configs = pd.DataFrame(rows.configs, columns=["kernel", "registers", "static", "dynamic"])
         configs["shared_bytes"] = configs.pop("static") + configs.pop("dynamic")
         most = configs.groupby("kernel").max()
+        most["registers"] = most["registers"].where(most["registers"] > 0)
         frame = pd.concat([kernels, names, frame, most], axis=1)
         frame["stage"] = self._work.stage_lists() if with_stages else ""
         frame = frame.sort_values(["total_ns", "kernel_id"], ascending=[False, True])

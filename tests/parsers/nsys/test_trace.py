@@ -176,7 +176,7 @@ def test_launches_are_written_part_by_part_as_they_are(
     ("table", "row", "hint"),
     [
         ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (0, 5, 1, 1 << 48), "--cuda-graph-trace=node"),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME", (0, 5, 0, 1 << 48, 1, 1), "spawn"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", (0, 5, 0, 1 << 48, 1, 99), "spawn"),
         ("NVTX_EVENTS", (0, 5, 59, "x", 1, None, None, 0), "-t cuda"),
     ],
 )
@@ -188,6 +188,49 @@ def test_a_trace_without_kernels_says_why_and_what_to_do(
     with pytest.raises(NoKernels) as caught, open_trace(path):
         pass
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("calls", "launches"),
+    [
+        (["cudaLaunchKernel_v7000", "cuLaunchKernelEx", "cudaMalloc_v3020"], "2"),
+        (["cudaGraphLaunch_v10000"], "1"),
+        (["cudaLaunchHostFunc_v10000", "cudaMalloc_v3020"], ""),
+    ],
+)
+def test_launches_without_gpu_activity_are_not_called_a_program_without_kernels(
+    new_export: Any, tmp_path: Path, calls: list[str], launches: str
+) -> None:
+    export = new_export()
+    for number, name in enumerate(calls):
+        export.call(10 * number, name=name, correlation=number + 1)
+    path = export.write(tmp_path / "t.sqlite")
+    with pytest.raises(NoKernels) as caught, open_trace(path):
+        pass
+    if launches:
+        assert f"holds launches of kernels ({launches}), but nothing" in caught.value.message
+        assert "driver" in caught.value.hint
+    else:
+        assert "holds CUDA calls but no kernels" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "when"),
+    [
+        ("utcEpochNs INTEGER, utcTime TEXT", (1664652525888489604, "x"), "2022-10-01T19:28:45Z"),
+        ("utcEpochNs INTEGER", (0,), ""),
+        ("utcEpochNs INTEGER", (None,), ""),
+        ("utcEpochNs INTEGER", ("soon",), ""),
+        ("utcTime TEXT", ("2022-10-01T19:28:45",), ""),
+    ],
+)
+def test_a_trace_tells_when_it_was_recorded(
+    export: Any, tmp_path: Path, columns: str, row: tuple[object, ...], when: str
+) -> None:
+    export.columns["TARGET_INFO_SESSION_START_TIME"] = columns
+    export.add("TARGET_INFO_SESSION_START_TIME", *row)
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        assert trace.recorded == when
 
 
 @pytest.mark.parametrize(
