@@ -181,12 +181,12 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     """Read the trace once: a file that cannot be reported on is refused now, not later."""
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
-        from nsight_prof.parsers.nsys import read_kern_sum
+        from nsight_prof.parsers.nsys import read_kernel_summary
 
-        read_kern_sum(folder / ARTIFACTS[kind])
         manifest.assumptions.append(
             "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
         )
+        manifest.assumptions += read_kernel_summary(folder / ARTIFACTS[kind]).notes
         return
     from nsight_prof.parsers.nsys import open_trace
 

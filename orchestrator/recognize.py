@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import lzma
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.text import decode
 
 HEAD_BYTES = 1 << 18
+# The log of a program may end with the output of a tool.
+TEXT_BYTES = 1 << 26
 SQLITE = b"SQLite format 3\0"
 # .nsys-rep and the .qdrep before 2021.4 begin alike; so do all .ncu-rep since 2020.3.
 NSYS_REPORT = b"NVIDIA Tegra Profiler Report"
@@ -62,7 +64,9 @@ def recognize(path: Path) -> Kind:
             "convert it with the QdstrmImporter of the nsys that made it, which stands in its "
             f"host folder: QdstrmImporter --input-file {path}; then give the report it writes",
         )
-    kind_of_text = None if b"\0" in head else _recognize_text(head.decode("utf-8", "replace"))
+    kind_of_text = _recognize_text(head)
+    if kind_of_text is None and len(head) == HEAD_BYTES:
+        kind_of_text = _recognize_text(read_head(path, TEXT_BYTES))
     if kind_of_text is None:
         raise ArtifactUnreadable(
             f"{path} is none of the files that prof reads",
@@ -72,7 +76,7 @@ def recognize(path: Path) -> Kind:
     return kind_of_text
 
 
-def read_head(path: Path) -> bytes:
+def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file, unpacked where it is an .xz file.
 
     Raises:
@@ -81,9 +85,9 @@ def read_head(path: Path) -> bytes:
     try:
         if path.suffix != ".xz":
             with path.open("rb") as stream:
-                return stream.read(HEAD_BYTES)
+                return stream.read(size)
         with lzma.open(path) as packed:
-            return packed.read(HEAD_BYTES)
+            return packed.read(size)
     except (lzma.LZMAError, EOFError) as error:
         raise ArtifactUnreadable(f"{path} cannot be unpacked: {error}", "copy it again") from error
     except OSError as error:
@@ -92,20 +96,20 @@ def read_head(path: Path) -> bytes:
         ) from error
 
 
-def _recognize_text(text: str) -> Kind | None:
-    for cells in _rows(text):
-        if {"ID", "Kernel Name"} <= cells:
-            return Kind.NCU_TEXT
-        total = any(cell.startswith(("Total Time", "Total_Time")) for cell in cells)
-        if total and "Instances" in cells and cells & {"Name", "Kernel", "Kernel Name"}:
-            return Kind.KERN_SUM
+def _recognize_text(data: bytes) -> Kind | None:
+    from nsight_prof.parsers.nsys import is_kern_sum
+
+    text = decode(data, final=False)
+    if text is None:
+        return None
+    lines = (line for line in text.splitlines() if "Kernel Name" in line)
+    if any(_cells(line) & {"ID", "Metric Name"} for line in lines):
+        return Kind.NCU_TEXT
+    if is_kern_sum(text):
+        return Kind.KERN_SUM
     return Kind.NCU_TEXT if NCU_TEXT.search(text) else None
 
 
-def _rows(text: str) -> Iterator[set[str]]:
-    """Give the cells of each line that may be a header of a CSV file or of a text table."""
-    for line in text.lstrip("\ufeff").splitlines():
-        if "," in line:
-            yield {cell.strip() for cell in next(csv.reader([line]), [])}
-        elif "Instances" in line:
-            yield {cell.strip() for cell in re.split(r"\s{2,}", line.strip())}
+def _cells(line: str) -> set[str]:
+    """Return the cells of a line that may be the header of a CSV page."""
+    return {cell.strip() for cell in next(csv.reader([line]), [])}

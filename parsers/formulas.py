@@ -50,6 +50,20 @@ def times_100(fraction: pd.Series) -> pd.Series:
     return fraction * 100.0
 
 
+def positive(value: pd.Series) -> pd.Series:
+    """A value that no kernel has at 0; where the tool prints 0, it is rounded and unknown."""
+    return value.where(value > 0)
+
+
+def ipc_to_issue_pct(per_cycle: pd.Series) -> pd.Series:
+    """Per cent of the issue slots: instructions a cycle over the 4 schedulers of an SM.
+
+    Every SM since Volta has 4, and each issues at most one instruction a cycle (CUDA C++
+    Programming Guide, compute capabilities 7.x to 12.x).
+    """
+    return per_cycle / 4.0 * 100.0
+
+
 def sectors_to_bytes(*sectors: pd.Series) -> pd.Series:
     """Bytes of L1 or L2 sectors, 32 B each (CUDA C++ Best Practices Guide, 10.2.1)."""
     return add(*sectors) * SECTOR_BYTES
@@ -299,6 +313,12 @@ def theoretical_occupancy(
     return ratio(resident * np.ceil(block_size / 32.0), max_warps) * 100.0
 
 
+def waves(blocks: pd.Series, sms: pd.Series, *limits: pd.Series) -> pd.Series:
+    """Blocks over those that the GPU holds at once: SMs x the least limit of resident blocks."""
+    resident = pd.concat(limits, axis=1).min(axis=1, skipna=False)
+    return ratio(blocks, sms * resident)
+
+
 def limiter(
     registers: pd.Series,
     shared_memory: pd.Series,
@@ -349,6 +369,8 @@ FORMULAS: dict[str, Formula] = {
         add,
         add_positive,
         times_100,
+        positive,
+        ipc_to_issue_pct,
         sectors_to_bytes,
         bytes_of_all_threads,
         none_at_all,
@@ -377,6 +399,7 @@ FORMULAS: dict[str, Formula] = {
         sector_efficiency,
         wavefront_efficiency,
         theoretical_occupancy,
+        waves,
         limiter,
     )
 }

@@ -21,8 +21,10 @@ from nsight_prof.parsers.selection import Selection
 
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\bunnamed>|_GLOBAL__N__\w+")
+# Of a template's argument: (int)4, (cutlass::FloatRoundStyle)2; one tool writes it, the other not.
 _CAST = re.compile(
     r"(?<![\w>])\(\s*(?:unsigned |signed )?(?:bool|char|short|int|long|long long)\s*\)"
+    r"|(?<=[<,])\s*\([A-Za-z_][^()]*\)\s*(?=-?\d)"
 )
 _SUFFIX = re.compile(r"\b(\d+)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
 _NAMESPACE = re.compile(r"\b[A-Za-z_]\w*::|::")

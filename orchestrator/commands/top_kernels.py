@@ -86,7 +86,7 @@ def _read(path: Path) -> Trace:
 
     from nsight_prof.orchestrator.recognize import Kind, recognize
     from nsight_prof.parsers.errors import ProfError, UsageError
-    from nsight_prof.parsers.nsys import read_kern_sum
+    from nsight_prof.parsers.nsys import read_kernel_summary
 
     kind = recognize(path)
     if kind == Kind.SQLITE:
@@ -105,7 +105,8 @@ def _read(path: Path) -> Trace:
                 ) from error
     if kind == Kind.KERN_SUM:
         warning = "a kernel summary has no mangled names and no launches: ncu finds only C kernels"
-        return Trace(read_kern_sum(path), warnings=(warning,))
+        summary = read_kernel_summary(path)
+        return Trace(summary.kernels, warnings=(warning, *summary.notes))
     raise UsageError(
         f"{path} is {kind}, and kernels are ranked by a trace",
         "give the .nsys-rep, its .sqlite export, or `nsys stats -r cuda_gpu_kern_sum --format csv`",

@@ -126,6 +126,14 @@ class Gatherer:
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
+    def warn_of_averages(self, launches: int) -> None:
+        """Say that a result is the average over some launches (`ncu --print-summary`)."""
+        if launches > 1:
+            self.warn(
+                "the file holds averages over the launches of each kernel (ncu --print-summary), "
+                "not single launches: the mean of a ratio is not the ratio of the sums"
+            )
+
     def number(self, profile: int, metric: str) -> float | None:
         """Return a value that was added, or None."""
         place = self._seen.get((profile, metric))

@@ -21,17 +21,21 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.ncu import nvtx
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture, dimensions
 from nsight_prof.parsers.ncu.labels import metric_name
-from nsight_prof.parsers.ncu.numbers import Marks, find_marks, is_unavailable
 from nsight_prof.parsers.ncu.records import Page, split_pages
 from nsight_prof.parsers.ncu.rules import rule_of_record
 from nsight_prof.parsers.ncu.text_file import Banner, no_data, read_banner, read_text
 from nsight_prof.parsers.ncu.text_tables import parse_tables
+from nsight_prof.parsers.numbers import Marks, find_marks, is_unavailable
 
 _ABOUT_LAUNCH = frozenset(
     ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")
-    + ("Stream", "Block Size", "Grid Size", "Device", "CC")
+    + ("Stream", "Block Size", "Grid Size", "Device", "CC", "Invocations")
 )
 _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+# `--print-summary`: minimum, maximum and average over the launches of a kernel, by what tells it.
+_AVERAGE, _INVOCATIONS = "Average", "Invocations"
+_RESULT = ("ID", "Process ID", "Kernel Name")
+_SUMMARY = ("Process ID", "Kernel Name", "Block Size", "Grid Size", "Device")
 _SPEEDUP = "Estimated Speedup"
 # --print-metric-instances appends them: "3670 (32; 32; 64)" or "0 (0: 0)".
 _INSTANCES = re.compile(r"^(?P<value>[^(]*\S) \(.*\)$", re.DOTALL)
@@ -129,6 +133,8 @@ class _Context:
         if "Grid Size" in cells and launch.grid is None:
             self.failed.add(launch.profile)
             self.gatherer.warn(f"ncu could not profile result {launch.profile}, {name}: no grid")
+        if (launches := _integer(cells.get(_INVOCATIONS))) is not None:
+            self.gatherer.warn_of_averages(launches)
         self.gatherer.launches.append(launch)
         return launch
 
@@ -145,9 +151,15 @@ def _read_pages(pages: list[Page], gatherer: Gatherer, path: Path) -> None:
             gatherer.warn(f"{path.name} was cut: {page.cut} unfinished records are left out")
 
 
+def _value_place(header: list[str]) -> int:
+    """Return the column of the values of a details page: the value, or the average of launches."""
+    found = [header.index(name) for name in (_VALUE, _AVERAGE) if name in header]
+    return found[0] if found and _UNIT in header else -1
+
+
 def _printed(page: Page) -> list[str]:
-    if _VALUE in page.header:
-        place = page.header.index(_VALUE)
+    place = _value_place(page.header)
+    if place >= 0:
         return [record[place] for record in page.records if len(record) > place]
     columns = _metric_columns(page.header)
     return [record[i] for record in page.records for i in columns if i < len(record)]
@@ -186,12 +198,19 @@ def _read_details(context: _Context) -> None:
     """Read a details page: a record a metric, or what a rule said."""
     header = context.page.header
     place = {name: i for i, name in enumerate(header)}
+    where = _value_place(header)
+    if where < 0:
+        raise ArtifactUnreadable(
+            f"{context.path}: the details page lacks the column {_VALUE} or {_UNIT}",
+            "export it again: ncu --import FILE.ncu-rep --csv --page raw",
+        )
+    told_by = [n for n in (_SUMMARY if _INVOCATIONS in place else _RESULT) if n in place]
     profiles: dict[tuple[str, ...], int] = {}
     for record in context.page.records:
-        if len(record) <= place[_VALUE]:
+        if len(record) <= where:
             context.page.cut += 1
             continue
-        key = tuple(record[place[n]] for n in ("ID", "Process ID", "Kernel Name") if n in place)
+        key = tuple(record[place[name]] for name in told_by)
         if key not in profiles:
             profiles[key] = context.launch(record).profile
         if not record[place[_NAME]]:
@@ -201,7 +220,7 @@ def _read_details(context: _Context) -> None:
             record[place[n]] if n in place else "" for n in ("Section Name", "Body Item Label")
         )
         metric = metric_name(section, item, record[place[_NAME]])
-        context.put(profiles[key], metric, record[place[_UNIT]], record[place[_VALUE]])
+        context.put(profiles[key], metric, record[place[_UNIT]], record[where])
 
 
 def _add_rule(context: _Context, record: list[str], place: dict[str, int], profile: int) -> None:

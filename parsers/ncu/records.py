@@ -10,7 +10,10 @@ import csv
 import re
 from dataclasses import dataclass, field
 
-_HEADER = re.compile(r'"ID",.*"Kernel Name"|^ID,.*Kernel Name')
+# The last one is that of `--print-summary`, whose records are no single results.
+_HEADER = re.compile(
+    r'"ID",.*"Kernel Name"|^ID,.*Kernel Name|"Process ID",.*"Kernel Name",.*"Metric Name"'
+)
 _QUOTED = re.compile(r'"(?:\d+)?",')
 _PLAIN = re.compile(r"\d*,")
 _BEHIND_OUTPUT = re.compile(r'"\d+","\d+",".*')

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
 from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.text import decode
 
 _LFS = b"version https://git-lfs"
 _EXPORT = "ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
+# What tells an output of ncu beside characters of another code page.
+_MARKS = ('"ID"', "==PROF==", "Metric Name")
 _BANNER = re.compile(r"==(PROF|WARNING|ERROR)== (.*)")
 # ==PROF== Profiling "kernel" - 3: 0%....50%....100% - 10 passes
 _PROFILED = re.compile(r'Profiling "(?P<name>.*)" - (?P<id>\d+).*- (?P<passes>\d+) pass')
@@ -54,17 +56,8 @@ def read_text(path: Path) -> str:
 
 
 def _decode(data: bytes, path: Path) -> str:
-    # PowerShell's `>` writes UTF-16.
-    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if not utf16 and b"\0" in data:
-        raise ArtifactUnreadable(f"{path} is binary, not a text output of ncu", _hint())
-    try:
-        return data.decode("utf-16" if utf16 else "utf-8-sig")
-    except UnicodeDecodeError:
-        if utf16:
-            raise ArtifactUnreadable(f"{path} is damaged UTF-16", _hint()) from None
-    text = data.decode("latin-1")
-    if '"ID"' not in text and "==PROF==" not in text and "Metric Name" not in text:
+    text = decode(data)
+    if text is None or not ("�" not in text or any(mark in text for mark in _MARKS)):
         raise ArtifactUnreadable(f"{path} is binary, not a text output of ncu", _hint())
     return text
 

@@ -10,7 +10,9 @@ columns' widths:
         -------------------- ----------- ------------
         Registers Per Thread register/thread       40
 
-Values have 2 decimals of a scaled unit. Older versions print the date instead of the shape.
+Values have 2 decimals of a scaled unit. Older versions print the date instead of the shape, and
+tables without the heads. `--print-summary` prints "Invocations 14" behind the shape, and minimum,
+maximum and average over these launches instead of the value; the average is read.
 """
 
 from __future__ import annotations
@@ -20,17 +22,20 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, dimensions
 from nsight_prof.parsers.ncu.labels import metric_name
-from nsight_prof.parsers.ncu.numbers import find_marks, is_unavailable
+from nsight_prof.parsers.numbers import find_marks, is_unavailable
 
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
 _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
 _LAUNCH = re.compile(
-    rf"^  (?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+), Context (?P<context>\d+),"
-    r" Stream (?P<stream>\d+)(?:, Device (?P<device>\d+), CC [\d.]+)?\s*$"
+    rf"^  (?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+)(?=, (?:Context|Device) \d)"
+    r"(?:, Context (?P<context>\d+), Stream (?P<stream>\d+))?"
+    r"(?:, Device (?P<device>\d+), CC [\d.]+)?(?:, Invocations (?P<invocations>\d+))?\s*$"
 )
 _SECTION = re.compile(r"^\s+Section: (?P<section>.*\S)\s*$")
-_DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}\s*$")
-_HEAD = re.compile(r"^\s*Metric Name\s+Metric Unit\s+Metric Value\s*$")
+_DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}(?: +-{4,} +-{4,})?\s*$")
+_HEAD = re.compile(
+    r"^\s*Metric Name\s+Metric Unit\s+(?:Metric Value|Minimum\s+Maximum\s+Average)\s*$"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,6 @@ class _Reader:
         self._gatherer = gatherer
         self._pid: int | None = None
         self._section = ""
-        self._head_seen = False
         self._spans: list[tuple[int, int]] = []
 
     def line(self, line: str) -> None:
@@ -84,10 +88,9 @@ class _Reader:
         elif section := _SECTION.match(line):
             self._section, self.in_table = section["section"], False
         elif _HEAD.match(line):
-            self._head_seen, self.in_table = True, False
+            self.in_table = False
         elif _DASHES.match(line):
-            self.in_table = self._head_seen and not self.in_table
-            self._head_seen = False
+            self.in_table = not self.in_table
             self._spans = [match.span() for match in re.finditer("-+", line)]
         elif self.in_table and line.strip():
             self._add_row(line)
@@ -96,26 +99,32 @@ class _Reader:
 
     def _add_launch(self, found: re.Match[str]) -> None:
         self._section, self.in_table = "", False
-        device = found["device"]
+        if invocations := found["invocations"]:
+            self._gatherer.warn_of_averages(int(invocations))
         self._gatherer.launches.append(
             Launch(
                 profile=len(self._gatherer.launches),
                 name=found["name"],
                 grid=dimensions(found["grid"] or ""),
                 block=dimensions(found["block"] or ""),
-                device=int(device) if device else None,
+                device=_integer(found["device"]),
                 pid=self._pid,
-                stream=int(found["stream"]),
-                context=int(found["context"]),
+                stream=_integer(found["stream"]),
+                context=_integer(found["context"]),
             )
         )
 
     def _add_row(self, line: str) -> None:
         if not self._gatherer.launches:
             return
-        (_, name_end), (_, unit_end), _ = self._spans
+        (_, name_end), (_, unit_end), *_ = self._spans
+        last = self._spans[-2][1]
         profile = self._gatherer.launches[-1].profile
-        label, unit, text = line[:name_end], line[name_end:unit_end], line[unit_end:]
+        label, unit, text = line[:name_end], line[name_end:unit_end], line[last:]
         row = _Row(profile, self._section, label.strip(), unit.strip(), text.strip())
         if row.label and row.text:
             self.rows.append(row)
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text else None

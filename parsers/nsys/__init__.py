@@ -9,13 +9,21 @@ from pathlib import Path
 
 from nsight_prof.parsers.nsys.database import Database
 from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
-from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import is_kern_sum, read_kern_sum, read_kernel_summary
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
 from nsight_prof.parsers.nsys.paths import Stages
 from nsight_prof.parsers.nsys.trace import NsysTrace
 from nsight_prof.parsers.run_dir import plain_file
 
-__all__ = ["Events", "NsysTrace", "open_trace", "read_events", "read_kern_sum"]
+__all__ = [
+    "Events",
+    "NsysTrace",
+    "is_kern_sum",
+    "open_trace",
+    "read_events",
+    "read_kern_sum",
+    "read_kernel_summary",
+]
 
 
 @dataclass

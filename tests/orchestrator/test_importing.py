@@ -1,5 +1,6 @@
 """Importing: files are known by their content, and what cannot be reported on is refused."""
 
+import codecs
 import json
 import lzma
 import os
@@ -54,7 +55,12 @@ def write(path: Path, content: str | bytes) -> Path:
         ("\ufeff" + KERN_SUM.replace("\n", "\r\n"), Kind.KERN_SUM),
         ("Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n", Kind.KERN_SUM),
         (" Time (%)  Total Time (ns)  Instances   Avg (ns)   Name\n", Kind.KERN_SUM),
+        (KERN_SUM.encode("utf-16"), Kind.KERN_SUM),
+        ("loss = 0.5\n" * 30_000 + "\n" + KERN_SUM, Kind.KERN_SUM),
+        ("SKIPPED: t.sqlite does not contain CUDA kernel data.\n", Kind.KERN_SUM),
         (NCU_CSV, Kind.NCU_TEXT),
+        (codecs.BOM_UTF16_BE + NCU_CSV.encode("utf-16-be"), Kind.NCU_TEXT),
+        ('"Process ID","Kernel Name","Invocations","Metric Name","Average"\n', Kind.NCU_TEXT),
         ("  saxpy (8, 1, 1)x(256, 1, 1)\n    Section: GPU Speed Of Light\n", Kind.NCU_TEXT),
         ("==PROF== Connected to process 1\n", Kind.NCU_TEXT),
     ],

@@ -78,3 +78,31 @@ def test_the_root_of_a_missing_value_is_named_once() -> None:
     found = evaluated(gpu__time_duration___sum=[10.0])
     assert reasons(found, "intensity_dram")["k0"] == reasons(found, "flop_throughput")["k0"]
     assert reasons(found, "intensity_dram")["k0"].count("needs") == 1
+
+
+def test_issue_slots_are_known_from_any_counter_of_issued_instructions() -> None:
+    """Numbers of one kernel of an RTX A6000 (ncu 2022), where the schedulers' own are 67.75 %."""
+    cycles = {"sm__cycles_active___avg": [135122.02], "sm__cycles_elapsed___max": [148626.0]}
+    for counters in (
+        {"sm__inst_issued___avg.pct_of_peak_sustained_active": [67.97]},
+        {"sm__inst_issued___avg.per_cycle_active": [2.72]},
+        {"sm__issue_active___avg.pct_of_peak_sustained_elapsed": [61.86]} | cycles,
+    ):
+        found = evaluated("GA102", **counters)
+        assert abs(found.values["issue_active_pct"].iloc[0] - 67.75) < 0.5
+    assert "SM is active" in reasons(found, "issue_active_pct")["k0"]
+
+
+def test_waves_that_are_printed_as_0_come_from_the_launch_or_are_unknown() -> None:
+    found = evaluated("AD107", launch__waves_per_multiprocessor=[0.0, 0.02])
+    assert found.values["waves"].isna().tolist() == [True, False]
+    assert "rounded" in reasons(found, "waves")["k0"]
+    limits = {
+        f"launch__occupancy_limit_{what}": [limit, 5.0]
+        for what, limit in zip(
+            ("registers", "shared_mem", "blocks", "warps"), (16.0, 16.0, 24.0, 6.0), strict=True
+        )
+    }
+    facts = {"launch__grid_size": [1.0, 2.0], "launch__sm_count": [34.0, 34.0]}
+    found = evaluated("AD107", launch__waves_per_multiprocessor=[0.0, 0.02], **facts, **limits)
+    assert found.values["waves"].tolist() == [1 / (34 * 6), 0.02]

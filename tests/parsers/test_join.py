@@ -208,3 +208,14 @@ def test_an_old_trace_without_mangled_names_joins_by_the_demangled_one() -> None
 )
 def test_the_plain_name_keeps_what_tells_kernels_apart(name: str, plain: str | None) -> None:
     assert plain_name(name) == (plain or name)
+
+
+@pytest.mark.parametrize(
+    ("nsys", "ncu"),
+    [
+        ("f<(cutlass::FloatRoundStyle)2, float>(T1)", "f<2, float>(float)"),
+        ("f<(cute::GMMA::Major)1, (N::Mode<int>)-1>(T1)", "f<1, -1>(int)"),
+    ],
+)
+def test_a_cast_to_any_type_is_undone(nsys: str, ncu: str) -> None:
+    assert plain_name(nsys) == plain_name(ncu)

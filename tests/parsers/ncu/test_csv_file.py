@@ -1,5 +1,6 @@
 """Saved outputs of ncu, as people have them: read right, or refused with a reason."""
 
+import csv
 import lzma
 from pathlib import Path
 
@@ -255,3 +256,39 @@ def test_the_zero_of_a_launch_that_ncu_could_not_profile_is_unknown(tmp_path: Pa
     assert pd.isna(values(capture)["FBSP.TriageSCG.dramc__x.avg"])
     assert pd.isna(capture.launches["grid"][0])
     assert "could not profile" in capture.warnings[0]
+
+
+SUMMARY = (
+    '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device","CC",'
+    '"Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+)
+
+
+def averaged(grid: int, name: str, unit: str, *numbers: str) -> str:
+    launch = ("1", "app", "h", "f(int)", "(256, 1, 1)", f"({grid}, 1, 1)", "0", "9.0", "14")
+    cells = (*launch, "GPU Speed Of Light Throughput", name, unit, *numbers)
+    return ",".join(f'"{cell}"' for cell in cells) + "\n"
+
+
+def test_a_csv_summary_over_launches_gives_the_averages_of_each_shape(tmp_path: Path) -> None:
+    text = (
+        "==PROF== Disconnected from process 1\n"
+        + SUMMARY
+        + averaged(8, "Elapsed Cycles", "cycle", "3,100.00", "4,200.00", "3,939.50")
+        + averaged(8, "Duration", "us", "1.70", "1.89", "1.75")
+        + averaged(9, "Duration", "us", "2.70", "2.89", "2.75")
+    )
+    capture = read(tmp_path, text)
+    assert capture.launches["grid"].tolist() == ["8x1x1", "9x1x1"]
+    assert values(capture) == {"gpc__cycles_elapsed.max": 3939.5, "gpu__time_duration.sum": 1750.0}
+    assert values(capture, 1) == {"gpu__time_duration.sum": 2750.0}
+    assert "averages over the launches" in capture.warnings[0]
+
+
+@pytest.mark.parametrize("column", ["Metric Value", "Metric Unit"])
+def test_a_details_page_without_a_needed_column_is_refused(column: str, tmp_path: Path) -> None:
+    place = next(csv.reader([DETAILS])).index(column)
+    records = [[c for i, c in enumerate(r) if i != place] for r in csv.reader(PLAIN.splitlines())]
+    text = "\n".join(",".join(f'"{cell}"' for cell in record) for record in records)
+    with pytest.raises(ArtifactUnreadable, match=rf"x\.csv: .*lacks .*{column}"):
+        read(tmp_path, text + "\n")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_csv
-from nsight_prof.parsers.ncu.numbers import find_marks
 from nsight_prof.parsers.ncu.records import split_pages
+from nsight_prof.parsers.numbers import find_marks
 
 HEADER = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"]
 HEADER += ["Block Size", "Grid Size", "Device", "CC"]

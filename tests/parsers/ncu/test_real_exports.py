@@ -5,7 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from nsight_prof.parsers.columns import evaluate
 from nsight_prof.parsers.errors import PermissionRefused
+from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_ncu
 
 RTX5090 = "CodeGandee+llm-perf-opt"
@@ -105,3 +107,31 @@ def test_the_same_metric_on_two_pages_of_one_kernel_is_one_number(real_exports: 
             low, high = rows["value"].min(), rows["value"].max()
             # Each page is a replay of its own; 2 decimals of Ghz are half a per cent.
             assert high <= low * 1.02 + 0.01 or "throughput" in str(metric), (folder, rows)
+
+
+SCHEDULERS = "smsp__issue_active.avg"
+
+
+def test_issue_slots_of_real_outputs_agree_whichever_counter_tells_them(real_exports: Path) -> None:
+    """The schedulers' own counter against those of the SM, as reports of other sets have them."""
+    capture = read_csv(find(real_exports, "junstar92+cuda-kernel-study/gemm_ncu_*_a6000.csv"))
+    wide = capture.metrics.pivot_table(index="profile", columns="metric", values="value")
+    wide.index = wide.index.map(str)
+    schedulers = [name for name in map(str, wide) if name.startswith(SCHEDULERS)]
+    issued = [name for name in map(str, wide) if name.startswith("sm__inst_issued.avg")]
+    known = evaluate(wide, "GA102", catalogue()).values
+    for left_out, tolerance in ((schedulers, 0.02), (schedulers + issued, 0.12)):
+        found = evaluate(wide.drop(columns=left_out), "GA102", catalogue()).values
+        assert found["issue_active_pct"].tolist() == pytest.approx(
+            known["issue_active_pct"].tolist(), rel=tolerance
+        )
+
+
+def test_waves_of_real_outputs_are_those_of_their_launches(real_exports: Path) -> None:
+    capture = read_csv(find(real_exports, "junstar92+cuda-kernel-study/gemm_ncu_*_a6000.csv"))
+    wide = capture.metrics.pivot_table(index="profile", columns="metric", values="value")
+    wide.index = wide.index.map(str)
+    printed = evaluate(wide, "GA102", catalogue()).values["waves"]
+    rounded = wide.assign(launch__waves_per_multiprocessor=0.0)
+    made = evaluate(rounded, "GA102", catalogue()).values["waves"]
+    assert made.tolist() == pytest.approx(printed.tolist(), abs=0.0051)

@@ -71,3 +71,74 @@ def test_the_last_value_of_a_cut_table_is_left_out(tmp_path: Path) -> None:
     capture = read(tmp_path, TEXT[: TEXT.index("2,273,471") + 3])
     assert capture.metrics["metric"].tolist() == ["dram__cycles_elapsed.avg.per_second"]
     assert "was cut" in capture.warnings[0]
+
+
+# Nsight Compute 2020 on a V100: no heads over the tables, the date in place of the shape.
+OLD = """\
+[88] bfs@127.0.0.1
+  Kernel, 2020-Mar-20 14:53:13, Context 1, Stream 7
+    Section: GPU Speed Of Light
+    ---------------------------------- --------------- ---------------
+    Memory Frequency                     cycle/usecond          733.56
+    SOL FB                                           %            3.15
+    Memory [%]                                       %            3.15
+    Duration                                   usecond            9.25
+    SOL L2                                           %            0.46
+    SM [%]                                           %            0.95
+    SOL TEX                                          %            4.29
+    ---------------------------------- --------------- ---------------
+    WRN   Low utilization of memory bandwidth and of the SMs: 3.15 % and 0.95 %.
+
+    Section: Memory Workload Analysis
+    ---------------------------------- --------------- ---------------
+    Memory Throughput                     Gbyte/second           23.63
+    L1 Hit Rate                                      %            1.52
+    ---------------------------------- --------------- ---------------
+
+"""
+# ncu --print-summary per-kernel
+SUMMARY = """\
+[88] app@127.0.0.1
+  heat(float *, int) (1, 1, 1)x(256, 1, 1), Device 0, CC 8.9, Invocations 14
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- -------- -------- --------
+    Metric Name             Metric Unit  Minimum  Maximum  Average
+    ----------------------- ----------- -------- -------- --------
+    Elapsed Cycles                cycle 3,100.00 4,200.00 3,939.50
+    Duration                         us     1.70     1.89     1.75
+    ----------------------- ----------- -------- -------- --------
+
+"""
+
+
+def test_tables_without_heads_and_their_labels_of_2020_are_read(tmp_path: Path) -> None:
+    rows = read(tmp_path, OLD).metrics
+    found = dict(zip(rows["metric"], rows["value"], strict=True))
+    peak = "pct_of_peak_sustained"
+    assert found == pytest.approx(
+        {
+            "dram__cycles_elapsed.avg.per_second": 733.56e6,
+            f"gpu__dram_throughput.avg.{peak}_elapsed": 3.15,
+            f"gpu__compute_memory_throughput.avg.{peak}_elapsed": 3.15,
+            "gpu__time_duration.sum": 9250.0,
+            f"lts__throughput.avg.{peak}_elapsed": 0.46,
+            f"sm__throughput.avg.{peak}_elapsed": 0.95,
+            f"l1tex__throughput.avg.{peak}_active": 4.29,
+            "dram__bytes.sum.per_second": 23.63e9,
+            "l1tex__t_sector_hit_rate.pct": 1.52,
+        }
+    )
+    # HBM2 of a V100 moves 1024 B a cycle: what "SOL FB" is a part of.
+    share = found["dram__bytes.sum.per_second"] / (
+        1024 * found["dram__cycles_elapsed.avg.per_second"]
+    )
+    assert found[f"gpu__dram_throughput.avg.{peak}_elapsed"] == pytest.approx(100 * share, abs=0.01)
+
+
+def test_a_summary_over_launches_gives_its_averages_and_says_so(tmp_path: Path) -> None:
+    capture = read(tmp_path, SUMMARY)
+    launch = capture.launches.iloc[0]
+    assert (launch["name"], launch["grid"], launch["device"]) == ("heat(float *, int)", "1x1x1", 0)
+    found = dict(zip(capture.metrics["metric"], capture.metrics["value"], strict=True))
+    assert found == {"gpc__cycles_elapsed.max": 3939.5, "gpu__time_duration.sum": 1750.0}
+    assert "averages over the launches" in capture.warnings[0]

@@ -1,4 +1,4 @@
-"""Turns numbers as ncu prints them, in any locale, into floats.
+"""Turns numbers as ncu and nsys print them, in any locale, into floats.
 
 ncu groups digits as the locale says, also with `--print-units base` (2025.3.1: «4,067,203.88»),
 and prints integers, or 2 or 6 decimals, never 3: a separator before exactly three last digits is a
@@ -72,7 +72,7 @@ def find_marks(texts: Iterable[str], where: str) -> Marks:
             continue
         if not _NUMBER.match(text.strip()):
             continue
-        decimal = _decimal_of(text.strip())
+        decimal = decimal_mark(text)
         if decimal:
             found.setdefault(decimal, text)
         elif "." in text:
@@ -91,9 +91,9 @@ def is_unavailable(text: str) -> bool:
     return text.replace("(!)", "").strip().lower() in UNAVAILABLE
 
 
-def _decimal_of(text: str) -> str:
-    """Return the decimal mark that `text` proves, or "" where it proves none."""
-    text = re.split("[eE]", text.lstrip("+-"))[0]
+def decimal_mark(text: str) -> str:
+    """Return the decimal mark that the number `text` proves, or "" where it proves none."""
+    text = re.split("[eE]", text.strip().lstrip("+-"))[0]
     for space in _SPACES:
         text = text.replace(space, "")
     dot, comma = text.rfind("."), text.rfind(",")
