@@ -86,7 +86,7 @@ def tensor_dtypes(paths: Iterable[Path]) -> set[str]:
 
 def cut_half_line(path: Path) -> None:
     """Cut what a killed process left of a last line: half a record is none."""
-    if not path.is_file():
+    if not path.is_file() or path.is_symlink():
         return
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):

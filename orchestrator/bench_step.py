@@ -18,7 +18,7 @@ from nsight_prof.orchestrator.secrets import mask_file
 from nsight_prof.orchestrator.tools import target
 from nsight_prof.orchestrator.work import Call, Result, Work, call
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
-from nsight_prof.parsers.run_dir import write_atomic
+from nsight_prof.parsers.whole_file import write_atomic
 
 # What is known of the processes that ended well, so that a resumed run starts only the others.
 FINISHED = "finished.json"
@@ -97,6 +97,8 @@ def _run(step: Step, turn: Turn, part: str, folder: Path, work: Work, result: Re
     finally:
         _append(what.stdout, folder / "stdout.log", part)
         _append(what.stderr, folder / "stderr.log", part)
+        if out.is_symlink():  # what it points to is not ours
+            out.unlink()
         mask_file(out, work.machine.environment.secrets)
     if result.exit_code in (None, 0):
         result.exit_code = finished.exit_code
@@ -178,7 +180,12 @@ def _reuse(folder: Path, key: str, turns: list[Turn], result: Result) -> list[En
         for turn in turns:
             source = earlier / turn.file
             wanted = turn not in found and known.get("key") == key
-            if wanted and turn.file in known.get("files", ()) and source.is_file():
+            if (
+                wanted
+                and turn.file in known.get("files", ())
+                and source.is_file()
+                and not source.is_symlink()
+            ):
                 shutil.copyfile(source, folder / turn.file)
                 found[turn] = Ended(turn, count_cases(source))
     if found:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.printable import printable
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
@@ -114,7 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def report_error(message: str, hint: str, exit_code: int) -> int:
     """Print `error: …`, a blank line and `hint: …` to stderr, and return the exit code."""
-    click.echo(f"error: {message}\n\nhint: {hint}", err=True)
+    from nsight_prof.orchestrator.secrets import choose_environment
+
+    text = choose_environment(os.environ, {}).redact(f"error: {message}\n\nhint: {hint}")
+    click.echo(printable(text), err=True)
     return exit_code
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nsight_prof.orchestrator.discover import Tool, find_nsys
 from nsight_prof.orchestrator.process import Command, Finished, run
-from nsight_prof.orchestrator.secrets import drop_environment
+from nsight_prof.orchestrator.recorded_environment import drop_environments
 from nsight_prof.orchestrator.tools import ncu, nsys, target
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, SchemaTooNew, ToolMissing
 
@@ -20,7 +20,7 @@ EXPORT_SECONDS = 3600.0
 def export_sqlite(report: Path, sqlite: Path) -> Path:
     """Export `report` (.nsys-rep, .qdrep) to `sqlite` with this machine's nsys.
 
-    The environment that nsys recorded is deleted from the SQLite file.
+    The environments that nsys recorded are deleted from the SQLite file.
 
     Raises:
         ToolMissing: no nsys here, or one that cannot import.
@@ -47,7 +47,11 @@ def export_with(tool: Tool, report: Path, sqlite: Path, environment: Mapping[str
     if not finished.ok or not sqlite.is_file() or sqlite.stat().st_size == 0:
         sqlite.unlink(missing_ok=True)
         raise _export_error(tool, report, finished)
-    drop_environment(sqlite)
+    try:
+        drop_environments(sqlite)
+    except BaseException:
+        sqlite.unlink(missing_ok=True)  # it still holds them
+        raise
 
 
 def export_csv(

@@ -16,7 +16,7 @@ from typing import Any
 from nsight_prof.orchestrator.discover import Tool, find_ncu
 from nsight_prof.orchestrator.export import export_csv, export_sqlite
 from nsight_prof.orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
-from nsight_prof.orchestrator.secrets import drop_environment
+from nsight_prof.orchestrator.recorded_environment import drop_environments
 from nsight_prof.orchestrator.version import prof_version
 from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.run_dir import (
@@ -57,8 +57,9 @@ def import_files(files: Sequence[Path], out: Path, stages: Sequence[str] = ()) -
 
     `stages` are regexes of NVTX range names, as in a recipe.
 
-    The originals stay as they are. In the copy of an SQLite export the environment that nsys
-    recorded is deleted. The manifest keeps the files' names, never their folders.
+    The originals stay as they are. In the copy of an SQLite export the environments that nsys
+    recorded are deleted; of an .nsys-rep, which holds them too, only the export is kept. The
+    manifest keeps the files' names, never their folders.
 
     Raises:
         UsageError: `out` is there already, or several traces or several sets of counters.
@@ -164,9 +165,11 @@ def _take(run: RunDir, step: str, directory: str, given: Given) -> StepRecord:
     with target.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if given.kind is Kind.SQLITE:
-        drop_environment(target)
+        drop_environments(target)
     if given.kind is Kind.NSYS_REPORT:
         export_sqlite(target, folder / ARTIFACTS[Kind.SQLITE])
+        # It holds the environments of all processes that nsys saw, where nobody can delete them.
+        target.unlink()
     return StepRecord(
         name=step,
         id=digest[:16],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsight_prof.orchestrator.plan import Step
 from nsight_prof.orchestrator.process import end_leftovers
-from nsight_prof.orchestrator.secrets import Environment
+from nsight_prof.orchestrator.secrets import Environment, mask_logs
 from nsight_prof.orchestrator.work import Result
 from nsight_prof.parsers.errors import Interrupted, ProfError, StepFailed
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
@@ -30,10 +30,12 @@ class Journal:
 
     def save(self) -> None:
         """Write the manifest."""
-        self.manifest.recipe = self._environment.redact_all(self.manifest.recipe)
+        redact = self._environment.redact_all
+        self.manifest.recipe = redact(self.manifest.recipe)
+        self.manifest.assumptions = redact(self.manifest.assumptions)
         for record in self.manifest.steps:
-            record.argv = self._environment.redact_all(record.argv)
-            record.error = self._environment.redact(record.error)
+            record.argv, record.warnings = redact(record.argv), redact(record.warnings)
+            record.error, record.hint = redact(record.error), redact(record.hint)
         write_manifest(self.run, self.manifest)
 
     def plan(self, steps: tuple[Step, ...]) -> None:
@@ -80,7 +82,7 @@ class Journal:
                 self.save()
 
     def _planned(self, step: Step, old: StepRecord | None) -> StepRecord:
-        inputs = self._environment.redact_all(step.inputs)
+        inputs = {name: self._environment.redact(text) for name, text in step.inputs.items()}
         kept = (self.run.path / step.directory).is_dir()
         if old is not None and old.state == StepState.DONE and old.id == step.id and kept:
             return old
@@ -103,6 +105,7 @@ class Journal:
                 "ended"
             )
         # What a killed run left is evidence, and so are captures of other inputs.
+        mask_logs(partial, self._environment.secrets)
         keep(partial, "failed")
         keep(final, "replaced")
         partial.mkdir(parents=True)
@@ -119,8 +122,10 @@ class Journal:
         if folder.name.endswith(PARTIAL):
             with contextlib.suppress(OSError):
                 kept = keep(folder, "failed")
-        if isinstance(error, ProfError) and kept is not None:
-            error.message = error.message.replace(str(folder), str(kept))
+        if isinstance(error, ProfError):
+            where = str(folder), str(kept or folder)
+            error.message = self._environment.redact(error.message.replace(*where))
+            error.hint = self._environment.redact(error.hint)
             error.args = (error.message,)
         record.state, record.directory = StepState.FAILED, ""
         record.error = error.message if isinstance(error, ProfError) else repr(error)

@@ -53,7 +53,7 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
     Raises:
         ToolMissing: no GPU, or no nsys for a trace that the recipe wants.
     """
-    environment = choose_environment(os.environ, program.env)
+    environment = choose_environment(os.environ, program.env, recipe.to_dict())
     traces = recipe.trace.enabled and recipe.trace.from_run is None
     if (traces or recipe.counters.enabled) and not has_gpu():
         tiny = "; tiny sizes without a GPU: --set target.args.device=cpu " if recipe.bench else ""

@@ -62,7 +62,7 @@ def prepare(
         manifest.tools, manifest.gpus = recorded.tools, recorded.gpus
         manifest.software, manifest.assumptions = recorded.software, recorded.assumptions
         manifest.recipe = as_measured(manifest.recipe, recorded)
-        nothing = Machine(choose_environment(os.environ, recipe.target.env))
+        nothing = Machine(choose_environment(os.environ, recipe.target.env, recipe.to_dict()))
         program = Program((), {}, Path.cwd())
         work = Work(run, recipe, program, nothing, options.progress, source)
         return work, replace(recorded_capabilities(recorded), kernels_digest=kernels_digest(recipe))

@@ -118,6 +118,11 @@ class Trace(Model):
         default=(),
         description="More options for `nsys profile`, for example [--gpu-metrics-devices=all].",
     )
+    keep_report: bool = Field(
+        default=False,
+        description="true: keep trace.nsys-rep, for the GUI of Nsight Systems. It holds the "
+        "environment variables of all processes that nsys saw: do not share the run then.",
+    )
 
 
 class Select(Model):

@@ -87,7 +87,7 @@ def _sweep_or_not(recorded: Manifest, name: str) -> UsageError:
 def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
     """Say in what the target and the capture of a recipe differ from those of a recorded run."""
     # As the record has it: without the values of secret variables.
-    environment = choose_environment(os.environ, recipe.target.env)
+    environment = choose_environment(os.environ, recipe.target.env, recipe.to_dict())
     ours, theirs = environment.redact_all(recipe.to_dict()), recorded.recipe
     differences = [
         f"target.{key} is {_text(ours['target'].get(key))} here and "
@@ -141,12 +141,16 @@ def recorded_capabilities(recorded: Manifest) -> Capabilities:
 def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
     """Copy the files of a recorded step into `folder`, unpacked, and its record into `result`.
 
+    A report of nsys is left behind: its export is what is read, and it holds environments.
+
     Raises:
         UsageError: that run has no such finished step.
         ArtifactUnreadable: a packed file is damaged.
     """
     record = _finished(source, name)
     for path in sorted(source.step(record).iterdir()):
+        if ".nsys-rep" in path.suffixes:
+            continue
         if path.suffix == ".xz":
             decompress(path, folder / path.stem)
         elif path.is_file():

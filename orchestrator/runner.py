@@ -169,7 +169,7 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
 
 def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
     """Run every variant as a whole run, then compare them; a failed variant stops no other."""
-    environment = choose_environment(os.environ, recipe.target.env)
+    environment = choose_environment(os.environ, recipe.target.env, recipe.to_dict())
     journal = Journal(run, start_manifest(recipe, options, run), environment)
     if options.force and options.resume is None:
         clear(run.path)

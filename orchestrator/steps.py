@@ -37,6 +37,7 @@ from nsight_prof.parsers.run_dir import RunDir
 from nsight_prof.parsers.selection import Selection, read_selection, write_selection
 
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
+REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
 DETAILS_CSV = "details.csv"
 
@@ -59,9 +60,11 @@ def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
         try:
             _start(step, folder, work, result)
         finally:
+            _drop_link(folder / RESULTS, result)
             # What the program told stays, also where it was ended in the middle of a line.
             cut_half_line(folder / RESULTS)
             _mask(folder / RESULTS, work, result)
+            _hide_reports(folder, result)
 
 
 def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -107,6 +110,8 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
     _mask(folder / SQLITE, work, result)
     check_trace(folder / SQLITE)
+    if not work.recipe.trace.keep_report:
+        report.unlink()
 
 
 def check_trace(sqlite: Path) -> None:
@@ -215,7 +220,7 @@ def _profile(
         own[RESULTS_VARIABLE] = str(folder / RESULTS)
     what = Call(step.name, tool, argv, folder, step.timeout_s, own, told=folder / NCU_LOG)
     finished = call(work, what)
-    mask_file(folder / NCU_LOG, work.machine.environment.secrets)
+    mask_file(folder / NCU_LOG, work.machine.environment.secrets, forms=True)
     return finished, what
 
 
@@ -267,6 +272,24 @@ def _mask(path: Path, work: Work, result: Result) -> None:
             f"{path.name} held values of secret variables, which were masked; compressed parts of "
             "a report may hold them still: do not publish it"
         )
+
+
+def _hide_reports(folder: Path, result: Result) -> None:
+    """Say what the reports of nsys hold that stay: of a step that failed, or those asked for."""
+    for path in sorted(folder.glob("*")):
+        if path.suffix in REPORTS and path.is_file():
+            path.chmod(0o600)
+            result.warnings.append(
+                f"{path.name} is kept, and holds the environment variables of all processes that "
+                "nsys saw, in a form that cannot be masked: delete it before you share the run"
+            )
+
+
+def _drop_link(path: Path, result: Result) -> None:
+    """Remove a link in the place of a file of ours: what it points to is not read or changed."""
+    if path.is_symlink():
+        path.unlink()
+        result.warnings.append(f"{path.name} was a link to another file, and is not used")
 
 
 def _read(path: Path) -> str:

@@ -14,9 +14,10 @@ from nsight_prof.orchestrator.process import Command, Finished, run
 from nsight_prof.orchestrator.program import Program
 from nsight_prof.orchestrator.progress import Progress
 from nsight_prof.orchestrator.recipe import Recipe
-from nsight_prof.orchestrator.secrets import REDACTED, looks_secret, mask_file
+from nsight_prof.orchestrator.secrets import mask_file
 from nsight_prof.parsers.errors import ProfError, StepFailed
-from nsight_prof.parsers.run_dir import RunDir, write_atomic
+from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.whole_file import write_atomic
 
 # Variables whose values change what a GPU program does; they go into command.json.
 TELLING = (
@@ -106,7 +107,7 @@ def call(work: Work, what: Call) -> Finished:
         finished = run(command, waits)
     finally:
         for log in (command.stdout, command.stderr):
-            mask_file(log, environment.secrets)
+            mask_file(log, environment.secrets, forms=True)
     return finished
 
 
@@ -157,12 +158,12 @@ def _record(work: Work, what: Call) -> str:
     """Return command.json: what is needed to repeat the command, and no secret."""
     environment = work.machine.environment
     telling = {
-        name: REDACTED if looks_secret(name, value) else environment.redact(value)
+        name: environment.shown_value(name, value)
         for name, value in environment.variables.items()
         if name.startswith(TELLING)
     }
     record = {
-        "argv": [environment.redact(word) for word in what.argv],
+        "argv": environment.redact_words(what.argv),
         "cwd": str(work.program.cwd),
         "environment": {**telling, **environment.shown(), **what.own},
         "withheld": list(environment.withheld),

@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
-from nsight_prof.parsers.run_dir import write_atomic
 from nsight_prof.parsers.tables import check, tables
+from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
 ROOFS_FILE = "roofs.json"

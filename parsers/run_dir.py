@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
+from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -127,21 +127,6 @@ class RunDir:
                 if candidate.is_file():
                     return candidate
         return None
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write `text` to `path`; a reader sees the old file or the new one, never half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def write_manifest(run: RunDir, manifest: Manifest) -> None:

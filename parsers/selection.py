@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import write_atomic
+from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
 

@@ -88,6 +88,7 @@ def command(
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
     from nsight_prof.orchestrator.reporting import ensure_tables
+    from nsight_prof.parsers.whole_file import written_whole
     from nsight_prof.reports.compare.limits import parse_limit
     from nsight_prof.reports.compare.output import FORMATS
     from nsight_prof.reports.compare.page import page
@@ -103,7 +104,8 @@ def command(
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        with written_whole(output) as partial:
+            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
         click.echo(f"comparison: {output}")
     for limit in view.limits:
         click.echo(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)

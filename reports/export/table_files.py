@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.reports.export.whole_file import written_whole
+from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.load import Run
 
 ROWS = 1 << 16  # rows that are text at a time

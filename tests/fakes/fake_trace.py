@@ -42,6 +42,8 @@ PID = 7 << 24
 
 def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
     """Write the export; `mode` as FAKE_NSYS. FAKE_TRACE=vllm adds the ranges of engine steps."""
+    # nsys stores bytes that are no UTF-8 as they are; sqlite3 takes no such text.
+    environment = {n: v.encode(errors="replace").decode() for n, v in environment.items()}
     database = sqlite3.connect(path)
     database.executescript(SCHEMA)
     facts = {"EXPORT_PRODUCT_VERSION": "2025.3.1.90", "EXPORT_SCHEMA_VERSION": "3.20.3"}

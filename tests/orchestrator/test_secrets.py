@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.orchestrator.recorded_environment import drop_environments
 from nsight_prof.orchestrator.secrets import (
     choose_environment,
-    drop_environment,
     looks_secret,
     mask_file,
 )
@@ -81,7 +81,7 @@ def test_the_recorded_environment_is_dropped_without_a_trace(tmp_path: Path) -> 
             "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'T=precious')"
         )
     database.close()
-    assert drop_environment(path) == 2
+    assert drop_environments(path) == 2
     assert b"precious" not in path.read_bytes()
     assert b"CpuCores" in path.read_bytes()
 
@@ -91,7 +91,7 @@ def test_an_export_without_those_tables_is_left_as_it_is(tmp_path: Path) -> None
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     database.close()
-    assert drop_environment(path) == 0
+    assert drop_environments(path) == 0
 
 
 def test_a_real_nsys_report_can_be_exported_after_masking(
