@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from nsight_prof.orchestrator.recipe_schema import Recipe
@@ -46,7 +47,7 @@ def kernels_digest(recipe: Recipe) -> str:
 def _find(name: str, folders: tuple[Path, ...]) -> Path:
     for place in (*folders, Path.cwd()):
         path = place / Path(name).expanduser()
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     raise RecipeError(
         f"select.kernels: there is no file {name}",

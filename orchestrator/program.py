@@ -162,7 +162,9 @@ def bundled_targets() -> list[str]:
         for path in files
         if path != TORCH_PROFILER
         and (path.name == "run.py" or path.parent not in whole)
-        and re.search(rf"(?m)^ +python (?:\S+/)?{path.name}\b", path.read_text("utf-8")[:HEAD])
+        and re.search(
+            rf"(?m)^ +python (?:\S+/)?{re.escape(path.name)}\b", path.read_text("utf-8")[:HEAD]
+        )
     ]
     return sorted(names)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,13 +21,13 @@ from nsight_prof.orchestrator.recipe_files import (
     parse_override,
     read_layers,
 )
-from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.recipe_schema import LONGEST_NAME, Recipe
 from nsight_prof.orchestrator.report_style import with_templates
 from nsight_prof.parsers.errors import RecipeError
 
 __all__ = ["Recipe", "expand", "load_recipe", "recipe_from_dict", "recipe_schema"]
 
-LONGEST_NAME = 120
+MOST_VARIANTS = 1000
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -71,12 +72,19 @@ def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
     The order is that of nested loops over the keys as written, the last key fastest.
 
     Raises:
-        RecipeError: a swept key or value that does not fit the schema, or two equal variants.
+        RecipeError: a swept key or value that does not fit the schema, two equal variants, or
+            more than MOST_VARIANTS.
     """
     if not recipe.sweep:
         return [("", recipe)]
     keys = list(recipe.sweep)
     short = _short_names(keys)
+    count = math.prod(map(len, recipe.sweep.values()))
+    if count > MOST_VARIANTS:
+        raise RecipeError(
+            f"sweep: its lists make {count:,} runs; a sweep has at most {MOST_VARIANTS:,}",
+            "sweep fewer keys or values at a time: every combination is a run of the program",
+        )
     variants: dict[str, Recipe] = {}
     for values in itertools.product(*recipe.sweep.values()):
         chosen = dict(zip(keys, values, strict=True))

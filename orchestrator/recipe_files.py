@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from nsight_prof.parsers import safe_yaml
 from nsight_prof.parsers.errors import RecipeError
 
 KeyPath = tuple[str, ...]
@@ -67,7 +69,7 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     if wanted.parent in (Path("."), Path("recipes")):
         places.append(bundled_folder() / f"{wanted.name.removesuffix('.yaml')}.yaml")
     for place in places:
-        if place.is_file():
+        if os.path.isfile(place):  # also for what no file can be called: too long, a NUL in it
             return place
     names = [path.stem for path in bundled()]
     near = difflib.get_close_matches(wanted.stem, names, n=1)
@@ -108,7 +110,7 @@ def _parent(layer: Layer, name: str, beside: Path) -> Path:
         return find_recipe(name, beside)
     except RecipeError as error:
         file = beside / f"{name}.yaml"
-        hint = f"did you mean {file.name}? " if file.is_file() else ""
+        hint = f"did you mean {file.name}? " if os.path.isfile(file) else ""
         raise RecipeError(
             f"{layer.where(('extends',))}: extends: {error.message}", hint + error.hint
         ) from error
@@ -130,7 +132,7 @@ def parse_override(text: str) -> Layer:
             "write the dotted key and the value: --set target.args.batch=16",
         )
     try:
-        data: Any = yaml.safe_load(value)
+        data: Any = safe_yaml.parse(value)[1]
     except yaml.YAMLError as error:
         raise RecipeError(
             f"--set {text}: the value is not YAML: {_first_line(error)}",
@@ -203,9 +205,7 @@ def _read_layer(path: Path) -> Layer:
             f"other program: prof run own-command --set 'target.command=[{path}]'",
         )
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        node = yaml.compose(text, yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        node, data = safe_yaml.read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} cannot be read: {error}", "give a readable YAML file") from error
     except yaml.YAMLError as error:

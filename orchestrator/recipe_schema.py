@@ -26,6 +26,7 @@ RESERVED_ARGS = ("out", "process", "repeat", "count", "list")
 # Sections of steps that start the program, each with arguments of its own.
 PROFILED = ("untraced", "trace", "counters", "operators")
 # Cells of tables list the stages of a kernel with commas, and `(all)` is the whole capture.
+LONGEST_NAME = 120  # a folder with a time behind it
 STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 
 
@@ -48,6 +49,7 @@ class Recipe(Model):
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=LONGEST_NAME,
         description="Name of the recipe and of its runs. Default: the file's name.",
     )
     question: str = Field(

@@ -11,6 +11,8 @@ from nsight_prof.orchestrator.recipe_values import (
     Duration,
     Model,
     Regexes,
+    Text,
+    VariableName,
     Word,
     Words,
     kind_of_value,
@@ -23,7 +25,7 @@ TensorDtype = Literal["bf16", "fp16", "tf32", "fp8", "fp4", "int8", "fp64"]
 class Target(Model):
     """The program to profile: a Python file or a command. It runs as a child process."""
 
-    file: str | None = Field(
+    file: Text | None = Field(
         default=None,
         description="Python file to run: a bundled target (llm_block.py), or a path relative to "
         "the recipe or to the current folder. Either file or command.",
@@ -38,17 +40,17 @@ class Target(Model):
         description="Arguments appended as `--key value`: underscores become dashes, true gives "
         "the bare option, false and null leave it out, a list gives all its values.",
     )
-    python: str | None = Field(
+    python: Text | None = Field(
         default=None,
         description="Interpreter that has the target's packages (torch, …): a path or a name on "
         "PATH. Default: the one that runs prof.",
     )
-    env: dict[str, Word] = Field(
+    env: dict[VariableName, Word] = Field(
         default_factory=dict,
         description="Environment variables set for the target; ${NAME} takes a value of prof's "
         "own environment. Variables that look like secrets are passed on only where named here.",
     )
-    cwd: str | None = Field(
+    cwd: Text | None = Field(
         default=None,
         description="Folder in which the target runs, relative to the current folder. Default: "
         "the current folder.",

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from nsight_prof.parsers.patterns import compile_pattern
+
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -22,11 +24,20 @@ def _duration(value: object) -> object:
 
 
 def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error
+    compile_pattern(value)
     return value
+
+
+def _plain(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("it holds a NUL character, which no program and no file can be given")
+    return value
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name:
+        raise ValueError("a variable has a name, and no = in it")
+    return name
 
 
 def _word(value: object) -> object:
@@ -45,6 +56,10 @@ def _no_mapping(args: dict[str, Any]) -> dict[str, Any]:
     for key, value in args.items():
         if isinstance(value, dict):
             raise ValueError(f"{key} is a mapping; an argument is a value or a list")
+        for word in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(word, dict | list | set | bytes):
+                raise ValueError(f"{key} holds a {type(word).__name__}; give values or one list")
+            _plain(str(word))
     return args
 
 
@@ -61,14 +76,16 @@ Duration = Annotated[
         }
     ),
 ]
+Text = Annotated[str, AfterValidator(_plain)]
+VariableName = Annotated[Text, AfterValidator(_variable)]
 Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"format": "regex"})]
 Word = Annotated[
-    str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
+    Text, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
 ]
 Words = Annotated[tuple[Word, ...], Field(strict=False)]
 Regexes = Annotated[tuple[Regex, ...], Field(strict=False)]
 # Arguments of the program: key -> value, rendered as `--key value`.
-Arguments = Annotated[dict[str, Any], AfterValidator(_no_mapping)]
+Arguments = Annotated[dict[Text, Any], AfterValidator(_no_mapping)]
 
 
 class Model(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def with_templates(recipe: Recipe, folders: Sequence[Path]) -> Recipe:
     from nsight_prof.reports.templating import Style, check_style
 
     places = [folder / recipe.templates for folder in (*folders, Path.cwd())]
-    path = next((place for place in places if place.is_dir()), places[-1]).absolute()
+    path = next((place for place in places if os.path.isdir(place)), places[-1]).absolute()
     try:
         check_style(Style(path))
     except UsageError as error:

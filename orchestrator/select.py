@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import pandas as pd
 
 from nsight_prof.orchestrator.representative import TOLERANCE, Window, choose_window
 from nsight_prof.parsers.errors import NoKernels, UsageError
+from nsight_prof.parsers.patterns import compile_pattern, matching
 from nsight_prof.parsers.selection import SelectedKernel, Selection
 
 NAMES = ("short_name", "name", "mangled_name")
@@ -102,17 +102,15 @@ def _filter(frame: pd.DataFrame, options: SelectOptions, notes: list[str]) -> pd
 
 def _matches(frame: pd.DataFrame, pattern: str) -> pd.Series[bool]:
     try:
-        regex = re.compile(pattern)
-    except re.error as error:
+        regex = compile_pattern(pattern)
+    except ValueError as error:
         raise UsageError(
-            f"{pattern!r} is not a regular expression: {error}",
+            f"{pattern!r} is {error}",
             "put a backslash before characters that stand for themselves: ( ) [ ] * + ? .",
         ) from error
-    return pd.Series(
-        [any(regex.search(str(name)) for name in names) for names in _names(frame)],
-        index=frame.index,
-        dtype=bool,
-    )
+    with matching(repr(pattern)):
+        found = [any(regex.search(str(name)) for name in names) for names in _names(frame)]
+    return pd.Series(found, index=frame.index, dtype=bool)
 
 
 def _names(frame: pd.DataFrame) -> list[tuple[Any, ...]]:

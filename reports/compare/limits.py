@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.patterns import compile_pattern, matching
 from nsight_prof.reports.compare.models import Change, CompareView, LimitResult
 from nsight_prof.reports.formats import difference, quantity
 
@@ -77,7 +78,8 @@ def check_limits(limits: Iterable[Limit], view: CompareView) -> tuple[LimitResul
 
 
 def _check(limit: Limit, view: CompareView) -> LimitResult:
-    changes = _named(limit, view)
+    with matching(f"--fail-on {limit.rule!r}"):
+        changes = _named(limit, view)
     judged = [(change, _judge(limit, change)) for change in changes]
     for state in ("broken", "noise"):
         for change, found in judged:
@@ -183,10 +185,10 @@ _SELECT = {"stage": _stages, "kernel": _kernels, "case": _cases, "point": _point
 
 def _regex(text: str, limit: Limit) -> re.Pattern[str]:
     try:
-        return re.compile(text)
-    except re.error as error:
+        return compile_pattern(text)
+    except ValueError as error:
         raise UsageError(
-            f"--fail-on {limit.rule!r}: {text} is not a regular expression: {error}",
+            f"--fail-on {limit.rule!r}: {text} is {error}",
             "quote special characters with a backslash",
         ) from error
 
