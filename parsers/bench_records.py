@@ -181,7 +181,7 @@ class _Reader:
     def line(self, place: int, line: str, last: bool) -> None:
         try:
             record = json.loads(line, parse_constant=lambda _: None)
-        except ValueError:
+        except (ValueError, RecursionError):
             cut = "is cut: the process was killed while it wrote" if last else "is no JSON"
             self.problems.append(f"{self.name}: line {place} {cut}")
             return

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import json
 import lzma
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
+from nsight_prof.parsers.reading import reading, reason
+from nsight_prof.parsers.recorded_recipe import Recorded
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+UNPACKED, GROWTH = 256 << 20, 300
+"""Bytes that any .xz file may unpack to, and how many times its size; exports shrink to 1/30."""
 STEPS, TABLES, REPORT, VARIANTS = "steps", "tables", "report", "variants"
 
 
@@ -144,34 +150,28 @@ def read_manifest(run: RunDir) -> Manifest:
         SchemaTooNew: a newer version of prof wrote it.
     """
     path = run.manifest_path
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(
             f"{run.path} is not a run directory: it has no {MANIFEST}",
             "name the folder that `prof run` or `prof import` made, for example runs/top-kernels-…",
         )
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        version = data["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactUnreadable(
-            f"{path} cannot be read: {error}",
-            "restore the file, or import the raw captures again: prof import <files> --out DIR",
-        ) from error
-    if version > FORMAT_VERSION:
-        raise SchemaTooNew(
-            f"{path} has format version {version}; this prof understands up to {FORMAT_VERSION}",
-            "upgrade prof, or render the report with the version that made the run",
-        )
-    known = {f.name for f in fields(Manifest)}
-    steps = [_step(item) for item in data.pop("steps", [])]
-    return Manifest(**{k: v for k, v in data.items() if k in known}, steps=steps)
+    hint = "restore the file, or import the raw captures again: prof import <files> --out DIR"
+    with reading(path, "the manifest of a run", hint):
+        text = path.read_bytes()
+        version = _Version.model_validate_json(text, strict=True).format_version
+        if version > FORMAT_VERSION:
+            raise SchemaTooNew(
+                f"{path} has format version {version}; this prof understands up to "
+                f"{FORMAT_VERSION}",
+                "upgrade prof, or render the report with the version that made the run",
+            )
+        manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
+        Recorded.model_validate({"recipe": manifest.recipe})
+    return manifest
 
 
-def _step(data: dict[str, Any]) -> StepRecord:
-    known = {f.name for f in fields(StepRecord)}
-    record = StepRecord(**{k: v for k, v in data.items() if k in known})
-    record.state = StepState(record.state)
-    return record
+class _Version(BaseModel):
+    format_version: int
 
 
 @contextmanager
@@ -186,16 +186,28 @@ def plain_file(path: Path) -> Iterator[Path]:
         yield target
 
 
+def most_unpacked(packed: Path) -> int:
+    """Return how many bytes a packed file may unpack to: of a bomb each byte becomes thousands."""
+    return max(UNPACKED, GROWTH * packed.stat().st_size)
+
+
 def decompress(source: Path, target: Path) -> None:
     """Unpack an .xz file.
 
     Raises:
-        ArtifactUnreadable: it is truncated or no xz file.
+        ArtifactUnreadable: it is truncated, no xz file, or of a size that no recording has.
     """
+    limit = most_unpacked(source)
     try:
         with lzma.open(source) as packed, target.open("wb") as plain:
-            shutil.copyfileobj(packed, plain, 1 << 20)
-    except (lzma.LZMAError, EOFError) as error:
+            while block := packed.read(1 << 20):
+                if plain.tell() + len(block) > limit:
+                    raise ArtifactUnreadable(
+                        f"{source} unpacks to more than {limit >> 20} MiB, which no recording does",
+                        f"where it is right all the same: xz -dk {source}, and give that file",
+                    )
+                plain.write(block)
+    except (lzma.LZMAError, EOFError, MemoryError) as error:
         raise ArtifactUnreadable(
-            f"{source} cannot be unpacked: {error}", "fetch the recorded run again"
+            f"{source} cannot be unpacked: {reason(error)}", "fetch the recorded run again"
         ) from error

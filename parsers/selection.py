@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import ConfigDict, Field, TypeAdapter
 
+from nsight_prof.parsers import safe_yaml
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.reading import reason
 from nsight_prof.parsers.whole_file import write_atomic
 
 FORMAT_VERSION = 1
@@ -22,6 +25,8 @@ class SelectedKernel:
     work, nearest the length that most of its time goes to.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     kernel_id: str
     short_name: str
     name: str
@@ -29,7 +34,7 @@ class SelectedKernel:
     grid: str
     block: str
     share: float
-    launch: int
+    launch: Annotated[int, Field(ge=0)]
     dtype: str = ""
 
 
@@ -42,9 +47,11 @@ class Selection:
     `left_out` rows are {short_name, kernels, share, reason}.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     kernels: list[SelectedKernel] = field(default_factory=list)
-    skip: int = 0
-    count: int = 1
+    skip: Annotated[int, Field(ge=0)] = 0
+    count: Annotated[int, Field(ge=1)] = 1
     share: float | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -64,11 +71,12 @@ def read_selection(path: Path) -> Selection:
         ArtifactUnreadable: not a selection file.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        kernels = [SelectedKernel(**item) for item in data.pop("kernels")]
-        return Selection(kernels=kernels, **data)
-    except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+        _, data = safe_yaml.read(path)
+        if not isinstance(data, dict) or "kernels" not in data:
+            raise ValueError("it has no key kernels")
+        return TypeAdapter(Selection).validate_python(data)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ArtifactUnreadable(
-            f"{path} is not a kernel selection: {error}",
+            f"{path} is not a kernel selection: {reason(error)}",
             "make one with: prof top-kernels TRACE -k 20 -o top-kernels.yaml",
         ) from error

@@ -94,7 +94,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
             continue
         try:
             record = json.loads(line, parse_constant=lambda _: None)
-        except ValueError:
+        except (ValueError, RecursionError):
             cut = "is cut: the process was killed while it wrote"
             problems.append(
                 f"{path.name}: line {place} {cut if place == len(lines) else 'is no JSON'}"

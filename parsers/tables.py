@@ -6,14 +6,20 @@ end with `check`; an empty result is an empty frame that has all columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as parquet
 
-from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.reading import reading
+
+ROWS_A_BYTE = 100
+"""Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
 
 DTYPES = {
     "string": "string",
@@ -87,9 +93,19 @@ def read(folder: Path, table: str) -> pd.DataFrame:
     path = folder / f"{table}.parquet"
     if not path.is_file():
         return empty(table)
-    try:
-        return check(pd.read_parquet(path), table)
-    except (OSError, ValueError) as error:
-        raise ArtifactUnreadable(
-            f"{path} cannot be read: {error}", "make the tables again: prof report RUN"
-        ) from error
+    with parquet_file(path) as file:
+        return check(file.read().to_pandas(), table)
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
+    """Open a table's file; what its content makes go wrong inside is said of it.
+
+    Raises:
+        ArtifactUnreadable: it is damaged, of another layout, or says to hold more than it can.
+    """
+    with reading(path, "a table", "make the tables again: prof report RUN"):
+        file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > ROWS_A_BYTE * path.stat().st_size:
+            raise ValueError(f"{file.metadata.num_rows:,} rows are more than its size can hold")
+        yield file

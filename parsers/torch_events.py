@@ -9,16 +9,20 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run_dir import most_unpacked
 
 Event = dict[str, Any]
 CHUNK = 1 << 20
 """Characters that are read at a time."""
+LONGEST = 64 << 20
+"""Characters of one value: an event has hundreds, tables of constants some thousands."""
 
 _decode = json.JSONDecoder().raw_decode
 _SPACE = " \t\r\n"
@@ -33,8 +37,13 @@ def read_events(path: Path) -> Iterator[Event]:
     """
     try:
         with _open(path) as stream:
-            yield from _events(_Text(stream))
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as error:
+            packed = path.suffix in (".gz", ".xz")
+            limit = most_unpacked(path) if packed else math.inf
+            yield from _events(_Text(stream, limit))
+    except (
+        *(OSError, EOFError, lzma.LZMAError, zlib.error, ValueError),
+        *(RecursionError, MemoryError),
+    ) as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read as a trace of the torch profiler: {error}",
             "record it again, or leave the step out: prof run RECIPE --set operators.enabled=false",
@@ -52,8 +61,9 @@ def _open(path: Path) -> IO[str]:
 class _Text:
     """What is read of a stream and not yet decoded."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], limit: float) -> None:
         self._stream = stream
+        self._left = limit
         self._text = ""
         self._at = 0
 
@@ -95,7 +105,12 @@ class _Text:
     def _more(self, grow: bool = False) -> bool:
         """Read on; `grow` reads as much again as is held, so that long values stay linear."""
         held = self._text[self._at :]
+        if len(held) > LONGEST:
+            raise ValueError(f"one value in it is longer than {LONGEST >> 20} MiB")
         added = self._stream.read(max(CHUNK, len(held)) if grow else CHUNK)
+        self._left -= len(added)
+        if self._left < 0:
+            raise ValueError("it unpacks to more than any recording does")
         self._text, self._at = held + added, 0
         return bool(added)
 

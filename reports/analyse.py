@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.counters import build_counters
-from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join import join
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.nsys import NsysTrace, open_trace, read_kern_sum
@@ -115,7 +115,7 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
         stages = read_manifest(run).recipe.get("stages") or ()
         with open_trace(path, stages) as trace:
             return _read_trace(trace, folder, gaps)
-    except ProfError as error:
+    except ArtifactUnreadable as error:
         gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
         return {}
 

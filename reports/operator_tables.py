@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records
-from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.gemm_join import join_gemms, product_ids
 from nsight_prof.parsers.model_shape import Linear, model_shape
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
@@ -46,7 +46,7 @@ def operator_frames(
         return {}
     try:
         trace = open_torch_trace(path, manifest.recipe.get("stages") or ())
-    except ProfError as error:
+    except ArtifactUnreadable as error:
         gaps.add("operators", f"{path.name} gave nothing: {error.message}")
         return {}
     for warning in trace.warnings:

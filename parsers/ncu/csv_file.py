@@ -26,6 +26,7 @@ from nsight_prof.parsers.ncu.rules import rule_of_record
 from nsight_prof.parsers.ncu.text_file import Banner, no_data, read_banner, read_text
 from nsight_prof.parsers.ncu.text_tables import parse_tables
 from nsight_prof.parsers.numbers import Marks, find_marks, is_unavailable
+from nsight_prof.parsers.reading import reading
 
 _ABOUT_LAUNCH = frozenset(
     ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context")
@@ -36,6 +37,7 @@ _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _AVERAGE, _INVOCATIONS = "Average", "Invocations"
 _RESULT = ("ID", "Process ID", "Kernel Name")
 _SUMMARY = ("Process ID", "Kernel Name", "Block Size", "Grid Size", "Device")
+_HINT = "export it again: LC_ALL=C ncu --import FILE.ncu-rep --csv --page raw > FILE.csv"
 _SPEEDUP = "Estimated Speedup"
 # --print-metric-instances appends them: "3670 (32; 32; 64)" or "0 (0: 0)".
 _INSTANCES = re.compile(r"^(?P<value>[^(]*\S) \(.*\)$", re.DOTALL)
@@ -52,6 +54,11 @@ def read_csv(path: Path) -> NcuCapture:
         ArtifactUnreadable: cut before its first whole record, a git LFS pointer, binary, or of a
             layout or number format that cannot be told.
     """
+    with reading(path, "an output of ncu", _HINT):
+        return _read(path)
+
+
+def _read(path: Path) -> NcuCapture:
     text = read_text(path)
     banner = read_banner(text)
     gatherer = Gatherer("csv")

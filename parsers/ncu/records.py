@@ -43,7 +43,7 @@ class _Splitter:
     def __init__(self) -> None:
         self.pages: list[Page] = []
         self._start = _QUOTED
-        self._open = ""
+        self._open: list[str] = []
 
     def line(self, line: str) -> None:
         if header := _HEADER.search(line):
@@ -57,23 +57,24 @@ class _Splitter:
     def _in_page(self, line: str) -> None:
         page = self.pages[-1]
         starts = self._start.match(line)
-        if self._open and not starts:
-            line = f"{self._open}\n{line}"
-        elif self._open:
+        if self._open and starts:
             self._cut()
-        elif not starts:
+        if not self._open and not starts:
             behind = _BEHIND_OUTPUT.search(line)
             if not behind:
                 return
             line = behind.group()
-        self._open = line if line.count('"') % 2 else ""
-        if not self._open:
-            page.records.append(_fields(line))
+        # A record ends where its quotes are even; each line is counted once, however many it has.
+        closes = line.count('"') % 2 == bool(self._open)
+        self._open.append(line)
+        if closes:
+            page.records.append(_fields("\n".join(self._open)))
+            self._open = []
 
     def _cut(self) -> None:
         if self._open:
             self.pages[-1].cut += 1
-            self._open = ""
+            self._open = []
 
     def end(self, complete: bool) -> None:
         """Finish; where the last line has no end, its last plain field may have lost digits."""

@@ -12,6 +12,7 @@ from nsight_prof.parsers.ncu import nvtx
 from nsight_prof.parsers.ncu.blocks import MAGIC, Frame, read_frame
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
 from nsight_prof.parsers.ncu.rules import rules_of_action
+from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run_dir import plain_file
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
@@ -36,7 +37,8 @@ def read_rep(path: Path) -> NcuCapture:
             report = library.load_report(str(plain))
         except Exception as error:  # the wrapper raises RuntimeError, and SystemError when damaged
             raise _damaged(path, error) from error
-        return _gather(report, frame, library, path)
+        with reading(path, "an ncu report", "copy it again, or profile again"):
+            return _gather(report, frame, library, path)
 
 
 def can_read_rep() -> bool:

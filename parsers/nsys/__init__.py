@@ -13,8 +13,11 @@ from nsight_prof.parsers.nsys.kern_sum_csv import is_kern_sum, read_kern_sum, re
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
 from nsight_prof.parsers.nsys.paths import Stages
 from nsight_prof.parsers.nsys.trace import NsysTrace
+from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run_dir import plain_file
 
+WHAT = "an SQLite export of nsys"
+HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 __all__ = [
     "Events",
     "NsysTrace",
@@ -40,7 +43,7 @@ def read_events(path: Path) -> Events:
     Raises:
         ArtifactUnreadable: not a whole nsys export.
     """
-    with plain_file(path) as plain:
+    with plain_file(path) as plain, reading(path, WHAT, HINT):
         db = Database(plain, path)
         try:
             return Events(read_host_events(db), read_memory_events(db))
@@ -63,7 +66,7 @@ def open_trace(path: Path, stages: Stages = ()) -> Iterator[NsysTrace]:
         ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.
         NoKernels: the trace holds no GPU kernel.
     """
-    with plain_file(path) as plain:
+    with plain_file(path) as plain, reading(path, WHAT, HINT):
         db = Database(plain, path)
         try:
             yield NsysTrace(db, stages)

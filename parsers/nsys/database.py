@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -16,11 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.nsys.pages import Pages
 
 Array = NDArray[Any]
 T = TypeVar("T")
 PART_ROWS = 1 << 17  # rows a task reads: large enough to hide its start, small enough for memory
 READERS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+_HEAP = 1 << 30  # bytes that SQLite may take: a cell may claim to be as long as this
+_GROWTH = 100  # bytes in memory for one of the file, where rows are small integers
 _MAGIC = b"SQLite format 3\x00"
 _EXPORT_HINT = "export it first: nsys export --type sqlite --force-overwrite=true -o trace.sqlite "
 
@@ -70,23 +75,25 @@ def _check_length(path: Path, head: bytes, size: int) -> None:
 class Database:
     """One SQLite file, opened immutable: no lock, no journal, no change of a byte.
 
-    SQL here names the tables as `table` gives them. All columns that are read as numbers must be
+    Whatever the file holds, reading it ends: views, virtual tables and computed columns, which may
+    hold a program, are not read, and no page is read twice. SQL here names the tables as `table`
+    gives them. All columns that are read as numbers must be
     integers without NULL (`coalesce`), because the driver fixes types by the first rows.
     """
 
     def __init__(self, path: Path, shown: Path | None = None) -> None:
         check_file(path)
         self.path = shown or path
+        self._bytes = path.stat().st_size
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         self._local = threading.local()
         self._connections: list[Any] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="nsys-sqlite")
         try:
-            names = [name for (name,) in self.rows("SELECT name FROM sqlite_master")]
+            self._tables = self._plain_tables(path)
         except BaseException:
             self.close()
             raise
-        self._tables = {str(name) for name in names}
         self._columns: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
@@ -100,13 +107,11 @@ class Database:
         """Name of the table in this file: plain or with the highest `_V<n>` suffix, or None."""
         if name in self._tables:
             return name
-        prefix = f"{name}_V"
-        versions = [
-            int(found.removeprefix(prefix))
-            for found in self._tables
-            if found.startswith(prefix) and found.removeprefix(prefix).isdigit()
-        ]
-        return f"{prefix}{max(versions)}" if versions else None
+        version = re.compile(rf"{name}_V([0-9]{{1,6}})")
+        versions = {
+            found: int(match[1]) for found in self._tables if (match := version.fullmatch(found))
+        }
+        return max(versions, key=versions.__getitem__, default=None)
 
     def columns(self, name: str) -> frozenset[str]:
         """Columns of a table; empty where the file has no such table."""
@@ -140,16 +145,15 @@ class Database:
 
         Parts are read and handed to `part` on several threads; few are in memory at a time.
         """
-        first, last = self._ends(table)
         query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
-        def task(start: int) -> T:
-            return part(self._arrays(f"{query} {start} AND {start + PART_ROWS - 1}"))
+        def task(first: int, last: int) -> T:
+            return part(self._arrays(f"{query} {first} AND {last}"))
 
         waiting: deque[Future[T]] = deque()
         try:
-            for start in range(first, last + 1, PART_ROWS):
-                waiting.append(self._pool.submit(task, start))
+            for first, last in self._parts(table):
+                waiting.append(self._pool.submit(task, first, last))
                 if len(waiting) > READERS:
                     yield waiting.popleft().result()
             while waiting:
@@ -161,7 +165,26 @@ class Database:
     def most_rows(self, table: str) -> int:
         """A bound of the rows of a table, without reading it."""
         first, last = self._ends(table)
-        return last - first + 1
+        return min(last - first + 1, self._bytes)  # a row takes some bytes
+
+    def _parts(self, table: str) -> Iterable[tuple[int, int]]:
+        """First and last rowid of each part of a table."""
+        first, last = self._ends(table)
+        if last - first < self._bytes:
+            return [(at, at + PART_ROWS - 1) for at in range(first, last + 1, PART_ROWS)]
+        # Few rows with numbers far apart.
+        numbered = f'SELECT rowid AS id, row_number() OVER (ORDER BY rowid) AS n FROM "{table}"'
+        parts = f"SELECT min(id), max(id) FROM ({numbered}) GROUP BY (n - 1) / {PART_ROWS}"
+        return [(first, last) for first, last in sorted(self.rows(parts))]
+
+    def _plain_tables(self, path: Path) -> frozenset[str]:
+        """Names of the tables that are data and nothing else, after a walk over all pages."""
+        with closing(Pages(path, self.path)) as pages:
+            pages.walk(1)
+            found = self.rows("SELECT type, name, rootpage FROM sqlite_master WHERE rootpage > 0")
+            for _, _, root in found:
+                pages.walk(root)
+        return frozenset(str(name) for kind, name, _ in found if kind == "table")
 
     def _ends(self, table: str) -> tuple[int, int]:
         """First and last rowid; (0, -1) of an empty table."""
@@ -190,17 +213,30 @@ class Database:
                 adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": PART_ROWS}
             ) as cursor:
                 cursor.execute(query)
-                return cursor.fetch_arrow_table()
+                return self._bounded(cursor.fetch_record_batch())
         except (sqlite.Error, pa.ArrowException, OSError) as error:
             raise ArtifactUnreadable(
                 f"{self.path} is damaged: {_reason(error)}",
                 "copy the file again, or export the report again: nsys export --type sqlite",
             ) from error
 
+    def _bounded(self, batches: pa.RecordBatchReader) -> pa.Table:
+        """Read all batches, unless they are longer than the file can be."""
+        found, taken = [], 0
+        for batch in batches:
+            taken += batch.nbytes
+            if taken > _HEAP + _GROWTH * self._bytes:
+                raise pa.ArrowInvalid("its rows are longer than the file")
+            found.append(batch)
+        return pa.Table.from_batches(found, batches.schema)
+
     def _connection(self) -> Any:
         if not hasattr(self._local, "connection"):
             self._local.connection = sqlite.connect(self._uri)
             self._connections.append(self._local.connection)
+            with self._local.connection.cursor() as cursor:
+                for setting in ("trusted_schema = OFF", f"hard_heap_limit = {_HEAP}"):
+                    cursor.execute(f"PRAGMA {setting}")
         return self._local.connection
 
 

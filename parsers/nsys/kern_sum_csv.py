@@ -22,6 +22,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.kernel_names import classify, kernel_id
 from nsight_prof.parsers.nsys.kern_sums import added
 from nsight_prof.parsers.numbers import Marks, decimal_mark
+from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run_dir import plain_file
 from nsight_prof.parsers.text import decode
 
@@ -100,9 +101,13 @@ def read_kernel_summary(path: Path) -> KernelSummary:
     if text is None:
         raise ArtifactUnreadable(f"{path} is binary, not the text of nsys stats", _HINT)
     try:
-        return _summary(text)
+        with reading(path, "a kernel summary of nsys stats", _HINT):
+            return _summary(text)
     except ArtifactUnreadable as error:
-        raise type(error)(f"{path}: {error.message}", error.hint) from error
+        known = error.message.startswith(str(path))
+        raise type(error)(
+            error.message if known else f"{path}: {error.message}", error.hint
+        ) from error
 
 
 def parse_kern_sum(text: str) -> pd.DataFrame:

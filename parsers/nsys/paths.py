@@ -12,6 +12,7 @@ import pandas as pd
 from nsight_prof.parsers.nsys.codes import Codebook
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.nvtx import Ranges
+from nsight_prof.parsers.patterns import matching
 
 Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
 LONGEST_LABEL = 100
@@ -123,17 +124,18 @@ def name_stages(names: Sequence[tuple[str, str]], stages: Stages) -> list[str | 
     if not stages:
         return [shorten(text) for text in labels]
     patterns = [(stage, re.compile(pattern)) for stage, pattern in named_patterns(stages)]
-    return [
-        next(
-            (
-                stage or shorten(text)
-                for stage, pattern in patterns
-                if pattern.fullmatch(bare) or pattern.fullmatch(text)
-            ),
-            None,
-        )
-        for (_, bare), text in zip(names, labels, strict=True)
-    ]
+    with matching(f"stages: {', '.join(repr(p.pattern) for _, p in patterns)}"):
+        return [
+            next(
+                (
+                    stage or shorten(text)
+                    for stage, pattern in patterns
+                    if pattern.fullmatch(bare) or pattern.fullmatch(text)
+                ),
+                None,
+            )
+            for (_, bare), text in zip(names, labels, strict=True)
+        ]
 
 
 def named_patterns(stages: Stages) -> list[tuple[str | None, str]]:

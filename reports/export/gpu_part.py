@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as parquet
 
+from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.host_events import call_key
 from nsight_prof.parsers.nsys.memory_events import COPY, MemoryEvents
@@ -39,17 +39,23 @@ class Launches:
 
 def read_launches(path: Path) -> Launches:
     """Read where and when each launch ran, part by part."""
-    file = parquet.ParquetFile(path)
-    columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
-    book: Codebook[tuple[int, ...]] = Codebook()
-    for batch in file.iter_batches(1 << 17, columns=["start_ns", "duration_ns", *_QUEUE]):
-        frame = batch.to_pandas()
-        queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
-        duration = frame["duration_ns"].to_numpy(np.int64)
-        start = frame["start_ns"].to_numpy(np.int64)
-        columns.append(start, short(duration), book.translate(*factor(queued)))
+    with tables.parquet_file(path) as file:
+        columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
+        book: Codebook[tuple[int, ...]] = Codebook()
+        for batch in file.iter_batches(1 << 17, columns=["start_ns", "duration_ns", *_QUEUE]):
+            frame = batch.to_pandas()
+            queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
+            duration = frame["duration_ns"].to_numpy(np.int64)
+            start = frame["start_ns"].to_numpy(np.int64)
+            columns.append(start, short(duration), book.translate(*factor(queued)))
     start, duration, queue = columns.finish()
     return Launches(path, start, duration, queue, book.keys)
+
+
+def _frames(path: Path) -> Iterator[pd.DataFrame]:
+    with tables.parquet_file(path) as file:
+        for batch in file.iter_batches(ROWS):
+            yield batch.to_pandas()
 
 
 @dataclass
@@ -68,8 +74,7 @@ class GpuPart:
         `kernels` has the encoded label and fields of each kernel_id, a tab between them.
         """
         number = 0
-        for batch in parquet.ParquetFile(self.launches.path).iter_batches(ROWS):
-            frame = batch.to_pandas()
+        for frame in _frames(self.launches.path):
             places = self.track[number : number + len(frame)].tolist()
             keys = call_key(*(_numbers(frame[name]) for name in ("pid", "correlation")))
             facts = _facts(frame)

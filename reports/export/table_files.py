@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pyarrow.parquet as parquet
-
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.load import Run
 
@@ -61,12 +59,8 @@ def _sources(run: Run, names: Sequence[str]) -> dict[str, Path]:
 
 
 def _rows(path: Path) -> int:
-    try:
-        return int(parquet.read_metadata(path).num_rows)
-    except (OSError, ValueError) as error:
-        raise ArtifactUnreadable(
-            f"{path} cannot be read: {error}", "make the tables again: prof report RUN"
-        ) from error
+    with tables.parquet_file(path) as file:
+        return int(file.metadata.num_rows)
 
 
 def _write(writer: Callable[[Path, Path], None], source: Path, target: Path) -> int:
@@ -77,8 +71,10 @@ def _write(writer: Callable[[Path, Path], None], source: Path, target: Path) -> 
 
 
 def _csv(source: Path, target: Path) -> None:
-    file = parquet.ParquetFile(source)
-    with target.open("w", encoding="utf-8", newline="") as stream:
+    with (
+        tables.parquet_file(source) as file,
+        target.open("w", encoding="utf-8", newline="") as stream,
+    ):
         names = [name for name in file.schema_arrow.names if not name.startswith("__index")]
         file.schema_arrow.empty_table().select(names).to_pandas().to_csv(stream, index=False)
         for batch in file.iter_batches(ROWS, columns=names):

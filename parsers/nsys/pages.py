@@ -1,0 +1,71 @@
+"""Walks the pages of an SQLite file before it is queried: no page may stand in two places.
+
+SQLite follows what a file says. In a damaged or a made-up one a page may be its own descendant, or
+the child of two, and a table of 20 pages has then more rows than anybody can read. Where each page
+stands once, a file holds no more rows than its size allows, and reading it ends.
+https://www.sqlite.org/fileformat.html, section 1.6.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+from nsight_prof.parsers.errors import ArtifactUnreadable
+
+_INDEX, _TABLE = 2, 5  # kinds of pages that have children
+_HEAD = 100  # bytes of the file's head, on the first page
+
+
+class Pages:
+    """The pages of one file, and which of them stand in a tree that was walked already."""
+
+    def __init__(self, path: Path, shown: Path) -> None:
+        self._shown = shown
+        with path.open("rb") as stream:
+            self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        size = int.from_bytes(self._data[16:18], "big")
+        self._size = 65536 if size == 1 else size
+        if self._size < 512 or self._size & (self._size - 1):
+            raise self._damaged(f"its pages have {self._size} bytes")
+        self._seen = bytearray(len(self._data) // self._size + 1)
+
+    def walk(self, root: int) -> None:
+        """Walk the tree of pages below `root`, each once.
+
+        Raises:
+            ArtifactUnreadable: a page stands in two places, or is none of the file.
+        """
+        waiting = [root]
+        while waiting:
+            number = waiting.pop()
+            if not 0 < number < len(self._seen):
+                raise self._damaged(f"it has no page {number}")
+            if self._seen[number]:
+                raise self._damaged(f"page {number} stands in two places")
+            self._seen[number] = 1
+            waiting += self._children(number)
+
+    def _children(self, number: int) -> list[int]:
+        data, begin = self._data, (number - 1) * self._size
+        head = begin + (_HEAD if number == 1 else 0)
+        if data[head] not in (_INDEX, _TABLE):
+            return []
+        cells = int.from_bytes(data[head + 3 : head + 5], "big")
+        if head + 12 + 2 * cells > begin + self._size:
+            raise self._damaged(f"page {number} has {cells} cells")
+        found = [int.from_bytes(data[head + 8 : head + 12], "big")]
+        for (at,) in struct.iter_unpack(">H", data[head + 12 : head + 12 + 2 * cells]):
+            found.append(int.from_bytes(data[begin + at : begin + at + 4], "big"))
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._data.close()
+
+    def _damaged(self, why: str) -> ArtifactUnreadable:
+        return ArtifactUnreadable(
+            f"{self._shown} is damaged: {why}",
+            "copy the file again, or export the report again: nsys export --type sqlite",
+        )

@@ -1,0 +1,54 @@
+"""Says of a file whose content no reader foresaw that it cannot be read, and why."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from nsight_prof.parsers.errors import ArtifactUnreadable
+
+UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What readers raise over values that nobody writes; `--debug` shows where."""
+
+
+@contextmanager
+def reading(path: Path, what: str, hint: str) -> Iterator[None]:
+    """Read `path` as `what` inside: whatever its content makes go wrong is said of the file.
+
+    Raises:
+        ArtifactUnreadable: the file is damaged, holds values that its tool does not write, or needs
+            more memory than there is.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise ArtifactUnreadable(
+            f"{path} needs more memory to be read as {what} than there is", hint
+        ) from error
+    except (*UNFIT, EOFError, csv.Error, sqlite3.Error, pa.ArrowException) as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read as {what}: {reason(error)}", hint
+        ) from error
+    except OSError as error:
+        if error.errno is not None:  # of the disk, not of what is on it
+            raise
+        raise ArtifactUnreadable(
+            f"{path} cannot be read as {what}: {reason(error)}", hint
+        ) from error
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what an error says, with its kind where that is all there is."""
+    if isinstance(error, ValidationError):
+        first, *more = error.errors(include_url=False, include_context=False)
+        place = ".".join(str(key) for key in first["loc"])
+        others = f" (and {len(more)} more)" if more else ""
+        return f"{place + ': ' if place else ''}{first['msg'][:300]}{others}"
+    line = str(error).strip().partition("\n")[0][:300]
+    return line if len(line.split()) > 1 else f"{type(error).__name__} {line}".strip()
