@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +17,15 @@ from nsight_prof.orchestrator.discover import Tool, find_ncu
 from nsight_prof.orchestrator.export import export_csv, export_sqlite
 from nsight_prof.orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
 from nsight_prof.orchestrator.recorded_environment import drop_environments
+from nsight_prof.orchestrator.stopping import stoppable
 from nsight_prof.orchestrator.version import prof_version
 from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
+from nsight_prof.parsers.nsys import HINT, WHAT
+from nsight_prof.parsers.nsys.own_copy import keep_data
+from nsight_prof.parsers.patterns import compile_pattern
+from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run_dir import (
+    MANIFEST,
     STEPS,
     Manifest,
     RunDir,
@@ -29,6 +35,7 @@ from nsight_prof.parsers.run_dir import (
     write_manifest,
 )
 
+LEFT = {"lost+found"}  # what an empty disk holds
 TRACE_FOLDER, COUNTERS_FOLDER = f"{STEPS}/1-trace", f"{STEPS}/3-counters"
 ARTIFACTS = {
     Kind.SQLITE: "trace.sqlite",
@@ -70,24 +77,45 @@ def import_files(files: Sequence[Path], out: Path, stages: Sequence[str] = ()) -
         _check_regex(stage)
     given = [Given(path, recognize(path)) for path in files]
     trace, counters = _one_of_each(given)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.is_symlink() and not out.exists():
+        raise UsageError(f"{out} is a link to nothing", "give a folder that is new or empty")
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - LEFT):
         raise UsageError(f"{out} is there already", "give a folder that is new or empty")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    recipe = {**RECIPE, "name": out.name, "stages": list(stages)}
+    with stoppable(), _in_place_when_whole(out) as partial:
+        try:
+            _fill(RunDir(partial), trace, counters, recipe)
+        except ProfError as error:
+            error.message, error.hint = (
+                _with_names(text, partial, (trace, counters))
+                for text in (error.message, error.hint)
+            )
+            error.args = (error.message,)
+            raise
+    return RunDir(out)
+
+
+@contextmanager
+def _in_place_when_whole(out: Path) -> Iterator[Path]:
+    """Give a folder to fill; what it holds at the end, and without an error, is then in `out`.
+
+    A folder that is there stays the same folder: it may be a mount point, or what a link names.
+    """
+    existed = out.is_dir()
+    place = out if existed else out.parent
+    place.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=place))
     try:
-        recipe = {**RECIPE, "name": out.name, "stages": list(stages)}
-        _fill(RunDir(partial), trace, counters, recipe)
-        partial.chmod(0o755)
-        os.replace(partial, out)
-    except ProfError as error:
-        error.message, error.hint = (
-            _with_names(text, partial, (trace, counters)) for text in (error.message, error.hint)
-        )
-        error.args = (error.message,)
-        raise
+        yield partial
+        if existed:
+            # The manifest last: a folder without one is no run.
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
+                os.replace(path, out / path.name)
+        else:
+            partial.chmod(0o755)
+            os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return RunDir(out)
 
 
 def _with_names(message: str, partial: Path, given: Iterable[Given | None]) -> str:
@@ -102,10 +130,10 @@ def _with_names(message: str, partial: Path, given: Iterable[Given | None]) -> s
 
 def _check_regex(stage: str) -> None:
     try:
-        re.compile(stage)
-    except re.error as error:
+        compile_pattern(stage)
+    except ValueError as error:
         raise UsageError(
-            f"the stage {stage} is not a regular expression: {error}",
+            f"the stage {stage} is {error}",
             "quote special characters with a backslash: 'step\\[0\\]'",
         ) from error
 
@@ -165,7 +193,9 @@ def _take(run: RunDir, step: str, directory: str, given: Given) -> StepRecord:
     with target.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if given.kind is Kind.SQLITE:
-        drop_environments(target)
+        keep_data(target)
+        with reading(target, WHAT, HINT):
+            drop_environments(target)
     if given.kind is Kind.NSYS_REPORT:
         export_sqlite(target, folder / ARTIFACTS[Kind.SQLITE])
         # It holds the environments of all processes that nsys saw, where nobody can delete them.

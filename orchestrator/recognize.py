@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.reading import reason
 from nsight_prof.parsers.text import decode
 
 HEAD_BYTES = 1 << 18
@@ -83,13 +84,19 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         ArtifactUnreadable: it does not exist or cannot be unpacked.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ArtifactUnreadable(
+                f"{path} is no regular file", "give a file; of a pipe, write it to a file first"
+            )
         if path.suffix != ".xz":
             with path.open("rb") as stream:
                 return stream.read(size)
         with lzma.open(path) as packed:
             return packed.read(size)
-    except (lzma.LZMAError, EOFError) as error:
-        raise ArtifactUnreadable(f"{path} cannot be unpacked: {error}", "copy it again") from error
+    except (lzma.LZMAError, EOFError, MemoryError) as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be unpacked: {reason(error)}", "copy it again"
+        ) from error
     except OSError as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
@@ -112,4 +119,7 @@ def _recognize_text(data: bytes) -> Kind | None:
 
 def _cells(line: str) -> set[str]:
     """Return the cells of a line that may be the header of a CSV page."""
-    return {cell.strip() for cell in next(csv.reader([line]), [])}
+    try:
+        return {cell.strip() for cell in next(csv.reader([line]), [])}
+    except csv.Error:  # no head of a table has a field of 128 KiB
+        return set()
