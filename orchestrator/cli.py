@@ -132,6 +132,13 @@ def _explain(error: Exception) -> tuple[str, str, int]:
             "`prof run RECIPE --resume RUN`",
             1,
         )
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory",
+            "end other programs, raise the limit (ulimit -v), or trace less: nsys profile "
+            "--duration …, a capture range",
+            1,
+        )
     if isinstance(error, OSError) and error.filename:
         return (
             f"{error.filename}: {error.strerror}",

@@ -6,6 +6,7 @@ A template of the user's may build on the bundled one of the same name:
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -71,7 +72,7 @@ def check_style(style: Style) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UsageError(
             f"{folder} is no folder of templates", "give an existing folder with --templates DIR"
         )
@@ -110,14 +111,17 @@ def render(
     """Return the text of one template; one in the folder `own` goes before the bundled one.
 
     Raises:
-        ArtifactUnreadable: the template names something that does not exist, prints a number
-            without a format, or is not Jinja; the message says what, and in which line.
+        UsageError: a template of the user's (folder `own`) names something that does not exist,
+            prints a number without a format, or is not Jinja; the message says what, and where.
+        ArtifactUnreadable: the same of a bundled template.
     """
     try:
         return _environment(own, finalize or _finalize).get_template(name).render(content)
     except FAULTS as error:
         known = "; what templates may name is in docs/templates.md" if own is not None else ""
-        raise ArtifactUnreadable(
+        # Of templates of their own people hear as of any other option; the bundled ones are files.
+        kind = ArtifactUnreadable if own is None else UsageError
+        raise kind(
             f"template {_place(name, error, own)}: {_fault(error)}",
             f"correct the template, or take back your change to it{known}",
         ) from error

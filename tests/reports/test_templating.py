@@ -79,7 +79,7 @@ def test_a_fault_names_template_line_and_what_is_absent(
     source: str, words: str, run: Run, tmp_path: Path
 ) -> None:
     own = write(tmp_path / "own", "report.md.j2", source)
-    with pytest.raises(ArtifactUnreadable, match=words) as caught:
+    with pytest.raises(UsageError, match=words) as caught:
         render_report(run, Style(own))
     assert str(own) in caught.value.message
     assert "docs/templates.md" in caught.value.hint
@@ -88,7 +88,7 @@ def test_a_fault_names_template_line_and_what_is_absent(
 def test_a_template_that_is_no_text_is_named_with_its_folder(run: Run, tmp_path: Path) -> None:
     own = write(tmp_path / "own", "report.md.j2", "")
     (own / "report.md.j2").write_bytes(b"\xff\xfe")
-    with pytest.raises(ArtifactUnreadable, match="can't decode") as caught:
+    with pytest.raises(UsageError, match="can't decode") as caught:
         render_report(run, Style(own))
     assert str(own / "report.md.j2") in caught.value.message
 
@@ -96,14 +96,14 @@ def test_a_template_that_is_no_text_is_named_with_its_folder(run: Run, tmp_path:
 def test_a_fault_in_a_part_names_the_part(run: Run, tmp_path: Path) -> None:
     own = write(tmp_path / "own", "report.md.j2", "{% include '_part.j2' %}")
     write(own, "_part.j2", "\n\n{{ view.nothing_of_that_name }}")
-    with pytest.raises(ArtifactUnreadable, match=r"_part.j2, line 3: .*nothing_of_that_name"):
+    with pytest.raises(UsageError, match=r"_part.j2, line 3: .*nothing_of_that_name"):
         render_report(run, Style(own))
 
 
 def test_an_old_report_stays_where_a_template_is_wrong(run: Run, tmp_path: Path) -> None:
     old = render_report(run).report.read_text("utf-8")
     own = write(tmp_path / "own", "report.md.j2", "{{ view.nothing }}")
-    with pytest.raises(ArtifactUnreadable):
+    with pytest.raises(UsageError):
         render_report(run, Style(own))
     assert (run.path / "report" / "report.md").read_text("utf-8") == old
 
