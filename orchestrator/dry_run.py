@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nsight_prof.orchestrator.discover import Tool, find_ncu, find_nsys
 from nsight_prof.orchestrator.environment import read_gpus
-from nsight_prof.orchestrator.given_kernels import given_selection
+from nsight_prof.orchestrator.given_kernels import given_selection, is_traced
 from nsight_prof.orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
 from nsight_prof.orchestrator.plan import Capabilities, Step, plan
 from nsight_prof.orchestrator.program import (
@@ -147,11 +147,14 @@ def _render_counting(step: Step, recipe: Recipe, place: Path, found: tuple[Tool,
 def _known_selection(recipe: Recipe) -> Selection | None:
     """Return the selection that is certain before the run: a list of names still meets the trace.
 
-    The trace may lack some of the names, and says which launch of each is representative.
+    The trace may lack some of the names, tells the mangled ones, and says which launch of each is
+    representative.
     """
-    traced = recipe.trace.enabled or recipe.trace.from_run is not None
-    certain = isinstance(recipe.select.kernels, str) or not traced
-    return given_selection(recipe) if certain else None
+    given = given_selection(recipe)
+    if given is None or not is_traced(recipe):
+        return given
+    certain = isinstance(recipe.select.kernels, str)
+    return given if certain and not any(k.only_demangled for k in given.kernels) else None
 
 
 def _metrics(recipe: Recipe, told: set[str] | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nsight_prof.orchestrator.given_kernels import kernels_digest
+from nsight_prof.orchestrator.given_kernels import given_selection, kernels_digest
 from nsight_prof.orchestrator.machine import Machine, look_around, program_digest
 from nsight_prof.orchestrator.plan import Capabilities
 from nsight_prof.orchestrator.program import Program, resolve_program
@@ -67,6 +67,7 @@ def prepare(
         work = Work(run, recipe, program, nothing, options.progress, source)
         return work, replace(recorded_capabilities(recorded), kernels_digest=kernels_digest(recipe))
     program = resolve_program(recipe)
+    given_selection(recipe)  # what cannot be profiled is refused before the program runs
     reused = check_reused_trace(recipe)
     options.progress.started("machine", LOOKS_FOR)
     machine = look_around(recipe, program)

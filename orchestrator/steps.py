@@ -10,7 +10,7 @@ from nsight_prof.orchestrator.bench_records import cut_half_line, result_files, 
 from nsight_prof.orchestrator.bench_step import measure
 from nsight_prof.orchestrator.discover import Tool
 from nsight_prof.orchestrator.export import export_csv, export_with
-from nsight_prof.orchestrator.given_kernels import given_selection
+from nsight_prof.orchestrator.given_kernels import given_selection, resolved
 from nsight_prof.orchestrator.metric_choice import chip_of, choose_metrics, dtypes_of
 from nsight_prof.orchestrator.plan import Step
 from nsight_prof.orchestrator.process import Finished
@@ -138,6 +138,9 @@ def _select(folder: Path, work: Work, result: Result) -> None:
     given = work.recipe.select.kernels
     if isinstance(given, str) or trace is None:
         selection = given_selection(work.recipe)
+        if selection is not None and trace is not None:
+            with open_trace(trace, work.recipe.stages) as opened:
+                selection = resolved(selection, opened.kernels(), opened.launches())
     else:
         selection = _ranked(trace, work)
     if selection is None:

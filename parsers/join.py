@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.ncu.capture import NcuCapture
-from nsight_prof.parsers.selection import Selection
+from nsight_prof.parsers.selection import Selection, only_demangled
 
 _LAMBDA = re.compile(r"[\[{]lambda\((?:[^()]|\([^()]*\))*\)\s*(?:\(instance (\d+)\)|#(\d+))[\]}]")
 _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\bunnamed>|_GLOBAL__N__\w+")
@@ -193,8 +193,7 @@ def _of_selection(selection: Selection) -> list[_Kernel]:
 
 def _kernel(kernel_id: str, name: str, mangled: str, grid: str, block: str) -> _Kernel:
     """The table repeats the demangled name where the trace has no mangled one."""
-    only_demangled = mangled == name and not re.fullmatch(r"[\w$.]+", name)
-    return _Kernel(kernel_id, name, "" if only_demangled else mangled, grid, block)
+    return _Kernel(kernel_id, name, "" if only_demangled(name, mangled) else mangled, grid, block)
 
 
 def _of_capture(capture: NcuCapture) -> list[_Kernel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,11 @@ class SelectedKernel:
     launch: Annotated[int, Field(ge=0)]
     dtype: str = ""
 
+    @property
+    def only_demangled(self) -> bool:
+        """Whether the mangled name, by which ncu is asked, is not known."""
+        return only_demangled(self.name, self.mangled_name)
+
 
 @dataclass
 class Selection:
@@ -56,6 +62,11 @@ class Selection:
     left_out: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
+
+
+def only_demangled(name: str, mangled_name: str) -> bool:
+    """Return whether a mangled name only repeats the demangled one, as of a kernel summary."""
+    return mangled_name == name and not re.fullmatch(r"[\w$.]+", name)
 
 
 def write_selection(path: Path, selection: Selection) -> None:

@@ -104,7 +104,7 @@ def _read(path: Path) -> Trace:
                     error.message.replace(str(exported), str(path)), error.hint
                 ) from error
     if kind == Kind.KERN_SUM:
-        warning = "a kernel summary has no mangled names and no launches: ncu finds only C kernels"
+        warning = "a kernel summary has no mangled names and no launches: a run asks its trace"
         summary = read_kernel_summary(path)
         return Trace(summary.kernels, warnings=(warning, *summary.notes))
     raise UsageError(
