@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator
 from functools import cache
 
 # Itanium names carry each identifier as its length and its text: `5saxpy`.
 _LENGTH = re.compile(r"\d+")
+_UNNAMED = "_GLOBAL__N_"
 _RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib")
 
 
@@ -27,12 +29,12 @@ def _runtime() -> ctypes.CDLL | None:
 def demangle(name: str) -> str:
     """Return the demangled form of `name`, or `name` itself where it is not mangled.
 
-    Where no C++ runtime is found, or the name is cut off, the result is the identifiers in the
-    name, joined by ``::``: enough to tell the library, not the types.
+    Where no C++ runtime is found, or the name is cut off, the result is the qualified name of the
+    function, with the other identifiers as its template arguments: enough to tell the library.
     """
     if not name.startswith(("_Z", "__Z")):
         return name
-    return _with_runtime(name) or "::".join(identifiers(name)) or name
+    return _with_runtime(name) or _without_runtime(name) or name
 
 
 def _with_runtime(name: str) -> str:
@@ -49,15 +51,31 @@ def _with_runtime(name: str) -> str:
         library.free(pointer)
 
 
+def _without_runtime(mangled: str) -> str:
+    """Return the function's qualified name and, in brackets, the other identifiers."""
+    own: list[str] = []
+    others: list[str] = []
+    last = None  # where the function's name ends so far: its identifiers follow on each other
+    for start, end, word in _identifiers(mangled):
+        part = own if last in (None, start) and not others else others
+        last = end
+        if not word.startswith(_UNNAMED):
+            part.append(word)
+    return "::".join(own) + (f"<{', '.join(others)}>" if others else "")
+
+
 def identifiers(mangled: str) -> list[str]:
     """Return the identifiers of a mangled name, outermost first."""
-    found, position = [], 0
+    return [word for _, _, word in _identifiers(mangled) if not word.startswith(_UNNAMED)]
+
+
+def _identifiers(mangled: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where each identifier starts (with its length) and ends, and the identifier."""
+    position = 0
     while match := _LENGTH.search(mangled, position):
         end = match.end() + int(match[0])
         word = mangled[match.end() : end]
+        position = match.end()
         if len(word) == int(match[0]) and word.isidentifier():
-            found.append(word)
+            yield match.start(), end, word
             position = end
-        else:
-            position = match.end()
-    return [word for word in found if not word.startswith("_GLOBAL__N_")]

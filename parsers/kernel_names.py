@@ -17,6 +17,7 @@ from nsight_prof.parsers.demangle import demangle
 from nsight_prof.parsers.packaged import packaged_yaml
 
 MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
+_READ = 1000, 3000  # characters of the function's name and of the head that rules look at
 
 _CAST = re.compile(r"\((?!anonymous)[A-Za-z_][\w: ]*\)(?=-?\d)")  # nsys writes <(int)4, (bool)0>
 _GREATER = re.compile(r"(\(\w+\))>(\(\w+\))|>(?=\d)")  # enable_if<(8)>(0)>: not a bracket
@@ -27,7 +28,9 @@ _LAMBDA = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]|\{lambda\(([^()
 _FIELD = re.compile(r"\{(\w+)(?:\|(\w+))?\}")
 _ALTERNATIVE = re.compile(r"_\d$")  # groups x and x_2 are alternatives of one field
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
-_LAMBDA_OWNER = re.compile(r"(\w+)(?:<[^()]*>)?\([^#]*?\)(?: const)?::lambda\([^()]*\)#(\d+)")
+_LAMBDA_OWNER = re.compile(
+    r"(?<!\w)(\w+)(?:<[^()]*>)?\([^#]*?\)(?: const)?::lambda\([^()]*\)#(\d+)"
+)
 
 
 @dataclass(frozen=True)
@@ -118,13 +121,13 @@ def _rule(item: dict[str, Any]) -> _Rule:
 def classify(name: str) -> KernelName:
     """Return what `name` (demangled, mangled or plain) tells; never raises."""
     text = _plain(name)
-    base = _base(text)
+    base, head = (part[:most] for part, most in zip(_split(text), _READ, strict=True))
     rules = _rules()
     worth_trying = {
-        index for literal, indices in rules.literals.items() if literal in text for index in indices
+        index for literal, indices in rules.literals.items() if literal in head for index in indices
     }
     for rule in (rules.rules[index] for index in sorted(worth_trying)):
-        fields = rule.fields(base, text)
+        fields = rule.fields(base, head)
         if fields is not None:
             return _apply(rule, fields, text)
     return KernelName(_shorten(_unknown_name(base, text)), dtype=_pointer_dtype(text))
@@ -145,7 +148,7 @@ def _apply(rule: _Rule, fields: dict[str, str], text: str) -> KernelName:
     return KernelName(
         short_name=_shorten(", ".join(part for part in parts if part)),
         library=_fill(rule.library, fields),
-        category=_fill(rule.category, fields),
+        category=_fill(rule.category, fields) or "other",
         dtype=fields["dtype"],
         tile=fields["tile"],
         details={key: value for key, value in details.items() if value},
@@ -218,19 +221,24 @@ def _plain(name: str) -> str:
     return _GREATER.sub(r"\1 \2", _CAST.sub("", text))
 
 
-def _base(text: str) -> str:
-    """Return the qualified function name: no return type, template arguments or parameters."""
-    kept, depth = [], 0
-    for part in re.split(r"([<>()])", text.replace("->", "")):
+def _split(text: str) -> tuple[str, str]:
+    """Return the qualified function name (no return type, no template arguments), and the head.
+
+    The head is all that stands before the parameters.
+    """
+    kept, depth, length = [], 0, 0
+    text = text.replace("->", "")
+    for part in re.split(r"([<>()])", text):
+        if part == "(" and depth == 0:
+            break
+        length += len(part)
         if part == "<":
             depth += 1
         elif part == ">":
             depth = max(depth - 1, 0)
-        elif part == "(" and depth == 0:
-            break
         elif depth == 0 and part != ")":
             kept.append(part)
-    return "".join(kept).strip().rsplit(" ", 1)[-1]
+    return "".join(kept).strip().rsplit(" ", 1)[-1], text[:length]
 
 
 def _unknown_name(base: str, text: str) -> str:
@@ -241,9 +249,12 @@ def _unknown_name(base: str, text: str) -> str:
 
 
 def _shorten(name: str) -> str:
-    """Cut the first part of a name that is too long, and keep the last, which tells twins apart."""
+    """Cut a name that is too long: its last part stays, and a hash tells it from its twins."""
     if len(name) <= MAX_LENGTH:
         return name
     head, comma, tail = name.rpartition(", ")
-    room = MAX_LENGTH - len(comma + tail) - 1
-    return f"{head[:room]}…{comma}{tail}" if head and room > 20 else name[: MAX_LENGTH - 1] + "…"
+    mark = "…" + hashlib.sha256(name.encode(errors="replace")).hexdigest()[:6]
+    room = MAX_LENGTH - len(mark + comma + tail)
+    if head and room > 20:
+        return f"{head[:room]}{mark}{comma}{tail}"
+    return name[: MAX_LENGTH - len(mark)] + mark

@@ -189,8 +189,14 @@ def _mixed_text(finding: Finding, group: Sequence[Judged]) -> str:
 
 
 def _variants(group: Sequence[Judged]) -> str:
-    shapes = f"{len(group)} launch shapes, counters of the largest"
-    return f" ({shapes})" if len(group) > 1 else ""
+    """Return how many kernels or launch shapes share a readable name; empty for one."""
+    if len(group) == 1:
+        return ""
+    kernels = len({text(judged.row["name"]) for judged in group})
+    shapes = f"{len(group)} launch shapes"
+    if kernels > 1:
+        shapes = f"{kernels} kernels of this name" + (f", {shapes}" if kernels < len(group) else "")
+    return f" ({shapes}, counters of the largest)"
 
 
 def _stages(group: Sequence[Judged]) -> str:

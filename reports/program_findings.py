@@ -37,6 +37,11 @@ PLURALS = {
     "copy": "copies inside the GPU",
     "collective": "communication between GPUs",
     "kv_cache": "key-value cache updates",
+    "fusion": "fused operations",
+    "fft": "Fourier transforms",
+    "sparse": "sparse matrix kernels",
+    "solver": "linear solvers",
+    "search": "nearest-neighbour search",
 }
 
 
