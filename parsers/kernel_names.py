@@ -16,7 +16,7 @@ from typing import Any
 from nsight_prof.parsers.demangle import demangle
 from nsight_prof.parsers.packaged import packaged_yaml
 
-MAX_LENGTH = 72  # the longest useful GEMM name is 67 characters
+MAX_LENGTH = 76  # the longest useful GEMM name is 74 characters
 _READ = 1000, 3000  # characters of the function's name and of the head that rules look at
 
 _CAST = re.compile(r"\((?!anonymous)[A-Za-z_][\w: ]*\)(?=-?\d)")  # nsys writes <(int)4, (bool)0>

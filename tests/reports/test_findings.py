@@ -180,8 +180,17 @@ def test_kernels_of_one_name_and_bound_are_one_finding(run: Run) -> None:
     same = edit(run, "kernels", "cuBLAS GEMM 128x192", short_name="cuBLAS GEMM 128x256")
     finding = named(same, "cuBLAS GEMM 128x256")
     assert len(finding.kernel_ids) == 2
-    assert "(2 launch shapes, counters of the largest)" in finding.sentence
+    assert "(2 kernels of this name, counters of the largest)" in finding.sentence
     assert finding.gain_kernel == pytest.approx(finding.gain_program / finding.share)
+
+
+def test_launch_shapes_are_those_of_one_kernel(run: Run) -> None:
+    rows = run.kernels
+    both = rows["short_name"].isin(["cuBLAS GEMM 128x192", "cuBLAS GEMM 128x256"])
+    one = {key: rows[key].mask(both, "cuBLAS GEMM 128x256") for key in ("short_name", "name")}
+    tables.write(rows.assign(**one), "kernels", run.directory.tables)
+    sentence = named(load_run(run.path), "cuBLAS GEMM 128x256").sentence
+    assert "(2 launch shapes, counters of the largest)" in sentence
 
 
 def test_idle_time_is_told_for_the_stage_that_has_it(run: Run) -> None:
