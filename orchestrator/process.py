@@ -6,7 +6,7 @@ The only module that starts processes.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import errno
 import os
 import shutil
 import signal
@@ -17,12 +17,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsight_prof.orchestrator.process_tree import (
+    MARK,
+    OWNER,
+    Tree,
+    adopting,
+    end_with_parent,
+    mark_of,
+    owner,
+)
 from nsight_prof.parsers.errors import StepFailed
 
 TAIL_BYTES = 16_384
 POLL_SECONDS = 0.2
-# Every child inherits this variable, so that processes which left the group are still found.
-MARK = "PROF_PROCESS_MARK"
+# An answer is a version or a help text (ncu 2025.3.1: 60 kB); what prints on and on is ended.
+LONGEST_ANSWER = 4 << 20
+LONGEST_ARGUMENT = 128 * 1024 - 1
 
 
 @dataclass(frozen=True)
@@ -63,12 +73,16 @@ class Finished:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a short question to a program gave: see `ask`."""
+    """What a short question to a program gave: see `ask`.
+
+    `trouble` says in words why it is no answer: `did not end within 30 s`; empty where it is one.
+    """
 
     exit_code: int | None
     stdout: str
     stderr: str
     timed_out: bool
+    trouble: str = ""
 
 
 def run(command: Command, waits: Callable[[float], None] | None = None) -> Finished:
@@ -80,15 +94,15 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
     Raises:
         StepFailed: the program cannot be started.
     """
-    mark = _mark(command.stdout.parent)
+    mark = mark_of(command.stdout.parent)
     started = time.monotonic()
-    with command.stdout.open("wb") as out, command.stderr.open("wb") as err:
+    with command.stdout.open("wb") as out, command.stderr.open("wb") as err, adopting() as others:
         process = _start(command, mark, out.fileno(), err.fileno())
         try:
             timed_out = not _wait(process, command.timeout_s, started, waits)
         finally:
             try:
-                _end_all(process.pid, mark, command.grace_s, process.poll)
+                Tree(mark, process.pid, others).end(command.grace_s, process.poll)
             finally:
                 # A process stuck in the driver survives even SIGKILL until the driver lets go.
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -125,16 +139,44 @@ def ask(
             timeout_s,
             grace_s=1.0,
         )
+
+        def waits(_seconds: float) -> None:
+            if max(log.stat().st_size for log in (out, err)) > LONGEST_ANSWER:
+                raise _PrintsOn
+
+        trouble = ""
+        finished = None
         try:
-            finished = run(command)
+            finished = run(command, waits)
         except StepFailed as error:
-            return Answer(None, "", error.message, False)
-        return Answer(
-            None if finished.timed_out else finished.exit_code,
-            out.read_text(encoding="utf-8", errors="replace"),
-            err.read_text(encoding="utf-8", errors="replace"),
-            finished.timed_out,
-        )
+            return Answer(None, "", error.message, False, error.message)
+        except _PrintsOn:
+            trouble = f"printed more than {LONGEST_ANSWER >> 20} MiB and was ended"
+        else:
+            trouble = _trouble(finished, timeout_s)
+        timed_out = finished is not None and finished.timed_out
+        code = None if finished is None or timed_out else finished.exit_code
+        return Answer(code, _head(out), _head(err), timed_out, trouble)
+
+
+class _PrintsOn(Exception):
+    """A program prints more than any answer holds."""
+
+
+def _trouble(finished: Finished, timeout_s: float) -> str:
+    if finished.timed_out:
+        return f"did not end within {timeout_s:.0f} s"
+    if finished.signal:
+        return f"was killed ({finished.signal})"
+    if finished.exit_code:
+        line = next(filter(None, map(str.strip, finished.tail.splitlines())), "")
+        return f"ended with exit code {finished.exit_code}{line and f': {line[:200]}'}"
+    return ""
+
+
+def _head(path: Path) -> str:
+    with path.open("rb") as stream:
+        return stream.read(LONGEST_ANSWER).decode("utf-8", errors="replace")
 
 
 def end_leftovers(folder: Path, grace_s: float = 10.0) -> int:
@@ -142,16 +184,11 @@ def end_leftovers(folder: Path, grace_s: float = 10.0) -> int:
 
     There are some where prof itself was killed (SIGKILL, out of memory) and could not end them.
     """
-    return _end_all(None, _mark(folder), grace_s, lambda: None)
-
-
-def _mark(folder: Path) -> str:
-    """Return what processes are found by that write into `folder`, by this prof or an earlier."""
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+    return Tree(mark_of(folder)).end(grace_s)
 
 
 def _start(command: Command, mark: str, out: int, err: int) -> subprocess.Popen[bytes]:
-    env = {**command.env, MARK: mark}
+    env = {**command.env, MARK: mark, OWNER: owner()}
     # Popen would look the program up on prof's own PATH, not on the chosen one.
     program = shutil.which(command.argv[0], path=env.get("PATH")) or command.argv[0]
     try:
@@ -164,12 +201,24 @@ def _start(command: Command, mark: str, out: int, err: int) -> subprocess.Popen[
             stdout=out,
             stderr=err,
             start_new_session=True,
+            preexec_fn=end_with_parent,
         )
     except OSError as error:
+        if error.errno == errno.E2BIG:
+            raise _too_long(command) from error
         raise StepFailed(
             f"{command.argv[0]} cannot be started in {command.cwd}: {error.strerror or error}",
             "check that the program exists and is executable: prof run … --dry-run shows the argv",
         ) from error
+
+
+def _too_long(command: Command) -> StepFailed:
+    longest = max(len(os.fsencode(word)) for word in command.argv)
+    return StepFailed(
+        f"{command.argv[0]} cannot be started: its arguments are too long for Linux (the longest "
+        f"has {longest:,} bytes; one may have {LONGEST_ARGUMENT:,})",
+        "put what is long into a file and give the program its name",
+    )
 
 
 def _wait(
@@ -190,62 +239,6 @@ def _wait(
         except subprocess.TimeoutExpired:
             if timeout_s is not None and time.monotonic() - started >= timeout_s:
                 return False
-
-
-def _end_all(group: int | None, mark: str, grace_s: float, reap: Callable[[], int | None]) -> int:
-    """End what is left of the group and of marked processes: SIGTERM, then SIGKILL.
-
-    `reap` collects the leader, which is a zombie until then. Return how many there were.
-    """
-    left = [group] if group is not None else []
-    try:
-        deadline = time.monotonic() + grace_s
-        reap()
-        left = found = _signal(group, mark, signal.SIGTERM)
-        while left and time.monotonic() < deadline:
-            time.sleep(0.05)
-            reap()
-            left = _left(group, mark)
-    finally:
-        if left:
-            _signal(group, mark, signal.SIGKILL)
-    return len(found)
-
-
-def _signal(group: int | None, mark: str, number: signal.Signals) -> list[int]:
-    left = _left(group, mark)
-    for pid in left:
-        # It may have ended meanwhile, or belong to another user (sudo): not ours to end.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-    return left
-
-
-def _left(group: int | None, mark: str) -> list[int]:
-    """Return running processes of the group, and those that left it but carry the mark."""
-    needle = f"{MARK}={mark}".encode()
-    return [
-        pid
-        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
-        if (group is not None and _runs(pid, group)) or (needle in _environment(pid) and _runs(pid))
-    ]
-
-
-def _runs(pid: int, group: int | None = None) -> bool:
-    """Tell whether `pid` is no zombie, and of `group` where that is given."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    state, _, pgrp = text.rpartition(")")[2].split()[:3]
-    return state not in "ZX" and group in (None, int(pgrp))
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
 
 
 def _signal_name(code: int | None) -> str:

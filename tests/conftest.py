@@ -6,9 +6,11 @@ import json
 import os
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
+from nsight_prof.orchestrator import process
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
@@ -32,6 +35,22 @@ settings.load_profile("patient")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that stay on one worker: at the end the others would wait for them."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture
+def timeout_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Lets the time of started programs be over once a function returns something true.
+
+    A test that gives a timeout in seconds asks whether this machine is fast enough.
+    """
+
+    def when(event: Callable[[], object]) -> None:
+        later = SimpleNamespace(
+            sleep=time.sleep, monotonic=lambda: time.monotonic() + (1e9 if event() else 0)
+        )
+        monkeypatch.setattr(process, "time", later)
+
+    return when
 
 
 @pytest.fixture(scope="session")
