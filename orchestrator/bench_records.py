@@ -14,7 +14,7 @@ from typing import Any
 
 from nsight_prof.parsers.run_dir import RunDir, plain_file, read_manifest
 
-TAIL_BYTES = 4096
+TAIL_BYTES, BLOCK_BYTES = 4096, 1 << 18
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # How targets spell the input types of the Tensor Cores -> how the metric catalogue does.
 SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float64": "fp64"}
@@ -88,10 +88,37 @@ def cut_half_line(path: Path) -> None:
     """Cut what a killed process left of a last line: half a record is none."""
     if not path.is_file() or path.is_symlink():
         return
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        with path.open("rb+") as stream:
-            stream.truncate(data.rfind(b"\n") + 1)
+    with path.open("rb+") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        while end:
+            begin = max(end - BLOCK_BYTES, 0)
+            stream.seek(begin)
+            whole = stream.read(end - begin).rfind(b"\n") + 1
+            if whole:
+                end = begin + whole
+                break
+            end = begin
+        stream.truncate(end)
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Give the lines of a log of any size, long ones in pieces."""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        while line := stream.readline(BLOCK_BYTES):
+            yield line
+
+
+def ends_of(path: Path) -> str:
+    """Return a log, or begin and end of a long one; nothing where there is none."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        begin = stream.read(BLOCK_BYTES)
+        rest = path.stat().st_size - len(begin)
+        stream.seek(max(rest - BLOCK_BYTES, 0), os.SEEK_CUR)
+        parts = (begin, stream.read(BLOCK_BYTES))
+    joint = b"\n" if rest > BLOCK_BYTES else b""
+    return joint.join(parts).decode("utf-8", errors="replace")
 
 
 def last_line(path: Path) -> str:

@@ -136,6 +136,8 @@ def _permission(ncu: Tool | None, environment: Mapping[str, str]) -> Check:
     error = ask_counters(ncu, environment)
     if error is None:
         return Check(name, "ok", "this process may read the GPU's performance counters")
+    if not isinstance(error, ToolMissing):
+        return Check(name, "warning", f"not known: {error.message}", error.hint)
     remedy = error.hint
     if isinstance(error, PermissionRefused):
         remedy += "; until then: --set counters.enabled=false gives the trace only"

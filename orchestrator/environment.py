@@ -84,7 +84,7 @@ def read_interpreter(python: str, environment: Mapping[str, str], cwd: Path) -> 
 
     `torch_error` says why torch cannot be imported; empty where the interpreter gives no answer.
     """
-    answer = ask([python, "-c", ASK_INTERPRETER], env=environment, cwd=cwd, timeout_s=120.0)
+    answer = ask([python, "-c", ASK_INTERPRETER], env=environment, cwd=cwd, timeout_s=60.0)
     lines = [line for line in answer.stdout.splitlines() if line.startswith("PROF-FACTS ")]
     if not lines:
         return {}

@@ -14,6 +14,7 @@ from nsight_prof.orchestrator.discover import Tool, find_ncu, find_nsys
 from nsight_prof.orchestrator.environment import has_gpu, read_gpus, read_interpreter, read_software
 from nsight_prof.orchestrator.permission import ask_counters
 from nsight_prof.orchestrator.plan import Capabilities
+from nsight_prof.orchestrator.process_tree import abandoned
 from nsight_prof.orchestrator.program import Program, operators_program
 from nsight_prof.orchestrator.recipe import Recipe
 from nsight_prof.orchestrator.secrets import Environment, choose_environment
@@ -97,7 +98,8 @@ def program_digest(program: Program) -> str:
     for word in program.argv:
         path = Path(shutil.which(word) or word) if word == program.argv[0] else Path(word)
         path = program.cwd / path
-        if path.is_file() and path.stat().st_size <= LARGEST_PROGRAM:
+        # Not Path.is_file, which raises where the word is longer than any name of a file.
+        if os.path.isfile(path) and path.stat().st_size <= LARGEST_PROGRAM:
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -107,7 +109,8 @@ def _counters_tool(tools: dict[str, Tool], environment: Environment) -> ProfErro
         tools["ncu"] = find_ncu(os.environ)
     except ToolMissing as error:
         return error
-    return ask_counters(tools["ncu"], environment.variables)
+    refused = ask_counters(tools["ncu"], environment.variables)
+    return refused if isinstance(refused, ToolMissing) else None
 
 
 def _interpreter(recipe: Recipe, program: Program, environment: Environment) -> dict[str, str]:
@@ -133,6 +136,11 @@ def _warnings(environment: Environment, tools: Mapping[str, Tool], cuda: str) ->
             "programs at their first kernel: use an nsys of the driver's year"
         )
     found += [f"nsys was found {nsys.note}"] if nsys is not None and nsys.note else []
+    found += [
+        f"process {pid} ({name}) of a run that was killed still runs and may use the GPU: look at "
+        f"it and end it (kill {pid})"
+        for pid, name in abandoned().items()
+    ]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +11,18 @@ from nsight_prof.orchestrator.discover import Tool
 from nsight_prof.orchestrator.environment import counters_refused
 from nsight_prof.orchestrator.process import ask
 from nsight_prof.orchestrator.tools import ncu
-from nsight_prof.parsers.errors import PermissionRefused, ProfError, ToolMissing
+from nsight_prof.parsers.errors import PermissionRefused, ProfError, StepFailed
 
 TINY_KERNEL = Path(__file__).resolve().parent.parent / "targets" / "tiny_kernel.py"
-PROBE_SECONDS = 90.0
+PROBE_SECONDS = 60.0
 
 
 def ask_counters(tool: Tool, environment: Mapping[str, str]) -> ProfError | None:
     """Return why counters cannot be read here, or None where a tiny kernel was measured.
 
     What the driver's parameters say is enough to refuse; otherwise ncu measures one tiny kernel.
-    A try that fails for a reason that is not known forbids nothing: the real run will tell.
+    It is a ToolMissing where the real run would fail alike. A try that failed for another reason
+    forbids nothing: the real run will tell.
     """
     reason = counters_refused()
     if reason:
@@ -29,5 +31,8 @@ def ask_counters(tool: Tool, environment: Mapping[str, str]) -> ProfError | None
     answer = ask(argv, env={**environment, **ncu.ENVIRONMENT}, timeout_s=PROBE_SECONDS)
     if answer.exit_code == 0:
         return None
-    error = ncu.explain(answer.stdout + answer.stderr)
-    return error if isinstance(error, ToolMissing) else None
+    error = None if answer.timed_out else ncu.explain(answer.stdout + answer.stderr)
+    return error or StepFailed(
+        f"ncu did not measure a tiny kernel: it {answer.trouble or 'gave no answer'}",
+        f"see what ncu says of it: {shlex.join(argv)}",
+    )

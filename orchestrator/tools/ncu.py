@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.orchestrator.tools.explanations import Explanations, first_known
+from nsight_prof.orchestrator.tools.explanations import Explanations, first_known, line_of
 from nsight_prof.parsers.errors import (
     PermissionRefused,
     ProfError,
@@ -40,6 +40,7 @@ PERMISSION_REMEDY = (
     "/etc/modprobe.d/nvidia-profiling.conf, then load the driver again (reboot); in a container: "
     "docker run --cap-add SYS_ADMIN …; or run prof with sudo"
 )
+ONLY = "--set counters.enabled=false gives the trace only"
 ENVIRONMENT = {
     "LC_ALL": "C",
     # Otherwise ncu writes section files into the user's Documents.
@@ -205,10 +206,24 @@ def _bounded(text: str, what: str, key: str) -> str:
     return text
 
 
-def _permission(_match: re.Match[str]) -> ProfError:
+def _permission(match: re.Match[str]) -> ProfError:
     return PermissionRefused(
-        "the driver refuses access to the GPU performance counters (ERR_NVGPUCTRPERM)",
+        f"the driver refuses access to the GPU performance counters: {_line(match)}",
         PERMISSION_REMEDY,
+    )
+
+
+def _virtual(match: re.Match[str]) -> ProfError:
+    return PermissionRefused(
+        f"this virtual GPU gives no access to its performance counters: {_line(match)}",
+        "the administrator of the host must allow it for this vGPU (enable_profiling=1); " + ONLY,
+    )
+
+
+def _unsupported(match: re.Match[str]) -> ProfError:
+    return ToolMissing(
+        f"ncu cannot profile this GPU: {_line(match)}",
+        "ncu --list-chips names the chips of this version, prof doctor the versions here; " + ONLY,
     )
 
 
@@ -251,7 +266,7 @@ def _driver(match: re.Match[str]) -> ProfError:
 
 def _busy(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"the counters are in use: {match[0].strip()}",
+        f"the counters are in use: {_line(match)}",
         "pause other users of the counters (dcgmi profile --pause, DCGM exporter, another ncu), "
         "then resume; remove /tmp/nsight-compute-lock if no ncu runs",
     )
@@ -273,15 +288,32 @@ def _replay(match: re.Match[str]) -> ProfError:
 
 
 def _target(match: re.Match[str]) -> ProfError:
+    """Blame the program only where ncu complains of nothing before."""
+    first = re.search(ERROR, match.string)
+    if first is not None and line_of(first) != line_of(match):
+        return _unknown(first)
     return StepFailed(
         f"the program ended with exit code {match[1]} under ncu",
         "its output is in stdout.log and stderr.log of the step; run it without ncu first",
     )
 
 
+def _unknown(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"ncu failed: {_line(match)}",
+        "ncu.log of the counters step has all that ncu said; see whether the program runs without "
+        "ncu; " + ONLY,
+    )
+
+
+def _line(match: re.Match[str]) -> str:
+    return line_of(match).removeprefix(ERROR).strip()
+
+
 def _none(match: re.Match[str]) -> ProfError:
     # ncu 2025.3.1 lists the base names of the kernels that it saw.
-    seen = re.findall(r"^\d+\. (.+)$", match[1] or "", re.MULTILINE)
+    listed = match.string[match.end() :].partition("Available Kernels:\n")[2]
+    seen = re.findall(r"^\d+\. (.+)$", listed, re.MULTILINE)
     saw = f"; ncu saw {len(seen)} others, for example {', '.join(seen[:3])}" if seen else ""
     return StepFailed(
         f"ncu profiled no kernel{saw}",
@@ -290,8 +322,18 @@ def _none(match: re.Match[str]) -> ProfError:
     )
 
 
+ERROR = "==ERROR=="
+# Words of ncu 2024.1.1, 2025.3.1 and of nsys 2023.4.4 for --gpu-metrics-device.
+REFUSED = (
+    r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA .{1,20}Performance Counters"
+    r"|Profiling permission not granted"
+)
 CAUSES: Explanations = [
-    (r"ERR_NVGPUCTRPERM", _permission),
+    (r"(?i)performance counters on the target vGPU|profiling permission on a vGPU", _virtual),
+    (r"(?i)virtualized GPU \(vGPU\) is not supported|profiling not allowed on vGPU", _virtual),
+    (REFUSED, _permission),
+    (r"Profiling is not supported on|ERR_NVCMPGPU", _unsupported),
+    (r"(?i:confidential computing mode)|collection is not supported on the und", _unsupported),
     (r"unrecogni[sz]ed option '([^']+)'", _option),
     (r"Option '--section ([^']+)' did not match any section", _section),
     (r"'[^']*' does not exist or is not an executable", _program),
@@ -300,7 +342,7 @@ CAUSES: Explanations = [
     (r"(?i)failed to connect to the CUDA driver.*", _driver),
     (r"Failed to load the driver.*|(?i:library ?not ?found).*", _driver),
     (r"(?i)a driver resource was unavailable.*", _busy),
-    (r".*nsight-compute-lock.*", _busy),
+    (r"nsight-compute-lock", _busy),
     (r"Failed to connect.*", _connect),
     (
         r"Failed to prepare kernel for profiling.*|Failed to profile .*|Unknown Error on device.*",
@@ -310,5 +352,6 @@ CAUSES: Explanations = [
 # How it ended where no cause is known.
 ENDS: Explanations = [
     (r"The application returned an error code \((\d+)\)", _target),
-    (r"(?s)No kernels were profiled(?:.*Available Kernels:\n(.*))?", _none),
+    (r"No kernels were profiled", _none),
+    (ERROR, _unknown),
 ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.orchestrator.tools.explanations import Explanations, first_known
+from nsight_prof.orchestrator.tools.explanations import Explanations, first_known, line_of
+from nsight_prof.orchestrator.tools.ncu import PERMISSION_REMEDY, REFUSED
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
+    PermissionRefused,
     ProfError,
     StepFailed,
     ToolMissing,
@@ -101,9 +104,17 @@ def succeeded(exit_code: int | None, request: TraceRequest) -> bool:
     return exit_code == 0 or (exit_code == KILLED_AFTER_CAPTURE and ended_by_range)
 
 
-def captured_whole(log: str, request: TraceRequest) -> bool:
-    """Tell whether the capture range came to its end, after which the program matters no more."""
-    return request.capture != "all" and "Capture range ended" in log
+def captured_whole(log: Iterable[str], request: TraceRequest) -> bool:
+    """Tell whether the capture range came to its end, after which the program matters no more.
+
+    `log` is read only where there is a range.
+    """
+    return request.capture != "all" and any("Capture range ended" in line for line in log)
+
+
+def explain_refused(log: str) -> ProfError | None:
+    """Return what nsys says where it may not do what trace.extra_args ask for, or None."""
+    return first_known(REFUSALS, log)
 
 
 def explain(log: str) -> ProfError | None:
@@ -160,11 +171,29 @@ def _session(match: re.Match[str]) -> ProfError:
     )
 
 
+def _refused(match: re.Match[str]) -> ProfError:
+    return PermissionRefused(
+        f"nsys is refused what trace.extra_args ask for: {line_of(match)}",
+        "take the option out of trace.extra_args (GPU metrics, system-wide sampling), or give the "
+        f"permission: {PERMISSION_REMEDY}",
+    )
+
+
+# Words of nsys 2023.4.4.
+REFUSALS: Explanations = [
+    (
+        rf"{REFUSED}|Insufficient privilege|vGPU not supported"
+        r"|option requires root privileges|(?i:GPU metrics collection disabled)"
+        r"|Profiling permission on a vGPU",
+        _refused,
+    ),
+]
 EXPLANATIONS: Explanations = [
     (r"Unable to retrieve the importer version.*", _importer),
     (r"(?i)importer.*(?:not found|No such file).*", _importer),
     (r"QdstrmImporter.*error while loading shared libraries.*", _importer),
     (r"unrecogni[sz]ed option '([^']+)'", _option),
+    (r"Illegal (--[\w-]+) argument", _option),
     (r"Executable (?:'[^']*' )?not found", _program),
     (
         r"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED|session is already (?:active|running).*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from nsight_prof.orchestrator.tools import vllm_engine
 from nsight_prof.orchestrator.tools.explanations import Explanations, first_known
@@ -16,13 +17,33 @@ def explain(log: str) -> ProfError | None:
 
 def explain_itself(log: str) -> ProfError | None:
     """Return what a target says of its own failure (`error: …`, `hint: …`), or None."""
-    said = list(re.finditer(OWN, log))
-    if not said:
+    said = _last_words(log.splitlines())
+    if said is None:
         return None
-    message, hint = said[-1]["message"].strip(), said[-1]["hint"].strip()
+    message, hint = said
     known = first_known([entry for entry in EXPLANATIONS if entry[1] is _no_gpu], message)
     kind = ToolMissing if known is not None else StepFailed
     return kind(f"the target says: {message}", hint)
+
+
+def _last_words(lines: Sequence[str]) -> tuple[str, str] | None:
+    """Return the last message and hint: `error: …` of one or more lines, empty lines, `hint: …`."""
+    found = None
+    message: list[str] = []
+    ended = False
+    for line in lines:
+        if line.startswith("error: ") and (ended or not message):
+            message, ended = [line.removeprefix("error: ").strip()], False
+        elif message and line.startswith("hint: "):
+            found = "\n".join(message), line.removeprefix("hint: ").strip()
+            message = []
+        elif not line.strip():
+            ended = True
+        elif ended:
+            message = []
+        elif message:
+            message.append(line)
+    return found
 
 
 def _module(match: re.Match[str]) -> ProfError:
@@ -43,9 +64,18 @@ def _no_gpu(match: re.Match[str]) -> ProfError:
 
 def _memory(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"the GPU has too little memory: {match[0].strip()[:200]}",
+        f"the GPU has too little memory: {vllm_engine.words_of(match)}",
         "free it from other programs (nvidia-smi), or make the problem smaller: "
         "--set target.args.batch=…",
+    )
+
+
+def _host_memory(match: re.Match[str]) -> ProfError:
+    return StepFailed(
+        f"the program ran out of the machine's memory, not of the GPU's: "
+        f"{vllm_engine.words_of(match)}",
+        "free it from other programs (free -h), raise the limit of the container or of ulimit -v, "
+        "or make the problem smaller",
     )
 
 
@@ -63,7 +93,13 @@ def _disk(match: re.Match[str]) -> ProfError:
     )
 
 
-OWN = r"(?ms)^error: (?P<message>[^\n]+(?:\n[^\n]+)*?)\n\s*^hint: (?P<hint>[^\n]+)"
+# A sentence with these words in it blames the GPU only where it speaks of one.
+GPU_MEMORY = (
+    r"(?i)(?:cuda|gpu|device|cupy|RESOURCE_EXHAUSTED)[^\n]{0,200}out of memory"
+    r"|out of memory[^\n]{0,200}(?:cuda|gpu)"
+    r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+)
+HOST_MEMORY = r"(?m)^[\w.]*MemoryError\b|std::bad_alloc|(?i:cannot allocate memory)"
 EXPLANATIONS: Explanations = [
     (r"(?i)No space left on device|database or disk is full", _disk),
     *vllm_engine.EXPLANATIONS,
@@ -77,6 +113,7 @@ EXPLANATIONS: Explanations = [
         r"|No CUDA GPUs are available|Torch not compiled with CUDA enabled|sees no CUDA device",
         _no_gpu,
     ),
-    (r"CUDA out of memory.*|cudaErrorMemoryAllocation.*|out of memory", _memory),
+    (GPU_MEMORY, _memory),
+    (HOST_MEMORY, _host_memory),
     *vllm_engine.ENDS,
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nsight_prof.orchestrator.tools.explanations import Explanations
+from nsight_prof.orchestrator.tools.explanations import LONGEST_QUOTE, Explanations, line_of
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 
 # "(EngineCore pid=411) ERROR 11-22 00:10:17 [core.py:109] " before what a process logs.
@@ -18,14 +18,11 @@ ENDED = (
     r"Engine core initialization failed|WorkerProc initialization failed|EngineDeadError"
     r"|EngineCore encountered an issue"
 )
-LONGEST = 300
 
 
-def _said(match: re.Match[str]) -> str:
+def words_of(match: re.Match[str]) -> str:
     """Return the line in which `match` begins, without what vLLM writes before a message."""
-    text = match.string
-    begin = text.rfind("\n", 0, match.start()) + 1
-    return PREFIX.sub("", text[begin:].partition("\n")[0]).strip()[:LONGEST]
+    return PREFIX.sub("", line_of(match)).strip()
 
 
 def _no_vllm(_match: re.Match[str]) -> ProfError:
@@ -39,7 +36,7 @@ def _no_vllm(_match: re.Match[str]) -> ProfError:
 
 def _no_cache(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"the GPU has no room for vLLM's KV cache: {_said(match)}",
+        f"the GPU has no room for vLLM's KV cache: {words_of(match)}",
         "a larger gpu_memory_utilization, a smaller max_model_len or model, or more GPUs with "
         "tensor parallelism (--set target.args.tensor_parallel=2)",
     )
@@ -47,14 +44,14 @@ def _no_cache(match: re.Match[str]) -> ProfError:
 
 def _taken(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"other programs hold the GPU's memory: {_said(match)}",
+        f"other programs hold the GPU's memory: {words_of(match)}",
         "end them (nvidia-smi shows them), or take a smaller gpu_memory_utilization",
     )
 
 
 def _no_model(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"vLLM does not find the model: {_said(match)}",
+        f"vLLM does not find the model: {words_of(match)}",
         "give a local folder that holds config.json, or a hub name and the network (or a download "
         "made before); a gated model needs target.env: {HF_TOKEN: ${HF_TOKEN}}; without weights: "
         "load_format dummy",
@@ -63,7 +60,7 @@ def _no_model(match: re.Match[str]) -> ProfError:
 
 def _no_device(match: re.Match[str]) -> ProfError:
     return ToolMissing(
-        f"vLLM sees no GPU: {_said(match)}",
+        f"vLLM sees no GPU: {words_of(match)}",
         "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, start it with --gpus all; "
         "vLLM must be a build for CUDA; without a GPU, replay a recorded run: --replay captures/…",
     )
@@ -79,14 +76,14 @@ def _spawn(_match: re.Match[str]) -> ProfError:
 
 def _forked(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"a process was forked after CUDA was used: {_said(match)}",
+        f"a process was forked after CUDA was used: {words_of(match)}",
         "set VLLM_WORKER_MULTIPROC_METHOD=spawn in target.env",
     )
 
 
 def _port(match: re.Match[str]) -> ProfError:
     return StepFailed(
-        f"the server's port is taken: {_said(match)}",
+        f"the server's port is taken: {words_of(match)}",
         "end the program that holds it (ss -ltnp shows it), or choose another port",
     )
 
@@ -96,7 +93,7 @@ def _ended(match: re.Match[str]) -> ProfError:
     lines = [PREFIX.sub("", line).strip() for line in match.string.splitlines()]
     raised = [line for line in lines if RAISED.fullmatch(line) and not re.search(ENDED, line)]
     return StepFailed(
-        f"vLLM's engine died: {(raised or [_said(match)])[-1][:LONGEST]}",
+        f"vLLM's engine died: {(raised or [words_of(match)])[-1][:LONGEST_QUOTE]}",
         "its traceback is in the step's logs; a process that was killed without a word ran out of "
         "host memory (dmesg); VLLM_LOGGING_LEVEL=DEBUG in target.env says more",
     )

@@ -62,7 +62,7 @@ DEAD = (
         ),
         (
             DEAD.replace("{cause}", "torch.OutOfMemoryError: CUDA out of memory. Tried 2.00 GiB."),
-            "too little memory: CUDA out of memory. Tried 2.00 GiB",
+            "too little memory: torch.OutOfMemoryError: CUDA out of memory. Tried 2.00 GiB",
             "nvidia-smi",
         ),
     ],
