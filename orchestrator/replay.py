@@ -14,7 +14,8 @@ from nsight_prof.orchestrator.recipe import Recipe
 from nsight_prof.orchestrator.recipe_schema import PROFILED
 from nsight_prof.orchestrator.secrets import choose_environment
 from nsight_prof.orchestrator.work import Result
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.artifacts import differences
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run_dir import (
     VARIANTS,
     Manifest,
@@ -145,7 +146,7 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
 
     Raises:
         UsageError: that run has no such finished step.
-        ArtifactUnreadable: a packed file is damaged.
+        ArtifactUnreadable: a packed file is damaged, or a file is not as the step left it.
     """
     record = _finished(source, name)
     for path in sorted(source.step(record).iterdir()):
@@ -165,6 +166,12 @@ def _finished(source: RunDir, name: str) -> StepRecord:
         raise UsageError(
             f"the run {source.path} has no finished {name} step",
             "name a run whose manifest.json says that the step is done",
+        )
+    changed = list(differences(source.step(record), record.files))
+    if changed:
+        raise ArtifactUnreadable(
+            f"{source.step(record)} is not what the {name} step left: {'; '.join(changed)}",
+            "put the files back, or fetch the recorded run again",
         )
     return record
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsight_prof.parsers.errors import ProfError
+from nsight_prof.orchestrator.run_lock import writing
+from nsight_prof.parsers.artifacts import check_artifacts
+from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
+
+# The libraries of tables and pictures map more than 1 GiB before they do anything; with less
+# matplotlib 3.11 aborts.
+ADDRESS_SPACE = 3 << 29
 
 
 def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
@@ -21,9 +28,23 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     from nsight_prof.reports.load import load_run
     from nsight_prof.reports.render import render_report
 
+    _check_address_space()
+    check_artifacts(run)
     build_tables(run)
     made = render_report(load_run(run.path), style)
     return made.headline, made.report
+
+
+def _check_address_space() -> None:
+    """Refuse what would end in an abort of a native library that gets no memory."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
+        raise StepFailed(
+            f"a report needs {ADDRESS_SPACE / 2**30:.1f} GiB of address space, and the limit here "
+            f"is {limit / 2**30:.1f} GiB",
+            "raise it (ulimit -v unlimited, or the memory that the batch job asks for), or render "
+            "the report elsewhere: prof report RUN",
+        )
 
 
 def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
@@ -44,7 +65,9 @@ def ensure_tables(path: Path) -> None:
     variants = read_manifest(RunDir(path)).variants
     for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
         if not _are_of_now(run):
-            build_tables(run)
+            with writing(run.path):
+                check_artifacts(run)
+                build_tables(run)
 
 
 def _are_of_now(run: RunDir) -> bool:

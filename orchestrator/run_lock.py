@@ -6,15 +6,23 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
 from nsight_prof.orchestrator.process import end_leftovers
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.errors import StepFailed, UsageError
 from nsight_prof.parsers.roofs_file import ROOFS_FILE
-from nsight_prof.parsers.run_dir import MANIFEST, REPORT, STEPS, TABLES, VARIANTS
+from nsight_prof.parsers.run_dir import (
+    MANIFEST,
+    REPORT,
+    STEPS,
+    TABLES,
+    VARIANTS,
+    RunDir,
+    read_manifest,
+)
 
 LOCK = ".lock"
 RUNS = Path("runs")
@@ -74,6 +82,30 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(run: Path) -> Iterator[None]:
+    """Hold a run whose tables or report are made again, and the sweep that it is a variant of.
+
+    Raises:
+        UsageError: another prof writes there, or it is no run.
+        StepFailed: nothing can be written there.
+    """
+    read_manifest(RunDir(run))
+    sweep = run.absolute().parent.parent
+    held = [sweep] if run.absolute().parent.name == VARIANTS else []
+    with ExitStack() as stack:
+        for folder in (*held, run):
+            if folder is run or (folder / MANIFEST).is_file():
+                try:
+                    stack.enter_context(locked(folder))
+                except OSError as error:
+                    raise StepFailed(
+                        f"{folder} cannot be written: {error.strerror or error}",
+                        "copy the run to a folder that you may write to, and take the copy",
+                    ) from error
+        yield
 
 
 def _hold(stream: TextIO, path: Path) -> bool:

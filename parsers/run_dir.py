@@ -48,6 +48,8 @@ class StepRecord:
 
     `id` is the hash of all that matters for the step's result; a resumed run does the step again
     when it differs and says why in `rerun_reason`. Times are UTC, ISO 8601; `seconds` is wall time.
+    `files` is what the step left: file -> its `bytes` and `sha256` (parsers.artifacts); older
+    versions of prof wrote none. A step that is done and has an `error` was done in part.
     """
 
     name: str
@@ -64,6 +66,7 @@ class StepRecord:
     error: str = ""
     hint: str = ""
     warnings: list[str] = field(default_factory=list)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass

@@ -6,7 +6,6 @@ folder of tables is replaced as a whole: a reader sees the old tables or the new
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
+from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench_tables import (
     complete_gpus,
     is_bench,
@@ -58,8 +58,7 @@ def build_tables(run: RunDir) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         roofs = _write(run, partial)
-        shutil.rmtree(run.tables, ignore_errors=True)
-        os.replace(partial, run.tables)
+        put_in_place(partial, run.tables)
         if roofs is not None:
             write_roofs(run.path / ROOFS_FILE, roofs)
     except OSError as error:

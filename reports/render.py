@@ -9,7 +9,6 @@ sees the old report or the new one.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
 from nsight_prof.reports.bench.view import bench_view, leading
@@ -184,15 +184,11 @@ def _write(
     first: Iterable[str],
     style: Style,
 ) -> ReportPaths:
-    new, old = (
-        folder.with_name(f"{folder.name}.partial"),
-        folder.with_name(f"{folder.name}.old"),
-    )
+    new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
     figures: dict[str, str] = {}
     try:
-        for stale in (new, old):
-            shutil.rmtree(stale, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         for picture in shown:
             drawn += _draw(picture, new, figures, style)
@@ -200,10 +196,7 @@ def _write(
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_text(text, encoding="utf-8")
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(new, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        put_in_place(new, folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise StepFailed(

@@ -74,9 +74,11 @@ def command(
             "leave out one of the two, or take --format html",
         )
     style = style_options.given_style(templates, languages, formats)
-    if roofs is not None:
-        _attach(RunDir(run), roofs)
-    with _watched(run) as display:
+    from nsight_prof.orchestrator.run_lock import writing
+
+    with writing(run), _watched(run) as display:
+        if roofs is not None:
+            _attach(RunDir(run), roofs)
         findings, report = _render(RunDir(run), style, display)
     show_report(findings, report)
     if open_it == "yes":
