@@ -16,7 +16,7 @@ from nsight_prof.orchestrator.process import Finished
 from nsight_prof.orchestrator.program import Turn, measuring_program
 from nsight_prof.orchestrator.secrets import mask_file
 from nsight_prof.orchestrator.tools import target
-from nsight_prof.orchestrator.work import Call, Result, Work, call
+from nsight_prof.orchestrator.work import Call, Result, Work, call, full
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 from nsight_prof.parsers.whole_file import write_atomic
 
@@ -47,7 +47,8 @@ class Ended:
 def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
     """Start the target once for each process of each repeat; `folder` gets a file of each.
 
-    A process that fails after some cases keeps them, and the others go on.
+    A process that fails after some cases keeps them, and the others go on; the step is then done
+    in part, and the run ends as one of which a step failed.
 
     Raises:
         StepFailed: no process wrote a case, or the first one hung.
@@ -74,6 +75,12 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
     if not any(one.cases for one in ended):
         result.warnings.clear()
         raise errors[0]
+    if errors:
+        result.error = type(errors[0])(
+            f"{len(errors)} of {len(turns)} processes of the benchmark failed; the report holds "
+            f"what was measured; the first one: {errors[0].message}",
+            errors[0].hint,
+        )
 
 
 def _turns(work: Work) -> list[Turn]:
@@ -129,7 +136,7 @@ def _error(finished: Finished, what: Call, cases: int) -> ProfError | None:
             f"the target was killed ({finished.signal})",
             "SIGKILL is often too little memory (see dmesg); else run the target by itself",
         )
-    known = target.explain_itself(finished.tail) or target.explain(finished.tail)
+    known = target.explain_itself(finished.tail) or target.explain(finished.tail) or full(what)
     return known or StepFailed(
         f"the target ended with exit code {finished.exit_code}: {_last_words(finished.tail)}",
         "see stderr.log of the bench step, and run the target by itself: command.json has the "

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan import Step
 from nsight_prof.orchestrator.process import end_leftovers
 from nsight_prof.orchestrator.secrets import Environment, mask_logs
 from nsight_prof.orchestrator.work import Result
+from nsight_prof.parsers.artifacts import describe, differences
 from nsight_prof.parsers.errors import Interrupted, ProfError, StepFailed
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 
@@ -44,7 +46,10 @@ class Journal:
         A step that must be done again gets the reason: the inputs that changed.
         """
         old = {record.name: record for record in self.manifest.steps}
-        self.manifest.steps = [self._planned(step, old.get(step.name)) for step in steps]
+        planned: dict[str, StepRecord] = {}
+        for step in steps:
+            planned[step.name] = self._planned(step, old.get(step.name), planned)
+        self.manifest.steps = list(planned.values())
         self.save()
 
     @contextmanager
@@ -60,7 +65,7 @@ class Journal:
         """
         result = Result()
         folder = self._open(step, result)
-        started = datetime.now(UTC)
+        started, began = datetime.now(UTC), time.monotonic()
         record.state, record.started = StepState.RUNNING, _stamp(started)
         record.finished, record.error, record.hint = "", "", ""
         self.save()
@@ -72,26 +77,39 @@ class Journal:
             self._failed(record, folder, error)
             raise
         finally:
-            ended = datetime.now(UTC)
-            record.finished = _stamp(ended)
-            record.seconds = round((ended - started).total_seconds(), 3)
+            # The clock of the machine may be set meanwhile, also back.
+            record.seconds = round(time.monotonic() - began, 3)
+            record.finished = _stamp(started + timedelta(seconds=record.seconds))
             record.argv, record.exit_code = result.argv, result.exit_code
             record.warnings = result.warnings
+            if result.error is not None and record.state == StepState.DONE:
+                record.error, record.hint = result.error.message, result.error.hint
             # A disk that is full keeps the last manifest: `running`, which a resume does again.
             with contextlib.suppress(OSError):
                 self.save()
 
-    def _planned(self, step: Step, old: StepRecord | None) -> StepRecord:
+    def _planned(
+        self, step: Step, old: StepRecord | None, planned: Mapping[str, StepRecord]
+    ) -> StepRecord:
         inputs = {name: self._environment.redact(text) for name, text in step.inputs.items()}
-        kept = (self.run.path / step.directory).is_dir()
-        if old is not None and old.state == StepState.DONE and old.id == step.id and kept:
+        if old is None:
+            return StepRecord(step.name, id=step.id, inputs=inputs)
+        lost = self._lost(step, old)
+        again = any(planned[name].state != StepState.DONE for name in step.needs)
+        if old.state == StepState.DONE and old.id == step.id and not (lost or again or old.error):
             return old
-        record = StepRecord(step.name, id=step.id, inputs=inputs)
-        if old is not None and old.state == StepState.DONE and not kept:
-            record.rerun_reason = f"its folder {step.directory} is gone"
-        elif old is not None:
-            record.rerun_reason = _reason(step, inputs, old)
-        return record
+        reason = lost or _reason(step, inputs, old)
+        return StepRecord(step.name, id=step.id, inputs=inputs, rerun_reason=reason)
+
+    def _lost(self, step: Step, old: StepRecord) -> str:
+        """Say what of a finished step is not there any more as it was."""
+        folder = self.run.path / step.directory
+        if old.state != StepState.DONE or not step.directory:
+            return ""
+        if not folder.is_dir():
+            return f"its folder {step.directory} is gone"
+        changed = "; ".join(differences(folder, old.files))
+        return changed and f"{step.directory} is not what it left: {changed}"
 
     def _open(self, step: Step, result: Result) -> Path:
         if not step.directory:
@@ -113,6 +131,7 @@ class Journal:
 
     def _close(self, step: Step, record: StepRecord, folder: Path) -> None:
         if step.directory:
+            record.files = describe(folder)
             os.rename(folder, self.run.path / step.directory)
         record.directory = step.directory
         record.state = StepState.DONE
@@ -148,6 +167,8 @@ def _reason(step: Step, inputs: dict[str, str], old: StepRecord) -> str:
     """Say why a step of a resumed run is done again."""
     if old.state != StepState.DONE:
         return f"it did not finish ({old.state})"
+    if old.error:
+        return f"it was done in part: {old.error}"
     names = sorted(inputs.keys() | old.inputs.keys())
     changed = [name for name in names if inputs.get(name) != old.inputs.get(name)]
     if changed:

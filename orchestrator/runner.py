@@ -29,6 +29,13 @@ from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, Usag
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
 
 __all__ = ["RunOptions", "RunOutcome", "run_recipe"]
+# As much of a command as is shown while it runs; command.json has all of it.
+LONGEST_WORDS = 1000
+# Batch systems announce the end of a job by SIGUSR1 or SIGXCPU, terminals by SIGHUP or SIGQUIT.
+STOPS = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGXCPU),
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class RunOutcome:
 def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
     """Run a recipe from its target to its report; a sweep runs every variant.
 
-    SIGTERM and SIGHUP stop a run as Ctrl-C does.
+    SIGTERM, SIGHUP and the others of STOPS stop a run as Ctrl-C does.
 
     Raises:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
@@ -122,6 +129,8 @@ def _step(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -> 
     for warning in record.warnings:
         work.progress.warning(warning)
     work.progress.finished(step.name, StepState.DONE, "")
+    if result.error is not None:
+        errors.append(result.error)
 
 
 def _unsupported(step: Step, record: StepRecord, work: Work, journal: Journal) -> ProfError:
@@ -214,12 +223,16 @@ def _waits_for(step: Step, work: Work) -> str:
     program = step_program(work.recipe, step.name) if own else work.program
     under = {"target": "", "operators": "torch profiler: "}
     tool = under.get(step.name, under.get(step.tool, f"{step.tool} "))
-    return work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")
+    words = work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")
+    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the run as Ctrl-C does: children ended, manifest true."""
+    """Let signals that would end prof end the run as Ctrl-C does: children ended, manifest true.
+
+    One that is ignored stays so: `nohup prof run` survives the hang-up.
+    """
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -227,7 +240,11 @@ def _stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    old = {
+        number: signal.signal(number, stop)
+        for number in STOPS
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    }
     try:
         yield
     finally:

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nsight_prof.orchestrator.bench_records import cut_half_line, result_files, tensor_dtypes
+from nsight_prof.orchestrator.bench_records import (
+    cut_half_line,
+    ends_of,
+    lines_of,
+    result_files,
+    tensor_dtypes,
+)
 from nsight_prof.orchestrator.bench_step import measure
 from nsight_prof.orchestrator.discover import Tool
 from nsight_prof.orchestrator.export import export_csv, export_with
@@ -96,14 +102,15 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.exit_code = finished.exit_code
     report = folder / REPORT
     _mask(report, work, result)
-    whole = report.is_file() and nsys.captured_whole(_read(what.stdout), request)
+    whole = report.is_file() and nsys.captured_whole(lines_of(what.stdout), request)
     if finished.timed_out and whole:
         result.warnings.append(
             f"the program did not end within {step.timeout_s:.0f} s and was ended; the capture "
             "range had come to its end before, so the trace is whole"
         )
     elif finished.timed_out or not nsys.succeeded(finished.exit_code, request):
-        raise failure(finished, what, (target.explain_itself, target.explain, nsys.explain))
+        of_nsys = (nsys.explain_refused, target.explain, nsys.explain)
+        raise failure(finished, what, (target.explain_itself, *of_nsys))
     if not report.is_file():
         raise failure(finished, what, (nsys.explain, _no_report))
     work.progress.doing(step.name, "nsys writes the trace as SQLite", "")
@@ -186,7 +193,7 @@ def _counters(
     selection, told = chosen
     metrics = choose_metrics(work.recipe, told, _chip(work))
     finished, what = _profile(step, folder, work, selection, metrics)
-    told_lacking = ncu.unknown_metrics(_read(folder / NCU_LOG) + finished.tail)
+    told_lacking = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
     # Sections of ncu's rules ask for metrics of their own, which chips may lack.
     lacking = [metric for metric in told_lacking if metric in metrics]
     left = tuple(metric for metric in metrics if metric not in lacking)
@@ -201,9 +208,10 @@ def _counters(
     if not finished.ok or not (folder / COUNTERS).is_file():
         of_target = (target.explain_itself, target.explain)
         explainers = (ncu.explain_tool, *of_target, ncu.explain, *_nothing(finished))
-        raise failure(finished, what, explainers, _read(folder / NCU_LOG))
+        raise failure(finished, what, explainers, ends_of(folder / NCU_LOG))
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)
+    check_counters(folder)
 
 
 def _nothing(finished: Finished) -> tuple[Callable[[str], ProfError | None], ...]:
@@ -241,13 +249,29 @@ def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
     except ArtifactUnreadable as error:
         if not can_read_rep():
             raise
-        # Neither ncu nor ncu-report could read it: then there are no counters.
-        read_ncu(folder / COUNTERS)
         message = error.message.replace(f"{folder}/", "")
         missing = DETAILS_CSV if csv.is_file() else COUNTERS_CSV
         result.warnings.append(f"no {missing}: {message}")
     else:
         _mask(csv, work, result)
+
+
+def check_counters(folder: Path) -> None:
+    """Read the counters once, as the report will: ncu also exits 0 over what nobody can read.
+
+    Raises:
+        ArtifactUnreadable: neither the report nor the CSV holds counters of a kernel.
+    """
+    refused: ProfError | None = None
+    for name in (COUNTERS, COUNTERS_CSV) if can_read_rep() else (COUNTERS_CSV,):
+        if (folder / name).is_file():
+            try:
+                read_ncu(folder / name)
+            except ProfError as error:
+                refused = error
+            else:
+                return
+    raise refused or ArtifactUnreadable(f"{folder} holds no counters", "do the step again")
 
 
 def _chip(work: Work) -> str:
@@ -293,7 +317,3 @@ def _drop_link(path: Path, result: Result) -> None:
     if path.is_symlink():
         path.unlink()
         result.warnings.append(f"{path.name} was a link to another file, and is not used")
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -11,7 +11,7 @@ from nsight_prof.orchestrator.process import Finished
 from nsight_prof.orchestrator.program import operators_program, step_program
 from nsight_prof.orchestrator.recipe_sections import NvtxCapture
 from nsight_prof.orchestrator.tools import target
-from nsight_prof.orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call
+from nsight_prof.orchestrator.work import RESULTS, RESULTS_VARIABLE, Call, Result, Work, call, full
 from nsight_prof.parsers.errors import ProfError, StepFailed
 
 OPERATORS = "operators.json.gz"
@@ -66,7 +66,7 @@ def _failure(finished: Finished, what: Call) -> ProfError:
             f"the program was killed ({finished.signal}){under}",
             f"SIGKILL is often too little memory (see dmesg); else {alone}",
         )
-    known = target.explain_itself(finished.tail) or target.explain(finished.tail)
+    known = target.explain_itself(finished.tail) or target.explain(finished.tail) or full(what)
     return known or StepFailed(
         f"the program ended with exit code {finished.exit_code}{under}",
         f"see stdout.log and stderr.log of the {what.step} step, or {alone}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ TELLING = (
     *("CUDA_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "TORCH", "TRITON_", "CUBLAS", "XLA_"),
     *("VLLM_", "HF_", "TRANSFORMERS_", "SAFETENSORS_", "RAY_", "FLASHINFER_"),
 )
+# One block of a file system: with less no log can grow.
+ROOM_BYTES = 4096
 # Set for every program that prof profiles: the file for what the program itself has to tell.
 RESULTS_VARIABLE, RESULTS = "PROF_RESULTS", "result.jsonl"
 
@@ -46,11 +49,12 @@ class Work:
 
 @dataclass
 class Result:
-    """What a step left besides its files."""
+    """What a step left besides its files; `error` is why it was done only in part."""
 
     argv: list[str] = field(default_factory=list)
     exit_code: int | None = None
     warnings: list[str] = field(default_factory=list)
+    error: ProfError | None = None
 
 
 @dataclass(frozen=True)
@@ -146,12 +150,24 @@ def failure(
         )
     text = log + finished.tail
     known = (explain(text) for explain in explainers)
-    return next((error for error in known if error is not None), None) or StepFailed(
+    explained = next((error for error in known if error is not None), None) or full(what)
+    return explained or StepFailed(
         f"the program ended with exit code {finished.exit_code} under {name}",
         f"see stdout.log and stderr.log of the {what.step} step, and run the program without the "
         "profiler first; if a non-zero exit code is normal for it, wrap it: "
         'command: [sh, -c, "my_program; true"]',
     )
+
+
+def full(what: Call) -> ProfError | None:
+    """Return the error of a disk that has no room left for the logs, or None where it has some.
+
+    A program whose last words do not fit there ends for no other reason (Python: exit code 120).
+    """
+    disk = os.statvfs(what.folder)
+    if disk.f_bavail * disk.f_frsize >= ROOM_BYTES:
+        return None
+    return StepFailed(f"the disk is full: {what.folder}", "free some space there")
 
 
 def _record(work: Work, what: Call) -> str:

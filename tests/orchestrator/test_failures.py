@@ -99,12 +99,19 @@ def test_a_driver_that_ncu_cannot_work_with(lab: Any) -> None:
     assert "not compatible" in outcome.errors[0].message
 
 
+def says(lab: Any, words: str) -> Any:
+    """Return a function that tells whether the program of the trace has printed `words`."""
+    log = lab.out / "steps/1-trace.partial/stdout.log"
+    return lambda: log.is_file() and words in log.read_text()
+
+
 def test_a_program_that_never_ends_after_its_capture_leaves_a_whole_trace(
-    lab: Any, watcher: Any
+    lab: Any, watcher: Any, timeout_when: Any
 ) -> None:
     lab.fake(FAKE_NSYS="lingers")
     watching = watcher()
-    recipe = lab.recipe(capture="profiler-api", trace__timeout=1.0)
+    timeout_when(says(lab, "Capture range ended"))
+    recipe = lab.recipe(capture="profiler-api", trace__timeout=600)
     assert lab.run(recipe, progress=watching).exit_code == 0
     assert lab.state("trace") == lab.state("counters") == "done"
     assert "was ended; the capture range had come to its end" in watching.warnings[0]
@@ -112,11 +119,12 @@ def test_a_program_that_never_ends_after_its_capture_leaves_a_whole_trace(
 
 @pytest.mark.parametrize(("mode", "capture"), [("stuck", "profiler-api"), ("lingers", "all")])
 def test_a_program_that_never_ends_without_a_whole_capture_fails(
-    lab: Any, mode: str, capture: str
+    lab: Any, mode: str, capture: str, timeout_when: Any
 ) -> None:
     lab.fake(FAKE_NSYS=mode)
-    with pytest.raises(StepFailed, match="did not end within 1 s"):
-        lab.run(lab.recipe(capture=capture, trace__timeout=1.0))
+    timeout_when(says(lab, "Capture range ended" if mode == "lingers" else "target ran"))
+    with pytest.raises(StepFailed, match="did not end within 600 s"):
+        lab.run(lab.recipe(capture=capture, trace__timeout=600))
     assert lab.state("trace") == "failed"
 
 
@@ -147,13 +155,15 @@ def test_the_targets_own_words_are_explained(lab: Any, line: Any, message: Any, 
     assert hint in caught.value.hint
 
 
-def test_the_target_hangs(lab: Any) -> None:
+def test_the_target_hangs(lab: Any, timeout_when: Any) -> None:
     pid = lab.folder / "pid"
     recipe = lab.recipe(
-        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
-        trace__timeout=2,
+        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); print('hangs', "
+        "flush=True); time.sleep(600)",
+        trace__timeout=600,
     )
-    with pytest.raises(StepFailed, match="did not end within 2 s") as caught:
+    timeout_when(says(lab, "hangs"))
+    with pytest.raises(StepFailed, match="did not end within 600 s") as caught:
         lab.run(recipe)
     assert "trace.timeout" in caught.value.hint
     status = Path(f"/proc/{pid.read_text()}/status")
@@ -189,11 +199,12 @@ def test_megabytes_of_output_are_kept_in_the_log(lab: Any) -> None:
     assert (lab.out / "steps/1-trace/stdout.log").stat().st_size > 5_000_000
 
 
-def test_ncu_hangs(lab: Any) -> None:
+def test_ncu_hangs(lab: Any, timeout_when: Any) -> None:
     lab.fake(FAKE_NCU="hang")
-    outcome = lab.run(lab.recipe(counters__timeout=1))
+    timeout_when(lambda: lab.calls("ncu"))
+    outcome = lab.run(lab.recipe(counters__timeout=600))
     assert outcome.exit_code == 1
-    assert "did not end within 1 s" in outcome.errors[0].message
+    assert "did not end within 600 s" in outcome.errors[0].message
     assert "select.exclude" in outcome.errors[0].hint
     assert outcome.report_path.is_file()
     assert lab.state("counters") == "failed"

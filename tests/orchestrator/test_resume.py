@@ -1,7 +1,6 @@
 import fcntl
 import os
 import signal
-import threading
 from typing import Any
 
 import pytest
@@ -153,14 +152,33 @@ def test_ctrl_c_between_two_steps_is_told_with_the_way_on(lab: Any) -> None:
     assert len(lab.calls("nsys")) == 1
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(lab: Any) -> None:
-    main = threading.main_thread().ident
-    recipe = lab.recipe("import time; time.sleep(60)")
-    threading.Timer(1.5, signal.pthread_kill, [main, signal.SIGTERM]).start()
+@pytest.mark.parametrize("number", runner.STOPS)
+def test_a_signal_ends_a_run_as_ctrl_c_does(lab: Any, watcher: Any, number: signal.Signals) -> None:
+    class Sends(watcher):  # type: ignore[misc]
+        def waits(self, step: Any, seconds: Any) -> None:
+            if step == "trace":
+                signal.raise_signal(number)
+
+    before = signal.getsignal(number)
     with pytest.raises(Interrupted):
-        lab.run(recipe)
+        lab.run(lab.recipe("import time; time.sleep(60)"), progress=Sends())
     assert lab.state("trace") == "failed"
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(number) == before
+    assert lab.run(resume=lab.out).exit_code == 0
+
+
+def test_a_signal_that_is_ignored_does_not_end_a_run(lab: Any, watcher: Any) -> None:
+    """As under nohup."""
+
+    class HangsUp(watcher):  # type: ignore[misc]
+        def waits(self, step: Any, seconds: Any) -> None:
+            signal.raise_signal(signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert lab.run(progress=HangsUp()).exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_two_runs_into_one_folder_are_refused(lab: Any) -> None:

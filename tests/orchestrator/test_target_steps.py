@@ -169,11 +169,12 @@ def test_a_traced_program_that_fails_says_why_in_its_own_words(seen: Any) -> Non
     assert caught.value.hint.startswith("fetch it again\n")
 
 
-def test_a_program_that_hangs_is_ended_and_the_run_goes_on(seen: Any) -> None:
+def test_a_program_that_hangs_is_ended_and_the_run_goes_on(seen: Any, timeout_when: Any) -> None:
     script = "import sys, time; time.sleep(600 if '--hang' in sys.argv else 0)"
-    recipe = whole(seen, script, untraced__args={"hang": True}, untraced__timeout=1.0)
+    recipe = whole(seen, script, untraced__args={"hang": True}, untraced__timeout=600)
+    timeout_when((seen.out / "steps/0-untraced.partial/stdout.log").is_file)
     outcome = seen.run(recipe)
-    assert "did not end within 1 s" in outcome.errors[0].message
+    assert "did not end within 600 s" in outcome.errors[0].message
     assert "untraced.timeout" in outcome.errors[0].hint
     assert seen.state("trace") == seen.state("operators") == "done"
 
