@@ -2,6 +2,6 @@
 
 import sys
 
-from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.start import main
 
 sys.exit(main())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
-from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.printable import printable
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
@@ -28,12 +30,38 @@ COMMANDS = {
     "top-kernels": "Rank the kernels of a trace and write a selection file.",
 }
 MODULES = {"import": "import_", "top-kernels": "top_kernels"}
+LONGEST_NAME = 300
+REMEDIES = {
+    errno.ENOSPC: "free some space, or choose another folder with --out; a run is continued with "
+    "`prof run RECIPE --resume RUN`",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f), or choose another file system",
+    errno.EIO: "the disk, or the network to it, does not work: see dmesg; choose another folder",
+    errno.ENOLCK: "this file system gives no locks: choose a folder on another with --out",
+    errno.EROFS: "this file system cannot be written: choose another folder",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENOMEM: "free some memory, or raise the limit of the container or of ulimit -v",
+    errno.ENAMETOOLONG: "give a shorter name",
+}
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
+class ReaderGone(Exception):
+    """Who read our output has gone; click would make exit code 1 of it."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a subcommand only when it is asked for."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options; --help and --version print here."""
+        with _readers():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand."""
+        with _readers():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands."""
@@ -54,6 +82,14 @@ class LazyGroup(click.Group):
         """List the subcommands from COMMANDS."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+@contextlib.contextmanager
+def _readers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ReaderGone from error
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -96,17 +132,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `prof` and return its exit code; the one place where errors are caught."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        with _readers():
+            code = _answer(words)
+            # What is still buffered would fail at the end of the interpreter: exit code 120.
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                stream.flush()
+            return code
+    except ReaderGone:
+        return BROKEN_PIPE
+    except OSError as error:
+        message, hint, code = _explain(error)
+        with contextlib.suppress(OSError):
+            report_error(f"the output cannot be written: {message}", hint, code)
+        return code
+    finally:
+        _let_go()
+
+
+def _let_go() -> None:
+    """Send what a stream cannot deliver to nowhere, or the interpreter complains at its end."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _answer(words: list[str]) -> int:
+    """Run the command; errors become messages and exit codes."""
+    try:
         code = group.main(args=words, prog_name="prof", standalone_mode=False)
         return code if isinstance(code, int) else 0
+    except ReaderGone:
+        raise
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return report_error("interrupted", "what was finished is kept", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (`| head`) is gone; the interpreter would complain when it flushes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except Exception as error:
         if _debug(words):
             traceback.print_exc()
@@ -125,24 +189,13 @@ def report_error(message: str, hint: str, exit_code: int) -> int:
 def _explain(error: Exception) -> tuple[str, str, int]:
     if isinstance(error, ProfError):
         return error.message, error.hint, error.exit_code
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk is full{f': {error.filename}' if error.filename else ''}",
-            "free some space, or choose another folder with --out; a run is continued with "
-            "`prof run RECIPE --resume RUN`",
-            1,
-        )
+    if isinstance(error, OSError):
+        return _explain_system(error)
     if isinstance(error, MemoryError):
         return (
-            "there is not enough memory",
-            "end other programs, raise the limit (ulimit -v), or trace less: nsys profile "
-            "--duration …, a capture range",
-            1,
-        )
-    if isinstance(error, OSError) and error.filename:
-        return (
-            f"{error.filename}: {error.strerror}",
-            "check that the path exists and that you may read and write there",
+            f"there is not enough memory{f': {error}' if str(error) else ''}",
+            "end other programs, raise the limit (ulimit -v, the container's, the batch job's), or "
+            "trace less: nsys profile --duration …, a capture range",
             1,
         )
     return (
@@ -150,6 +203,30 @@ def _explain(error: Exception) -> tuple[str, str, int]:
         "this is a defect of prof: run it again as `prof --debug …` and report what it prints",
         1,
     )
+
+
+def _explain_system(error: OSError) -> tuple[str, str, int]:
+    """Say what the system refused, on what where that is known, and what helps."""
+    where = str(error.filename or "")
+    where = where if len(where) <= LONGEST_NAME else f"{where[:LONGEST_NAME]}…"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full{where and f': {where}'}", REMEDIES[errno.ENOSPC], 1
+    if not where and error.errno == errno.ENOENT and not _has_folder():
+        return "the current folder is gone", "change to a folder that is there (cd)", 1
+    what = error.strerror or str(error)
+    if "temporary directory" in what:  # tempfile's own words
+        return what, "free some space there, or name another folder in TMPDIR", 1
+    remedy = "check that the path exists and that you may read and write there"
+    code = UsageError.exit_code if error.errno == errno.ENAMETOOLONG else 1
+    return f"{where and f'{where}: '}{what}", REMEDIES.get(error.errno or 0, remedy), code
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _debug(words: list[str]) -> bool:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.status import Status
 from rich.text import Text
 
+from nsight_prof.orchestrator.console import make_console
 from nsight_prof.parsers.run_dir import StepState
 
 MARKS = {
@@ -23,7 +24,7 @@ PLAIN_EVERY_S = 60.0
 
 def make_display() -> Display:
     """Return the display for stderr: stdout is left to the result."""
-    console = Console(stderr=True, highlight=False)
+    console = make_console(stderr=True)
     return Display(console, live=console.is_terminal)
 
 

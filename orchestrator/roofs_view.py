@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from nsight_prof.orchestrator.console import make_console
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import RoofsFile
 from nsight_prof.parsers.tables import empty
@@ -24,8 +25,7 @@ ORDER = ("dram", "l2", "l1", "shared", "fp64", "fp32", "fp16", "tensor", "host")
 
 def console() -> Console:
     """Return a console for stdout that keeps whole lines where stdout is no terminal."""
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    return make_console(PIPE_WIDTH)
 
 
 def ridges(file: RoofsFile) -> pd.DataFrame:

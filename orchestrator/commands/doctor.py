@@ -48,16 +48,18 @@ def command(as_json: bool, target_python: str | None) -> None:
 
 
 def _show(checks: list[Check]) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False, soft_wrap=True)
+    from nsight_prof.orchestrator.console import make_console
+
+    console = make_console()
     width = max(len(check.name) for check in checks)
     for check in checks:
         state = f"[{COLOURS[check.state]}]{check.state:7}[/]"
-        console.print(f"{state}  {check.name:{width}}  {escape(check.detail)}")
+        console.print(f"{state}  {check.name:{width}}  {escape(check.detail)}", soft_wrap=True)
         if check.remedy and check.state != "ok":
-            console.print(f"{'':7}  {'':{width}}  remedy: {escape(check.remedy)}")
+            remedy = f"{'':7}  {'':{width}}  remedy: {escape(check.remedy)}"
+            console.print(remedy, soft_wrap=True)
     missing = [check.name for check in checks if check.state == "missing"]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can profile"
-    console.print(f"\n{verdict}")
+    console.print(f"\n{verdict}", soft_wrap=True)

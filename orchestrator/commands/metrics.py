@@ -131,12 +131,10 @@ def _columns(known: Catalogue, sets: list[str]) -> list[MetricColumn]:
 
 
 def _print_tables(known: Catalogue, sets: list[str], chip: str, dtypes: tuple[str, ...]) -> None:
-    from rich.console import Console
+    from nsight_prof.orchestrator.console import make_console
 
     family = known.family(chip)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = make_console(PIPE_WIDTH)
     rows = [(name, known.passes([name], chip, dtypes), known.sets[name].meaning) for name in sets]
     if len(sets) > 1:
         rows.append(("together", known.passes(sets, chip, dtypes), ""))

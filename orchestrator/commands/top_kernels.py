@@ -122,11 +122,9 @@ def _read_sqlite(path: Path) -> Trace:
 
 
 def _show(selection: Selection, kernels: pd.DataFrame) -> None:
-    from rich.console import Console
+    from nsight_prof.orchestrator.console import make_console
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = make_console(PIPE_WIDTH)
     console.print(_table(selection, kernels, wide=console.width >= WIDE))
     share = "" if selection.share is None else f", {selection.share:.1%} of GPU time"
     console.print(f"{len(selection.kernels)} of {len(kernels)} kernels{share}", markup=False)

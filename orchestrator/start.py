@@ -1,0 +1,20 @@
+"""Starts the command line: what `prof` and `python -m nsight_prof` run."""
+
+from __future__ import annotations
+
+import signal
+
+# Ctrl-C while Python imports the rest ends prof at once; an ignored one (a job in the background)
+# stays ignored.
+WAITS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if WAITS:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def main() -> int:
+    """Run the command line with the words after the program's name; return its exit code."""
+    from nsight_prof.orchestrator import cli
+
+    if WAITS:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return cli.main()
