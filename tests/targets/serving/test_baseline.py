@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,10 +63,10 @@ def gone(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
+    """Wait; the limit of the test ends what never comes."""
+    while not condition():
         time.sleep(0.02)
-    return condition()
+    return True
 
 
 def chosen(*words: str) -> list[Point]:
@@ -145,12 +146,22 @@ def test_an_engine_that_dies_leaves_a_row_and_another_measures_the_rest(
     assert len(of_kind(records, "engine")) == 2
 
 
-def test_a_point_that_hangs_is_ended_although_its_engine_still_tells_gauges(run: Run) -> None:
-    code, records = run("--point-timeout", "1", b1="hang")
+def test_a_point_that_hangs_is_ended_although_its_engine_still_tells_gauges(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "records.jsonl"
+
+    def clock() -> float:
+        """The time of the point is over once its engine has told a gauge."""
+        hangs = out.is_file() and '"engine_stats"' in out.read_text(encoding="utf-8")
+        return time.monotonic() + (1e9 if hangs else 0)
+
+    monkeypatch.setattr(baseline, "time", SimpleNamespace(monotonic=clock))
+    code, records = run(b1="hang")
     assert code == 0
     assert statuses(records) == {B1: "failed", B4: "ok", B8: "ok"}
     (row,) = [record for record in of_kind(records, "case") if record["case"] == B1]
-    assert "within 1 s" in row["reason"]
+    assert "within 20 s" in row["reason"]
 
 
 def test_after_some_engines_that_died_the_rest_is_not_tried(run: Run) -> None:
@@ -226,7 +237,7 @@ def test_a_signal_ends_the_engine_and_its_children_and_keeps_the_records(
     try:
         assert wait_for(lambda: out.exists() and B1 in out.read_text(encoding="utf-8"))
         driver.send_signal(number)
-        assert driver.wait(30) == 128 + number
+        assert driver.wait() == 128 + number
     finally:
         driver.kill()
         driver.wait()

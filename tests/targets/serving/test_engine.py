@@ -57,7 +57,6 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
@@ -284,8 +283,6 @@ def test_what_children_say_is_passed_on_and_remembered() -> None:
         "assert len(said) == 256 * 1024 and said.endswith('xlast words'), said[-20:]\n"
         "assert log.settle() == said\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stderr == b"x" * 300_000 + b"last words|after"

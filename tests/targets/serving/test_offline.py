@@ -43,7 +43,6 @@ class Target:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
         )
 
     def records(self, kind: str) -> list[dict[str, Any]]:
@@ -214,7 +213,6 @@ def test_an_engine_that_does_not_shut_down_is_killed(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
     )
     assert (done.returncode, done.stdout) == (3, "False\n"), done.stderr
     assert "did not shut down within 1 s" in done.stderr
@@ -275,12 +273,11 @@ def test_sigterm_ends_the_engine_too(target: Target) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        until = time.monotonic() + 30
         while not target.calls("add_request"):
-            assert time.monotonic() < until
+            assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+        assert process.wait() == 128 + signal.SIGTERM
     finally:
         process.kill()
     assert not alive(target.calls("child")[0][1])

@@ -65,7 +65,7 @@ def nobody_listens(port: int) -> bool:
 
 def test_a_load_test_from_end_to_end(start: Start, tmp_path: Path) -> None:
     process = start()
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 0, log
     found = records(tmp_path / "out.jsonl")
     names = ["closed/c1/p16/o8", "closed/c4/p16/o8", "open/r40/p16/o8"]
@@ -99,7 +99,7 @@ def test_a_load_test_from_end_to_end(start: Start, tmp_path: Path) -> None:
 
 def test_rates_follow_what_the_server_can_do(start: Start, tmp_path: Path) -> None:
     process = start("--rate-share", "0.2", "0.4", "--server-args", "--max-num-seqs 4", rate="")
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 0, log
     assert "'--max-num-seqs', '4'" in log
     cases = records(tmp_path / "out.jsonl")["case"]
@@ -128,7 +128,7 @@ def test_a_server_that_fails_is_told_and_ended(
     start: Start, fault: str, words: tuple[str, ...], message: str, hint: str
 ) -> None:
     process = start(*words, fault=fault)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 1
     assert re.search(rf"(?m)^error: .*{re.escape(message)}", log)
     assert hint in log.rpartition("hint: ")[2]
@@ -140,7 +140,7 @@ def test_a_server_that_dies_leaves_what_was_measured(
     start: Start, tmp_path: Path, how: str
 ) -> None:
     process = start(fault=f"{how}-15")  # 5 answers of the warm-up, 6 of the first point
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 1
     assert "out of GPU memory while serving" in log.rpartition("error: ")[2]
     cases = records(tmp_path / "out.jsonl")["case"]
@@ -151,7 +151,7 @@ def test_a_server_that_dies_leaves_what_was_measured(
 
 def test_a_server_without_metrics_and_counts_is_measured(start: Start, tmp_path: Path) -> None:
     process = start(fault="bare")
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 0, log
     found = records(tmp_path / "out.jsonl")
     assert "engine_stats" not in found
@@ -166,12 +166,11 @@ def test_a_signal_ends_the_server_with_its_children(
 ) -> None:
     process = start("--open-time", "60", fault="stubborn", rate="1")
     out = tmp_path / "out.jsonl"
-    deadline = time.monotonic() + 30
     while not (out.is_file() and "closed/c4" in out.read_text()):
-        assert time.monotonic() < deadline, process.poll()
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(number)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate()
     assert process.returncode == 128 + number
     assert f"ended by {number.name}" in log
     child = re.search(r"child (\d+)", log)
@@ -189,19 +188,19 @@ def test_what_is_missing_is_told_before_anything_starts(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        _, log = start("--port", str(port)).communicate(timeout=60)
+        _, log = start("--port", str(port)).communicate()
         assert f"error: port {port} cannot be used" in log
         assert "leave --port away" in log
-    _, log = start(fake="nothing").communicate(timeout=60)
+    _, log = start(fake="nothing").communicate()
     assert "has no module vllm" in log
     assert "target.python" in log
-    _, log = start("--model", "/no/such/folder").communicate(timeout=60)
+    _, log = start("--model", "/no/such/folder").communicate()
     assert re.search("error: .*/no/such/folder", log)
     assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_lists_its_points(start: Start) -> None:
-    out, _ = start("--list", fake="nothing").communicate(timeout=60)
+    out, _ = start("--list", fake="nothing").communicate()
     assert out.split() == ["closed/c1/p16/o8", "closed/c4/p16/o8", "open/r40/p16/o8"]
 
 
@@ -222,7 +221,7 @@ def test_a_program_that_cannot_start_or_ends_is_told() -> None:
 def test_finds_the_processes_of_a_group() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, start_new_session=True)
     assert members(child.pid) == [child.pid]
-    child.communicate(b"\n", timeout=30)
+    child.communicate(b"\n")
     assert members(child.pid) == []
     assert free_port() > 0
 

@@ -70,8 +70,7 @@ def sampled(nvml: Any, uuids: list[str], samples: int = 3) -> list[dict[str, Any
     stream = io.StringIO()
     with Telemetry(Records(stream, "x"), uuids, 0.001, nvml) as telemetry:
         assert telemetry.problem == ""
-        deadline = time.monotonic() + 30
-        while stream.getvalue().count("\n") < samples and time.monotonic() < deadline:
+        while stream.getvalue().count("\n") < samples:
             time.sleep(0.005)
     end = stream.getvalue()
     time.sleep(0.01)
@@ -125,8 +124,7 @@ def test_the_thread_ends_where_nobody_reads_the_records_any_more() -> None:
         stream.close()
         thread = telemetry._thread
         assert thread is not None
-        thread.join(timeout=30)
-        assert not thread.is_alive()
+        thread.join()
 
 
 def test_the_copy_of_nvml_in_vllm_is_used_without_importing_vllm(

@@ -206,7 +206,7 @@ def zombie(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
+    """Wait; the limit of the test ends what never comes."""
+    while not condition():
         time.sleep(0.02)
-    return condition()
+    return True
