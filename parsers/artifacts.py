@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest
+from nsight_prof.parsers.run_dir import Artifact, RunDir, StepState, read_manifest
 
 # Nothing reads them again; people delete them to save space.
 UNREAD = (".log", ".nsys-rep", ".qdstrm", "command.json")
 PACKED = ".xz"
 
 
-def describe(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return file -> its size and the SHA-256 of its content, of all that a report may read."""
+def describe(folder: Path) -> dict[str, Artifact]:
+    """Return file -> its size and the hash of its content, of all that a report may read."""
     return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _hash(path)}
+        path.relative_to(folder).as_posix(): Artifact(path.stat().st_size, _hash(path))
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink() and not path.name.endswith(UNREAD)
     }
 
 
-def differences(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def differences(folder: Path, files: Mapping[str, Artifact]) -> Iterator[str]:
     """Say of each file that is gone, or not as it was, in what.
 
     One that was packed since is taken to be the same.
@@ -33,11 +32,13 @@ def differences(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Iterato
         path = folder / name
         if path.with_name(path.name + PACKED).is_file() and not path.exists():
             continue
-        if not path.is_file():
+        if not path.resolve().is_relative_to(folder.resolve()):
+            yield f"{name} is not in the folder of the step"
+        elif not path.is_file():
             yield f"{name} is gone"
-        elif path.stat().st_size != was.get("bytes"):
-            yield f"{name} has {path.stat().st_size:,} bytes and had {was.get('bytes'):,}"
-        elif _hash(path) != was.get("sha256"):
+        elif path.stat().st_size != was.bytes:
+            yield f"{name} has {path.stat().st_size:,} bytes and had {was.bytes:,}"
+        elif _hash(path) != was.sha256:
             yield f"{name} has other content"
 
 

@@ -42,14 +42,22 @@ class StepState(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """A file that a step left: its size and the SHA-256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
 @dataclass
 class StepRecord:
     """One step of a run as the manifest keeps it.
 
     `id` is the hash of all that matters for the step's result; a resumed run does the step again
     when it differs and says why in `rerun_reason`. Times are UTC, ISO 8601; `seconds` is wall time.
-    `files` is what the step left: file -> its `bytes` and `sha256` (parsers.artifacts); older
-    versions of prof wrote none. A step that is done and has an `error` was done in part.
+    `files` is what the step left: file -> what it was (parsers.artifacts); older versions of
+    prof wrote none. A step that is done and has an `error` was done in part.
     """
 
     name: str
@@ -66,7 +74,7 @@ class StepRecord:
     error: str = ""
     hint: str = ""
     warnings: list[str] = field(default_factory=list)
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[str, Artifact] = field(default_factory=dict)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.reporting import ensure_tables
 from nsight_prof.parsers import whole_folder
 from nsight_prof.parsers.artifacts import describe, differences
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError
-from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run_dir import Artifact, RunDir, read_manifest, write_manifest
 from nsight_prof.reports.analyse import build_tables
 
 
@@ -104,6 +104,9 @@ def test_what_is_described_is_what_is_compared(tmp_path: Path) -> None:
     files = describe(tmp_path)
     assert list(files) == ["deep/result.jsonl"]
     assert list(differences(tmp_path, files)) == []
+    outside = {"../secret": Artifact(3, "")}
+    (tmp_path.parent / "secret").write_text("abc")
+    assert list(differences(tmp_path, outside)) == ["../secret is not in the folder of the step"]
     (tmp_path / "deep/result.jsonl").write_text("[]\n")
     assert list(differences(tmp_path, files)) == ["deep/result.jsonl has other content"]
 
