@@ -87,6 +87,12 @@ def _of_rank(work: RankWork, cause: dict[int, str], collectives: Collectives) ->
     frame["kernel_ns"] = _sum(work.step[kernel], duration[kernel], count)
     frame["memory_ns"] = _sum(work.step[memory], duration[memory], count)
     frame["collective_ns"] = _sum(work.step[collectives.mask], duration[collectives.mask], count)
+    for names, mask in (
+        (["launches", "kernel_ns", "collective_ns"], work.is_kernel),
+        (["memory_ns"], ~work.is_kernel),
+    ):
+        if mask.any() and (work.call_end[mask] < 0).all():  # no call tells in which step they were
+            frame[names] = pd.NA
     frame["collective_wait_ns"] = pd.array(collectives.wait_ns, dtype="Int64")
     timed = pd.DataFrame(_timed(work, windows), index=windows.index).astype("Int64")
     frame = frame.join(timed)

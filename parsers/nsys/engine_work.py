@@ -12,10 +12,10 @@ from nsight_prof.parsers.nsys.engine_ranges import StepRange
 from nsight_prof.parsers.nsys.kernels import CALL_KEY, ISSUED_KEY, KernelRows
 from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME
 from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.summaries import first_of_each
 
 _PROCESS = 0xFFFFFF
 _KEY = "{key} & 72057594037927935"  # 32 bits of correlation, 24 of process
-_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE: a second row of a call
 COLLECTIVE = "collective"
 
 
@@ -63,8 +63,8 @@ def read_engine_calls(db: Database, pids: set[int]) -> Calls:
     none = np.empty(0, np.int64)
     if table is None:
         return Calls(none, none, none, none, none, {})
-    once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
-    inside = f"{once} AND (globalTid >> 24) & {_PROCESS} IN ({', '.join(map(str, sorted(pids)))})"
+    wanted = ", ".join(map(str, sorted(pids)))
+    inside = f"{first_of_each(db)} AND (globalTid >> 24) & {_PROCESS} IN ({wanted})"
     select = [_KEY.format(key=CALL_KEY), "globalTid", "start", "end", "nameId"]
     parts = list(db.scan(select, table, list, inside)) or [[none] * len(select)]
     key, thread, start, end, name = (np.concatenate(column) for column in zip(*parts, strict=True))

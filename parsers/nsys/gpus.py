@@ -99,8 +99,9 @@ def _devices(db: Database, frame: pd.DataFrame) -> pd.Series:
         "cudaId",
     }:  # since nsys 2025.3
         query = f'SELECT gpuId, min(cudaId) FROM "{db.table(CUDA_DEVICE)}" GROUP BY gpuId'
-        return frame["id"].map(dict(db.rows(query)))
-    if frame["device"].isna().all():
-        return frame["id"]
+        devices = frame["id"].map(dict(db.rows(query)))
+    else:
+        devices = frame["id"] if frame["device"].isna().all() else frame["device"]
     # Of a GPU that the program does not see nsys knows nothing, and writes device 0.
-    return frame["device"].where(frame["major"].notna())
+    described = frame["major"].notna()
+    return devices.where(described) if described.any() else devices

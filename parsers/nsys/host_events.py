@@ -8,7 +8,7 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.nvtx import OPEN_END, coded_names, range_names
+from nsight_prof.parsers.nsys.nvtx import OPEN_END, TEXT, coded_names, range_names
 from nsight_prof.parsers.nsys.paths import label
 from nsight_prof.parsers.nsys.schema import NVTX, RUNTIME
 from nsight_prof.parsers.nsys.strings import read_strings
@@ -148,7 +148,7 @@ def _nvtx_select(db: Database) -> list[str]:
     if "domainId" in columns:
         number = f"{number} | ((coalesce(domainId, 0) & 2147483647) << 32)"
     select = ["start", f"coalesce(end, {OPEN_END})", "globalTid", number, "eventType"]
-    return [*select, "coalesce(text, '')"] if _has_texts(db) else select
+    return [*select, TEXT] if _has_texts(db) else select
 
 
 def _has_texts(db: Database) -> bool:

@@ -18,10 +18,17 @@ from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.kernels import CALL_KEY
 from nsight_prof.parsers.nsys.nvtx import OPEN_END
 from nsight_prof.parsers.nsys.paths import fold_repeats, shorten
-from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME, STRINGS
+from nsight_prof.parsers.nsys.schema import (
+    GRAPH_TRACE,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    STRINGS,
+    check_times,
+)
 from nsight_prof.parsers.nsys.stages import Work
 from nsight_prof.parsers.nsys.strings import read_strings
-from nsight_prof.parsers.nsys.summaries import ABI_VERSION
+from nsight_prof.parsers.nsys.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.timeline import read_operations
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
@@ -32,7 +39,6 @@ LONG_GAP_NS = 100_000
 frameworks some tens of us between two launches, even when traced."""
 LONG_CALL_NS = 20_000
 _KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
-_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE: a second row of a call
 _OF_CALL = ["late_calls", "before_call_ns", "in_call_ns"]
 _WAITING = ("%ynchronize%", "cu%Memcpy%")
 
@@ -133,7 +139,7 @@ def _find_gaps(db: Database, work: Work) -> _Gaps:
 def _waiting(db: Database) -> Array:
     """Return ids of the names of calls that may wait for the GPU."""
     like = " OR ".join(f"value LIKE '{text}'" for text in _WAITING)
-    rows = db.rows(f'SELECT id FROM "{db.table(STRINGS)}" WHERE {like}')
+    rows = db.rows(f'SELECT id FROM "{db.table(STRINGS)}" WHERE id IS NOT NULL AND ({like})')
     return np.array([number for (number,) in rows], np.int64)
 
 
@@ -142,6 +148,7 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
 
     def part(columns: list[Array]) -> tuple[list[Array], list[Array]]:
         key, _, start, end, name = columns
+        check_times(db, RUNTIME, start, end - start)
         key = key & _KEY_MASK
         at = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
         ours = keys[at] == key if len(keys) else np.zeros(len(key), bool)
@@ -149,9 +156,8 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
         columns = [key, *columns[1:]]
         return [c[ours] for c in columns], [c[long] for c in columns]
 
-    once = f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
     select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
-    found = list(db.scan(select, table, part, once))
+    found = list(db.scan(select, table, part, first_of_each(db)))
     issuing, long = (
         _Calls(*(np.concatenate(c) for c in zip(*parts, strict=True)))
         if parts

@@ -22,6 +22,7 @@ from nsight_prof.parsers.nsys.strings import read_strings
 # fast as `IN (…)`, because nearly all rows are of type 59.
 RANGES = "(eventType = 59 OR eventType BETWEEN 60 AND 60 OR eventType BETWEEN 70 AND 71)"
 DOMAIN_CREATE = 75
+TEXT = "coalesce(CAST(text AS TEXT), '')"
 OPEN_END = np.iinfo(np.int64).max
 _NO_ID = 0xFFFFFFFF
 _DOMAIN = 0x7FFFFFFF
@@ -105,7 +106,7 @@ def _select(columns: frozenset[str], text: bool) -> list[str]:
     if "domainId" in columns:
         number = f"{number} | ((coalesce(domainId, 0) & {_DOMAIN}) << 32)"
     select = ["start", end, "coalesce(globalTid, -1)", number]
-    return [*select, "coalesce(text, '')"] if text else select
+    return [*select, TEXT] if text else select
 
 
 def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_Key]]:
@@ -159,7 +160,7 @@ def range_names(db: Database, book: Codebook[_Key]) -> tuple[list[tuple[str, str
 def _domains(db: Database) -> dict[tuple[int, int], str]:
     """Names of the domains by process (globalTid without thread) and domain id."""
     columns = db.columns(NVTX)
-    text = "coalesce(text, '')" if "text" in columns else "''"
+    text = TEXT if "text" in columns else "''"
     number = f"coalesce(textId, {_NO_ID})" if "textId" in columns else str(_NO_ID)
     rows = db.rows(
         f"SELECT globalTid >> 24, coalesce(domainId, 0) & {_DOMAIN}, {number}, {text}"

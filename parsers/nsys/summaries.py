@@ -86,7 +86,9 @@ def api_calls(db: Database) -> pd.DataFrame:
 def first_of_each(db: Database) -> str:
     """SQL condition under which table RUNTIME holds each API call once."""
     # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
-    return f"eventClass <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
+    return (
+        f"coalesce(eventClass, 0) <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
+    )
 
 
 _RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}
