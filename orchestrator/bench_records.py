@@ -49,7 +49,8 @@ def result_files(run: RunDir) -> list[Path]:
     if record is None or not record.directory:
         return []
     folder = run.step(record)
-    return sorted([*folder.glob("result-*.jsonl"), *folder.glob("result-*.jsonl.xz")])
+    found = [*folder.glob("result-*.jsonl"), *folder.glob("result-*.jsonl.xz")]
+    return sorted(run.inside(path) for path in found)
 
 
 def measures_roofs(run: RunDir) -> bool:

@@ -146,12 +146,14 @@ def copy_step(source: RunDir, name: str, folder: Path, result: Result) -> None:
 
     Raises:
         UsageError: that run has no such finished step.
-        ArtifactUnreadable: a packed file is damaged, or a file is not as the step left it.
+        ArtifactUnreadable: a packed file is damaged, a file is not as the step left it, or a link
+            leads out of that run.
     """
     record = _finished(source, name)
     for path in sorted(source.step(record).iterdir()):
         if ".nsys-rep" in path.suffixes:
             continue
+        source.inside(path)
         if path.suffix == ".xz":
             decompress(path, folder / path.stem)
         elif path.is_file():

@@ -22,7 +22,8 @@ ADDRESS_SPACE = 3 << 29
 def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write tables/ and report/ of a run; return its first findings and the path of report.md.
 
-    `style` goes before what the recipe says of templates and languages.
+    `style` goes before what the recipe of the run says of languages; templates are those of `style`
+    alone.
     """
     from nsight_prof.reports.analyse import build_tables
     from nsight_prof.reports.load import load_run

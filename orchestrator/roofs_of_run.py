@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from nsight_prof.parsers.roofs_file import (
     write_roofs,
 )
 from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.whole_file import write_atomic
 
 # How sentences about the roofs begin, so that they can be replaced.
 ABOUT = "measured roofs"
@@ -34,7 +34,9 @@ def attach(work: Work, manifest: Manifest) -> None:
     """
     place = work.run.path / ROOFS_FILE
     if work.replay is not None:
-        _copy(work.replay.path / ROOFS_FILE, place)
+        source = work.replay.path / ROOFS_FILE
+        if source.is_file():
+            _copy(work.replay.inside(source), place)
         return
     if measures_roofs(work.run):
         return
@@ -130,5 +132,4 @@ def _gpu_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    if source.is_file():
-        shutil.copyfile(source, target)
+    write_atomic(target, source.read_text(encoding="utf-8"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
 from nsight_prof.orchestrator.process import end_leftovers
-from nsight_prof.parsers.errors import StepFailed, UsageError
+from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
 from nsight_prof.parsers.roofs_file import ROOFS_FILE
 from nsight_prof.parsers.run_dir import (
     MANIFEST,
@@ -25,6 +28,9 @@ from nsight_prof.parsers.run_dir import (
 )
 
 LOCK = ".lock"
+# What a run puts into its folder, and what follows the name of a step in that of another try.
+OURS = frozenset({MANIFEST, ROOFS_FILE, STEPS, TABLES, REPORT, VARIANTS})
+TRY = r"(?:\.partial|\.(?:failed|replaced)-\d+)?"
 RUNS = Path("runs")
 
 
@@ -32,7 +38,8 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
     """Return the folder of a new run: `out`, or runs/<recipe>-<time>; it exists afterwards.
 
     Raises:
-        UsageError: `out` holds something and `force` is not given.
+        UsageError: `out` holds something and `force` is not given, or what it holds is not of a
+            run and would be replaced.
     """
     if out is None:
         return _default_folder(recipe_name)
@@ -46,18 +53,50 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
             else "choose another --out, or write into it all the same with --force"
         )
         raise UsageError(f"--out {out} is not empty", hint)
+    ours = sorted({path.name for path in held} & OURS)
+    if ours and not _is_run(out):
+        raise UsageError(
+            f"--out {out} holds {', '.join(ours)}, and no run of prof made that",
+            "choose another --out: a run would replace it",
+        )
     out.mkdir(parents=True, exist_ok=True)
     return out
 
 
+def _is_run(folder: Path) -> bool:
+    try:
+        read_manifest(RunDir(folder))
+    except ProfError:
+        return False
+    return True
+
+
 def clear(folder: Path) -> None:
-    """Remove what an earlier run left in `folder`, and nothing else."""
-    for step in folder.glob(f"**/{STEPS}/*.partial"):
-        end_leftovers(step)
-    for name in (STEPS, TABLES, REPORT, VARIANTS):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    """Remove what an earlier run left in `folder`: what its manifest names, and nothing else."""
+    run = RunDir(folder)
+    if not run.manifest_path.is_file():
+        return
+    manifest = read_manifest(run)
+    for name in manifest.variants:
+        clear(folder / VARIANTS / name)
+        _remove_empty(folder / VARIANTS / name)
+    names = "|".join(re.escape(record.name) for record in manifest.steps)
+    of_steps = re.compile(rf"\d+-(?:{names}){TRY}")
+    for path in [*folder.glob(f"{STEPS}/*")]:
+        if of_steps.fullmatch(path.name):
+            end_leftovers(path)
+            shutil.rmtree(path, ignore_errors=True)
+    for path in (run.tables, run.report):
+        shutil.rmtree(path, ignore_errors=True)
     for name in (MANIFEST, ROOFS_FILE):
         (folder / name).unlink(missing_ok=True)
+    for name in (STEPS, VARIANTS):
+        _remove_empty(folder / name)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager
@@ -68,7 +107,7 @@ def locked(folder: Path) -> Iterator[None]:
         UsageError: another run holds it.
     """
     path = folder / LOCK
-    with path.open("a+", encoding="utf-8") as stream:
+    with _opened(path) as stream:
         if not _hold(stream, path):
             stream.seek(0)
             raise UsageError(
@@ -106,6 +145,24 @@ def writing(run: Path) -> Iterator[None]:
                         "copy the run to a folder that you may write to, and take the copy",
                     ) from error
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    """Open the lock, which is a file of ours: never what somebody's link points to."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+        raise _no_lock(path) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _no_lock(path)
+    return os.fdopen(handle, "r+", encoding="utf-8")
+
+
+def _no_lock(path: Path) -> UsageError:
+    return UsageError(f"{path} is a link or no file, and not prof's lock", f"remove it: rm {path}")
 
 
 def _hold(stream: TextIO, path: Path) -> bool:

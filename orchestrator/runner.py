@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsight_prof.orchestrator.journal import Journal, plain_errors, told_where
 from nsight_prof.orchestrator.plan import SPARE, Step, plan
@@ -27,6 +28,9 @@ from nsight_prof.orchestrator.steps import perform
 from nsight_prof.orchestrator.work import Work
 from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.templating import Style
 
 __all__ = ["RunOptions", "RunOutcome", "run_recipe"]
 # As much of a command as is shown while it runs; command.json has all of it.
@@ -157,7 +161,7 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
             attach(work, journal.manifest)
             journal.save()
             try:
-                found, path = make_report(work.run)
+                found, path = make_report(work.run, *_own_templates(work.recipe))
             finally:
                 # The roofs stand also where the report about them could not be rendered.
                 result.warnings += filter(None, [keep(work, journal.manifest)])
@@ -198,9 +202,18 @@ def _run_sweep(recipe: Recipe, options: RunOptions, run: RunDir) -> RunOutcome:
             errors.append(type(error)(f"{name}: {error.message}", error.hint))
     if not outcomes:
         raise errors[0]
-    found, path = compare_variants(run)
+    found, path = compare_variants(run, *_own_templates(recipe))
     code = errors[0].exit_code if errors else 0
     return RunOutcome(run.path, found, path, code, tuple(errors))
+
+
+def _own_templates(recipe: Recipe) -> tuple[Style, ...]:
+    """Return the style with the templates of the recipe that was given, where it names some."""
+    if recipe.templates is None:
+        return ()
+    from nsight_prof.reports.templating import Style
+
+    return (Style(Path(recipe.templates)),)
 
 
 def _run_variant(recipe: Recipe, options: RunOptions, folder: Path) -> RunOutcome:
@@ -208,7 +221,8 @@ def _run_variant(recipe: Recipe, options: RunOptions, folder: Path) -> RunOutcom
         folder if options.resume is not None and RunDir(folder).manifest_path.is_file() else None
     )
     replay = options.replay / VARIANTS / folder.name if options.replay is not None else None
-    if replay is not None:
+    if replay is not None and options.replay is not None:
+        RunDir(options.replay).inside(replay, VARIANTS)
         check_same_program(recipe, read_manifest(RunDir(replay)), str(replay))
     folder.mkdir(parents=True, exist_ok=True)
     return _run_one(recipe, replace(options, resume=resumed, replay=replay), RunDir(folder))

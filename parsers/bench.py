@@ -48,7 +48,7 @@ def bench_files(run: RunDir) -> list[Path]:
     found: dict[tuple[int, int], Path] = {}
     for path in sorted(run.step(record).iterdir(), key=lambda path: len(path.name)):
         if match := _FILE.match(path.name):
-            found.setdefault((int(match[1]), int(match[2])), path)
+            found.setdefault((int(match[1]), int(match[2])), run.inside(path))
     return [found[key] for key in sorted(found)]
 
 

@@ -142,8 +142,28 @@ class RunDir:
         for name in names:
             for candidate in (folder / name, folder / f"{name}.xz"):
                 if candidate.is_file():
-                    return candidate
+                    return self.inside(candidate)
         return None
+
+    def inside(self, path: Path, folder: str = "") -> Path:
+        """Return `path`, which must lie below the run (or a folder of it), links followed.
+
+        Raises:
+            ArtifactUnreadable: it leads out of there. Somebody who sends a run could else have
+                files of its reader copied or replaced.
+        """
+        try:
+            whole, within = path.resolve(), (self.path / folder).resolve()
+            below = whole != within and whole.is_relative_to(within)
+        except (OSError, RuntimeError, ValueError):  # a circle of links, a name with a NUL
+            below = False
+        if not below:
+            raise ArtifactUnreadable(
+                f"{path} does not lie inside of the run {self.path}",
+                "do not use this run if somebody sent it to you; if it is yours, put the files "
+                "themselves where the links are",
+            )
+        return path
 
 
 def write_manifest(run: RunDir, manifest: Manifest) -> None:
@@ -157,7 +177,7 @@ def read_manifest(run: RunDir) -> Manifest:
 
     Raises:
         UsageError: the folder is not a run directory.
-        ArtifactUnreadable: the manifest is damaged.
+        ArtifactUnreadable: the manifest is damaged, or names what lies outside of the run.
         SchemaTooNew: a newer version of prof wrote it.
     """
     path = run.manifest_path
@@ -178,7 +198,19 @@ def read_manifest(run: RunDir) -> Manifest:
             )
         manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
         Recorded.model_validate({"recipe": manifest.recipe})
+    _check_paths(run, manifest)
     return manifest
+
+
+def _check_paths(run: RunDir, manifest: Manifest) -> None:
+    """Refuse a run whose folders, or the paths in whose manifest, lead out of it."""
+    for folder in (STEPS, TABLES, REPORT, VARIANTS):
+        run.inside(run.path / folder)
+    for record in manifest.steps:
+        if record.directory:
+            run.inside(run.step(record))
+    for name in manifest.variants:
+        run.inside(run.path / VARIANTS / name, VARIANTS)
 
 
 class _Version(BaseModel):

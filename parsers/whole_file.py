@@ -68,12 +68,14 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write `text` to a file of our own folders; bytes that were no UTF-8 are written as escapes.
-
-    In JSON these are the escapes that a reader turns into the same characters again.
-    """
+    """Write `text` to a file of our own folders; what was no UTF-8 becomes U+FFFD."""
     with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+        partial.write_bytes(as_utf8(text))
+
+
+def as_utf8(text: str) -> bytes:
+    """Return `text` as UTF-8: bytes of names and variables that were none become U+FFFD."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode("utf-8")
 
 
 def _beside(path: Path) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
@@ -195,7 +196,7 @@ def _write(
         pages = html_pages(files, figures, style.templates) if HTML in style.formats else {}
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
-            (new / name).write_text(text, encoding="utf-8")
+            (new / name).write_bytes(as_utf8(text))
         put_in_place(new, folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)

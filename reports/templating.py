@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats, links
@@ -48,13 +49,15 @@ class Style:
 def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
     """Return the style that a recipe asks for; what is `given` goes first.
 
+    A recipe names languages here and no templates: it may be that of a run that somebody sent.
+    Templates are always `given`.
+
     Raises:
         UsageError: there is no such folder or language, or a template of it replaces none.
     """
     chosen = given or Style()
-    folder = chosen.templates or (Path(recipe["templates"]) if recipe.get("templates") else None)
     languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
-    style = Style(folder, tuple(dict.fromkeys(languages)), chosen.formats)
+    style = Style(chosen.templates, tuple(dict.fromkeys(languages)), chosen.formats)
     check_style(style)
     return style
 
@@ -128,11 +131,12 @@ def render(
 
 
 def _environment(own: Path | None, finalize: Callable[[Any], Any]) -> jinja2.Environment:
+    """Return the environment of templates: they reach what they are given, and nothing else."""
     bundled = jinja2.FileSystemLoader(templates_folder())
     loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
     if own is not None:
         loaders.insert(0, jinja2.FileSystemLoader(own))
-    environment = jinja2.Environment(
+    environment = ImmutableSandboxedEnvironment(
         loader=jinja2.ChoiceLoader(loaders),
         undefined=Absent,
         finalize=finalize,

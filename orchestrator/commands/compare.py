@@ -88,7 +88,7 @@ def command(
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
     from nsight_prof.orchestrator.reporting import ensure_tables
-    from nsight_prof.parsers.whole_file import written_whole
+    from nsight_prof.parsers.whole_file import as_utf8, written_whole
     from nsight_prof.reports.compare.limits import parse_limit
     from nsight_prof.reports.compare.output import FORMATS
     from nsight_prof.reports.compare.page import page
@@ -105,7 +105,7 @@ def command(
         click.echo(text, nl=False)
     else:
         with written_whole(output) as partial:
-            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+            partial.write_bytes(as_utf8(text))
         click.echo(f"comparison: {output}")
     for limit in view.limits:
         click.echo(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)

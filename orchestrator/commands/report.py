@@ -123,7 +123,13 @@ def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[s
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)
-    variants = read_manifest(run).variants
+    manifest = read_manifest(run)
+    if manifest.recipe.get("templates") and (style is None or style.templates is None):
+        display.warning(
+            "the recipe of the run names templates of its own, which are used only where they are "
+            f"asked for: --templates {manifest.recipe['templates']}"
+        )
+    variants = manifest.variants
     if not variants:
         return make_report(run, *given)
     for name in variants:

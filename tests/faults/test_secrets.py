@@ -147,7 +147,8 @@ def test_bytes_that_are_no_utf8_are_masked_and_recorded(lab: Any) -> None:
     lab.monkeypatch.setenv("HF_HOME", os.fsdecode(b"/data/\xe9t\xe9"))
     lab.run(lab.recipe("import os; os.write(1, os.environb[b'HF_HOME'])"))
     record = json.loads((lab.out / "steps/1-trace/command.json").read_text())
-    assert record["environment"]["HF_HOME"] == os.fsdecode(b"/data/\xe9t\xe9")
+    assert record["environment"]["HF_HOME"].startswith("/data/\ufffd")
+    assert str(lab.manifest.step("trace").state) == "done"
 
 
 def test_secrets_on_the_command_line_are_in_no_file_and_in_no_word(lab: Any, watcher: Any) -> None:

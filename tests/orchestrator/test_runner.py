@@ -148,10 +148,12 @@ def test_a_folder_that_holds_something_is_refused_and_kept(lab: Any) -> None:
 def test_force_replaces_an_old_run_and_nothing_else(lab: Any) -> None:
     lab.run()
     (lab.out / "precious.txt").write_text("mine")
-    (lab.out / "steps" / "old").mkdir()
+    (lab.out / "steps" / "mine").mkdir()
+    (lab.out / "steps" / "1-trace.failed-1").mkdir()
     lab.run(force=True)
     assert (lab.out / "precious.txt").is_file()
-    assert not (lab.out / "steps" / "old").exists()
+    assert (lab.out / "steps" / "mine").is_dir()
+    assert not (lab.out / "steps" / "1-trace.failed-1").exists()
 
 
 def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab: Any) -> None:
