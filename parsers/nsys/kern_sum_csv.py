@@ -224,6 +224,10 @@ def _frame(table: _Table) -> pd.DataFrame:
         raise ArtifactUnreadable(
             f"is damaged: a row has {len(short[0])} of {len(heads)} fields: {short[0]}", _HINT
         )
+    for row in table.rows:
+        for head, cell in zip(heads, row, strict=True):
+            if not cell.strip() and _column(head) in _NEEDED:
+                raise ArtifactUnreadable(f"is damaged: a row has no {head!r}: {row}", _HINT)
     marks = _marks(table)
     read: dict[str, object] = dict.fromkeys(["median_ns", "std_ns", "min_ns", "max_ns"], np.nan)
     read |= dict.fromkeys(["grid", "block"], "")

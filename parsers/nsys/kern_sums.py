@@ -22,7 +22,11 @@ def added(frames: Mapping[int, pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
     Raises:
         ArtifactUnreadable: some are by grid and block, others not, and they are not the same.
     """
-    left = _distinct(frames)
+    different = _different(frames)
+    left = _of_other_launches(different)
+    notes = []
+    if again := [line for line in frames if line not in different]:
+        notes.append(f"Tables that stand in the file before count once (lines {_listed(again)}).")
     shaped = [line for line, frame in left.items() if frame["grid"].ne("").any()]
     if shaped and len(shaped) < len(left):
         raise ArtifactUnreadable(
@@ -31,15 +35,15 @@ def added(frames: Mapping[int, pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
             "keep those of one kind in a file of its own",
         )
     if len(left) == 1:
-        return next(iter(left.values())), []
+        return next(iter(left.values())), notes
     parts = [frame.assign(nth=frame.groupby(_KEY[:3]).cumcount()) for frame in left.values()]
     together = pd.concat(parts, ignore_index=True)
-    note = (
+    notes.append(
         f"{len(left)} kernel summaries stand in the file (lines {_listed(left)}), of ranks of one "
         "job or of separate runs, which it does not tell: their calls and times are added. For one "
         "alone, keep it in a file of its own."
     )
-    return _sum(together, whole=sum(float(f["whole_ns"].iloc[0]) for f in left.values())), [note]
+    return _sum(together, whole=sum(float(f["whole_ns"].iloc[0]) for f in left.values())), notes
 
 
 def _sum(together: pd.DataFrame, whole: float) -> pd.DataFrame:
@@ -60,15 +64,21 @@ def _sum(together: pd.DataFrame, whole: float) -> pd.DataFrame:
     return frame.drop(columns="parts").reset_index().drop(columns="nth").assign(whole_ns=whole)
 
 
-def _distinct(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
+def _different(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
+    """Return the summaries without those that are the same to the digit."""
     left: dict[int, pd.DataFrame] = {}
     for line, frame in frames.items():
         if not any(_equal(frame, other) for other in left.values()):
             left[line] = frame
-    finer = [frame for frame in left.values() if frame["grid"].ne("").any()]
+    return left
+
+
+def _of_other_launches(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
+    """Return the summaries without those of launches that one by grid and block tells apart."""
+    finer = [frame for frame in frames.values() if frame["grid"].ne("").any()]
     return {
         line: frame
-        for line, frame in left.items()
+        for line, frame in frames.items()
         if frame["grid"].ne("").any() or not any(_same_launches(frame, other) for other in finer)
     }
 
