@@ -39,7 +39,10 @@ class Measured:
 
 
 def build_roofs(
-    gpus: pd.DataFrame, metrics: pd.DataFrame, measured: Measured | None = None
+    gpus: pd.DataFrame,
+    metrics: pd.DataFrame,
+    measured: Measured | None = None,
+    traced: bool = False,
 ) -> pd.DataFrame:
     """Compute the `roofs` table from the tables `gpus` and `metrics`, and from measured roofs.
 
@@ -51,7 +54,8 @@ def build_roofs(
     Tensor Cores, by the time in which they were active, since a power limit holds the clock down
     just then. Rows of source ``datasheet`` are the DRAM bandwidth that the driver reports, and FLOP
     per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has no
-    row. A GPU is the first of `gpus`; roofs are of one GPU.
+    row. A GPU is the first of `gpus`; roofs are of one GPU. `traced`: what is known of it is from a
+    trace of nsys.
     """
     gpu = gpus.iloc[0] if len(gpus) else None
     known = catalogue()
@@ -59,7 +63,7 @@ def build_roofs(
     rows = [] if measured is None else list(_from_measured(measured, metrics))
     rows += _from_counters(metrics, known, family)
     if gpu is not None:
-        rows += _from_driver(gpu)
+        rows += _from_driver(gpu, traced)
         rows += _from_datasheet(gpu, known, family)
     return check(pd.DataFrame(rows, columns=[c.name for c in tables()["roofs"]]), "roofs")
 
@@ -174,11 +178,12 @@ def _clock(by_profile: pd.DataFrame, roof: Roof) -> tuple[float, str]:
     return float(known["clock"].iloc[middle]), words
 
 
-def _from_driver(gpu: pd.Series) -> list[dict[str, Any]]:
+def _from_driver(gpu: pd.Series, traced: bool) -> list[dict[str, Any]]:
     bandwidth = gpu["memory_bandwidth"]
     if pd.isna(bandwidth) or bandwidth <= 0:
         return []
-    detail = "theoretical bandwidth as the driver reports it (TARGET_INFO_GPU of the trace)"
+    where = " (TARGET_INFO_GPU of the trace)" if traced else ""
+    detail = f"theoretical bandwidth as the driver reports it{where}"
     return [_row("dram", "", float(bandwidth), "datasheet", np.nan, detail)]
 
 

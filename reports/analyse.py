@@ -73,6 +73,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     """Write all tables; return the roofs that the run measured."""
     gaps = Gaps()
     frames = _traced(run, folder, gaps)
+    traced = not frames.get("gpus", tables.empty("gpus")).empty
     capture = _read_capture(run, gaps)
     frames |= _counted(run, frames, capture, gaps)
     benched = None
@@ -80,7 +81,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
         benched = read_benched(run, capture, _chip(run, frames["gpus"]), gaps)
         frames["gpus"] = complete_gpus(frames["gpus"], benched.conditions)
     measured = measured_roofs(run, benched, frames["gpus"], frames["metrics"], gaps)
-    frames |= _roofed(frames, measured)
+    frames |= _roofed(frames, measured, traced)
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
@@ -191,10 +192,10 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
     }
 
 
-def _roofed(frames: Frames, measured: Measured | None) -> Frames:
-    """Make the roofs, and say which of them binds each kernel."""
+def _roofed(frames: Frames, measured: Measured | None, traced: bool) -> Frames:
+    """Make the roofs, and say which binds each kernel; `traced`: the GPUs are of the trace."""
     kernels, counters, metrics = (frames[name] for name in ("kernels", "counters", "metrics"))
-    roofs = build_roofs(frames["gpus"], metrics, measured)
+    roofs = build_roofs(frames["gpus"], metrics, measured, traced)
     filled = assign_bounds(counters, kernels, roofs, metrics)
     return {
         "roofs": roofs,

@@ -255,7 +255,9 @@ def _values(rule: Rule, row: Row, known: Facts, context: Context) -> dict[str, s
     """Return what the sentences of a rule may show."""
     limiter = listed(_limiters(row))
     made: dict[str, Callable[[], str]] = {
-        "blocks": lambda: counted(known["blocks"], "block"),
+        "blocks": lambda: (
+            "blocks" if math.isnan(known["blocks"]) else counted(known["blocks"], "block")
+        ),
         "sms": lambda: count(context.sms),
         "waves": lambda: significant(known["waves"]),
         "waves_share": lambda: share(known["waves"]),

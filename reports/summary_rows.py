@@ -161,20 +161,23 @@ def _named(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
 def _idle_rows(view: ReportView, words: Words) -> list[SummaryRow]:
     """Return the line of idle time, where it is known; what saves it are the findings about it.
 
-    Without a finding it is at most what is not between operations that were issued before.
+    Without a finding it is at most what is not between operations that were issued before. A
+    finding without a gain, what happens once, has none here either.
     """
     time = view.run_time
     if time.idle_ns is None:
         return []
-    gain = total_of(_idle_gains(view.findings))
-    if gain is None and time.queued_ns is not None:
+    gains = _idle_gains(view.findings)
+    gain = total_of(gains)
+    if not gains and time.queued_ns is not None:
         gain = max(0.0, time.idle_ns - time.queued_ns)
     why = words.word("waits", time.waits, words.say("not_known"))
     return [_row(time, IDLE, words.say("idle"), time.idle_ns, why, gain_ns=gain)]
 
 
 def _idle_gains(findings: Sequence[FindingRow]) -> list[float | None]:
-    return [f.gain_ns for f in findings if f.key == "idle" and f.gain_of == "wall time"]
+    about = ("idle", "idle_outside")
+    return [f.gain_ns for f in findings if f.key in about and f.gain_of == "wall time"]
 
 
 def _copy_rows(view: ReportView, words: Words) -> list[SummaryRow]:

@@ -142,6 +142,14 @@ def test_a_gpu_without_a_trace_has_no_datasheet_rate_for_an_unknown_clock() -> N
     assert len(build_roofs(gpu(chip="GH100", sm_count=132), empty("metrics"))) == 0
 
 
+def test_only_a_run_with_a_trace_names_it_as_the_source() -> None:
+    details = [
+        roof(build_roofs(gpu(**H200), empty("metrics"), traced=traced), "dram", "", "datasheet")
+        for traced in (True, False)
+    ]
+    assert ["TARGET_INFO_GPU" in row["detail"] for row in details] == [True, False]
+
+
 def test_every_roof_says_how_it_came_about(roofs: pd.DataFrame) -> None:
     assert roofs["detail"].str.len().gt(10).all()
 

@@ -385,3 +385,27 @@ def test_a_noise_of_the_tensor_pipe_is_no_use_of_the_tensor_cores() -> None:
     # A product of a type whose operations were not asked for does nothing else either.
     found = causes(row(**simt | {"flops_fp32": 0.0}), H200)
     assert "tensor_idle" not in [cause.key for cause in found]
+
+
+OPTIONAL = ("grid", "issue_active_pct", "sm_active_pct", "sm_balance_pct", "atomic_pct", "l1_bytes",
+            "theoretical_occupancy_pct", "dram_bytes", "l2_bytes", "global_load_bytes")  # fmt: skip
+WORSE: dict[str, Any] = {
+    "waves": 0.3, "achieved_occupancy_pct": 20.0, "sm_balance_pct": 40.0, "fusable_pct": 60.0,
+    "global_load_efficiency_pct": 12.5, "threads_per_instruction": 4.0, "atomic_instructions": 1e9,
+    "shared_conflict_pct": 90.0, "occupancy_limiter": "registers", "shared_bytes": 0.0,
+}  # fmt: skip
+
+
+@given(st.sets(st.sampled_from(OPTIONAL)), st.sets(st.sampled_from(sorted(WORSE))))
+def test_a_sentence_never_holds_a_number_that_is_not_known(
+    unknown: set[str], bad: set[str]
+) -> None:
+    known = {name: WORSE[name] for name in bad} | dict.fromkeys(unknown)
+    for cause in causes(row(**known), H200):
+        assert "n/a" not in cause.text
+
+
+def test_blocks_of_an_unknown_grid_are_just_blocks() -> None:
+    few: dict[str, Any] = {"waves": 0.001, "achieved_occupancy_pct": 5.0, "grid": None}
+    (cause,) = (c for c in causes(row(**few), H200) if c.key == "few_blocks")
+    assert cause.text.startswith("its blocks fill only 0.1 %")

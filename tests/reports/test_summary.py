@@ -230,3 +230,22 @@ def test_a_row_of_nothing_to_save_says_so(view: ReportView, make_run: Callable[.
     summary = summarise(replace(view, run_time=queued, findings=rest))
     (line,) = [text for text in page_of(summary).splitlines() if "nothing to do |" in text]
     assert line.endswith("| hardly anything |")
+
+
+def test_idle_time_saves_nothing_here_that_its_finding_does_not_save(view: ReportView) -> None:
+    first = replace(view.findings[0], key="idle_outside", gain_ns=None, gain_of="wall time")
+    rest = tuple(f for f in view.findings if f.key != "idle")
+    time = replace(view.run_time, queued_ns=0.0)
+    idle = {
+        found: next(row for row in summarise(shown).rows if row.kind == "idle").gain_ns
+        for found, shown in {
+            "none": replace(view, findings=rest, run_time=time),
+            "without a gain": replace(view, findings=(first, *rest), run_time=time),
+        }.items()
+    }
+    assert idle == {"none": time.idle_ns, "without a gain": None}
+
+
+def test_a_gpu_that_no_file_names_is_called_that(view: ReportView) -> None:
+    summary = replace(summarise(view), machine="")
+    assert "Measured on a GPU that the files do not name. The evidence" in page_of(summary)
