@@ -124,7 +124,7 @@ def group(debug: bool) -> None:
       prof report runs/<run>                   render again, no GPU needed
 
     Exit codes: 0 ok, 1 a step failed, 2 asked wrongly, 3 a tool, GPU or permission is missing,
-    4 a file cannot be read, 130 interrupted.
+    4 a file cannot be read, 130 interrupted, 141 the reader of the output is gone.
     """
 
 

@@ -19,6 +19,7 @@ from nsight_prof.orchestrator.recognize import COUNTERS, TRACES, Kind, recognize
 from nsight_prof.orchestrator.recorded_environment import drop_environments
 from nsight_prof.orchestrator.stopping import stoppable
 from nsight_prof.orchestrator.version import prof_version
+from nsight_prof.parsers.artifacts import describe
 from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.nsys import HINT, WHAT
 from nsight_prof.parsers.nsys.own_copy import keep_data
@@ -178,6 +179,8 @@ def _fill(run: RunDir, trace: Given | None, counters: Given | None, recipe: dict
     if counters is not None:
         manifest.steps.append(_take(run, "counters", COUNTERS_FOLDER, counters))
         manifest.tools |= _ncu_facts(run.path / COUNTERS_FOLDER, counters.kind)
+    for record in manifest.steps:
+        record.files = describe(run.step(record))
     write_manifest(run, manifest)
 
 

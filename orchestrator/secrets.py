@@ -21,6 +21,7 @@ from urllib.parse import quote, quote_plus, unquote
 REDACTED = "[redacted]"
 SHORTEST = 8  # shorter values stand in files by chance: they are masked by name and form alone
 LARGEST_LOG = 16 << 20  # in larger logs only values are sought, not forms
+WINDOW_BYTES = 64 << 20  # as much of a file as is mapped at a time
 LONGEST = 16_384  # of a line, or a private key, that is searched as one
 
 # Variables of the environment: one of these words anywhere in the name.
@@ -221,11 +222,15 @@ def mask_file(path: Path, secrets: tuple[str, ...], *, forms: bool = False) -> i
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode) or not state.st_size:
             return 0
-        with mmap.mmap(handle, 0) as content:
-            found = sum(_mask(content, os.fsencode(secret)) for secret in secrets)
-            if forms and len(content) <= LARGEST_LOG:
-                found += _mask_forms(content)
-            return found
+        needles = [os.fsencode(secret) for secret in secrets]
+        found, longest = 0, max(map(len, needles), default=0)
+        for begin in range(0, state.st_size, WINDOW_BYTES):
+            length = min(WINDOW_BYTES + longest, state.st_size - begin)
+            with mmap.mmap(handle, length, offset=begin) as content:
+                found += sum(_mask(content, needle) for needle in needles)
+                if forms and state.st_size <= LARGEST_LOG:
+                    found += _mask_forms(content)
+        return found
 
 
 def mask_logs(folder: Path, secrets: tuple[str, ...]) -> int:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import gzip
+import json
 import lzma
 import shutil
 import sqlite3
@@ -31,11 +33,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pandas as pd
 
+from nsight_prof.parsers.artifacts import describe
 from nsight_prof.parsers.ncu.blocks import MAGIC, blocks, fields
 from nsight_prof.parsers.ncu.nvtx import path_of_state
 from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.roofs_file import ROOFS_FILE
 from nsight_prof.parsers.run_dir import MANIFEST, STEPS, decompress
+from nsight_prof.parsers.whole_file import write_atomic
 
 # An edit of a protobuf field: drop it (None), change its bytes, or edit the message inside.
 Edit = None | Callable[[bytes], bytes] | Mapping[int, Any]
@@ -226,6 +230,18 @@ def slim_run(run: Path, target: Path, options: argparse.Namespace) -> None:
         else:
             shutil.copyfile(source, place)
         _slim_file(place, replace)
+    _describe_anew(target)
+
+
+def _describe_anew(run: Path) -> None:
+    """Give the manifest sizes and hashes of the slim files, where it has those of the run's."""
+    manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+    described = [step for step in manifest.get("steps", ()) if step.get("files")]
+    for step in described:
+        files = describe(run / step["directory"])
+        step["files"] = {name: dataclasses.asdict(file) for name, file in files.items()}
+    if described:
+        write_atomic(run / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def _check_counters(wanted: list[Path], drop: list[str]) -> None:

@@ -1,6 +1,7 @@
 """No secret of the environment, command line or output of the target is written or shown."""
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsight_prof.orchestrator import secrets
 from nsight_prof.orchestrator.secrets import (
     choose_environment,
     looks_secret,
@@ -131,6 +133,20 @@ def test_parts_of_a_secret_are_secrets() -> None:
     for text in ("swordfish99", "line-one-of-it\nline-two-of-it", "line-one-of-it\\nline-two"):
         assert "swordfish99" not in known.redact(text)
         assert "line-one-of-it" not in known.redact(text)
+
+
+def test_a_value_at_the_border_of_what_is_mapped_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = mmap.ALLOCATIONGRANULARITY
+    monkeypatch.setattr(secrets, "WINDOW_BYTES", window)
+    content = bytearray(b"x" * (3 * window + 5))
+    for place in (0, window - 4, 2 * window - 8, 3 * window - 3):
+        content[place : place + 8] = b"s3cr3t-v"
+    path = tmp_path / "stdout.log"
+    path.write_bytes(content)
+    assert secrets.mask_file(path, ("s3cr3t-v",)) == 4
+    assert path.read_bytes() == content.replace(b"s3cr3t-v", b"*" * 8)
 
 
 def test_a_command_line_is_masked_by_its_options() -> None:

@@ -15,6 +15,7 @@ from nsight_prof.orchestrator.cli import group
 from nsight_prof.orchestrator.discover import Tool
 from nsight_prof.orchestrator.importing import import_files
 from nsight_prof.orchestrator.recognize import Kind, recognize
+from nsight_prof.parsers.artifacts import check_artifacts
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
@@ -113,6 +114,16 @@ def test_a_summary_and_counters_become_a_run(tmp_path: Path) -> None:
     assert summary.read_text(encoding="utf-8") == KERN_SUM
     assert run.artifact("counters", "counters.csv") is not None
     assert str(tmp_path) not in run.manifest_path.read_text(encoding="utf-8")
+
+
+def test_an_imported_file_that_is_cut_later_is_noticed(tmp_path: Path) -> None:
+    run = import_files([write(tmp_path / "a.csv", KERN_SUM)], tmp_path / "mine")
+    check_artifacts(run)
+    summary = run.artifact("trace", "kern_sum.csv")
+    assert summary is not None
+    summary.write_text(KERN_SUM[:-20])
+    with pytest.raises(ArtifactUnreadable, match="kern_sum.csv has "):
+        check_artifacts(run)
 
 
 def test_one_trace_and_one_set_of_counters_are_all_that_a_run_holds(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from types import ModuleType
 
 import pytest
 
+from nsight_prof.parsers.artifacts import check_artifacts, describe
+from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_ncu
 from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 SECRET = "token-4711"
@@ -82,6 +85,22 @@ def test_a_run_is_small_and_tells_nothing_of_the_machine(
     assert small.metrics.equals(whole.metrics)
     assert small.launches.equals(whole.launches)
     assert "in all" in capsys.readouterr().out
+
+
+def test_the_manifest_describes_the_slim_files(run: Path, slim: ModuleType, tmp_path: Path) -> None:
+    steps = [
+        StepRecord(name, state=StepState.DONE, directory=f"steps/{name}")
+        for name in ("1-trace", "3-counters")
+    ]
+    for step in steps:
+        step.files = describe(run / step.directory)
+    write_manifest(RunDir(run), Manifest("run", "", {}, steps=steps))
+    target = tmp_path / "small"
+    assert slim.main([str(run), str(target), *ARGUMENTS]) == 0
+    check_artifacts(RunDir(target))
+    (target / "steps/1-trace/trace.sqlite").write_bytes(b"")
+    with pytest.raises(ArtifactUnreadable):
+        check_artifacts(RunDir(target))
 
 
 def test_a_slim_trace_gives_the_reader_the_same_tables(
