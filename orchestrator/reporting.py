@@ -14,9 +14,9 @@ from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
 
-# The libraries of tables and pictures map more than 1 GiB before they do anything; with less
+# The libraries of tables and pictures map about 1 GiB before they do anything; with less
 # matplotlib 3.11 aborts.
-ADDRESS_SPACE = 3 << 29
+ADDRESS_SPACE = 1 << 30
 
 
 def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:

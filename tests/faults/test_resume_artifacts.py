@@ -237,7 +237,7 @@ def test_too_little_address_space_is_told_before_a_library_aborts(
 ) -> None:
     from nsight_prof.orchestrator import reporting
 
-    monkeypatch.setattr("resource.getrlimit", lambda _: (1 << 30, 1 << 30))
-    with pytest.raises(StepFailed, match="the limit here is 1.0 GiB") as caught:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1 << 29, 1 << 29))
+    with pytest.raises(StepFailed, match="the limit here is 0.5 GiB") as caught:
         reporting.make_report(RunDir(recorded))
     assert "ulimit -v" in caught.value.hint
