@@ -160,7 +160,7 @@ def kernels_digest(recipe: Recipe) -> str:
 
 def _find(name: str, folders: tuple[Path, ...]) -> Path:
     for place in (*folders, Path.cwd()):
-        path = place / Path(name).expanduser()
+        path = place / os.path.expanduser(name)
         if os.path.isfile(path):
             return path
     raise RecipeError(

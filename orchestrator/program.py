@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 import sys
@@ -57,8 +58,8 @@ def resolve_program(recipe: Recipe) -> Program:
         RecipeError: the target's file or folder does not exist.
     """
     target = recipe.target
-    cwd = Path(target.cwd).expanduser().absolute() if target.cwd else Path.cwd()
-    if not cwd.is_dir():
+    cwd = Path(os.path.expanduser(target.cwd)).absolute() if target.cwd else Path.cwd()
+    if not os.path.isdir(cwd):
         raise RecipeError(
             f"target.cwd is not a folder: {cwd}", "make the folder, or correct target.cwd"
         )
@@ -133,10 +134,10 @@ def find_target(name: str, folders: tuple[Path, ...]) -> Path:
     Raises:
         RecipeError: it is nowhere; the hint names the nearest bundled targets.
     """
-    wanted = Path(name).expanduser()
+    wanted = Path(os.path.expanduser(name))
     places = [*folders, BUNDLED_TARGETS, Path.cwd()]
     for place in places:
-        if (place / wanted).is_file():
+        if os.path.isfile(place / wanted):
             return (place / wanted).resolve()
     bundled = bundled_targets()
     last = {Path(known).name: known for known in bundled if not known.endswith("/run.py")}
@@ -183,7 +184,7 @@ def render_args(args: dict[str, Any]) -> list[str]:
 
 
 def _interpreter(target: Target) -> str:
-    return str(Path(target.python).expanduser()) if target.python else sys.executable
+    return os.path.expanduser(target.python) if target.python else sys.executable
 
 
 def _command(target: Target) -> list[str]:

@@ -84,8 +84,8 @@ def _where(keys: tuple[str, ...], layers: Sequence[Layer]) -> str:
 
 def _nearest_key(keys: tuple[str, ...]) -> str:
     """Name the nearest right key at the same place, or in the whole schema."""
-    parent, wrong = keys[:-1], keys[-1]
     everywhere = list(all_keys(Recipe))
+    parent, wrong = (keys[:-1], keys[-1]) if keys else ((), "")  # the wrong key is a number
     here = [path[-1] for path in everywhere if path[:-1] == parent]
     near = difflib.get_close_matches(wrong, here, n=1)
     if near:

@@ -63,7 +63,7 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     Raises:
         RecipeError: there is none; the hint names the nearest bundled ones.
     """
-    wanted = Path(name).expanduser()
+    wanted = Path(os.path.expanduser(name))
     places = [beside / wanted] if beside else []
     places.append(wanted)
     if wanted.parent in (Path("."), Path("recipes")):

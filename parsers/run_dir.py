@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def read_manifest(run: RunDir) -> Manifest:
                 f"{FORMAT_VERSION}",
                 "upgrade prof, or render the report with the version that made the run",
             )
-        manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
+        manifest = _manifests().validate_json(text, strict=True)
         Recorded.model_validate({"recipe": manifest.recipe})
     _check_paths(run, manifest)
     return manifest
@@ -211,6 +212,11 @@ def _check_paths(run: RunDir, manifest: Manifest) -> None:
             run.inside(run.step(record))
     for name in manifest.variants:
         run.inside(run.path / VARIANTS / name, VARIANTS)
+
+
+@cache
+def _manifests() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 class _Version(BaseModel):

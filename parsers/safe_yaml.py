@@ -21,6 +21,20 @@ class _Refused(yaml.MarkedYAMLError):
     """YAML that no reader should walk."""
 
 
+class _Loader(yaml.SafeLoader):
+    _level = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Stop before the scanner, whose time grows with the square of the depth, goes on."""
+        self._level += 1
+        if self._level > DEEPEST:
+            raise _Refused(problem=f"it nests deeper than {DEEPEST} levels")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._level -= 1
+
+
 def parse(text: str) -> tuple[yaml.Node | None, Any]:
     """Return the nodes of a YAML text, which know their lines, and its plain data.
 
@@ -28,17 +42,19 @@ def parse(text: str) -> tuple[yaml.Node | None, Any]:
         yaml.YAMLError: no YAML, a value that YAML cannot give (a 13th month, an integer of 5,000
             digits), more than MOST values or DEEPEST levels, or an alias inside of its own anchor.
     """
+    loader = _Loader(text)
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
-        if node is not None:
-            _size(node, {}, ())
-        return node, yaml.safe_load(text)
-    except RecursionError:
-        raise _Refused(problem=f"it nests deeper than {DEEPEST} levels") from None
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        _size(node, {}, ())
+        return node, loader.construct_document(node)
     except yaml.YAMLError:
         raise
     except (ValueError, OverflowError) as error:
         raise _Refused(problem=str(error)) from error
+    finally:
+        loader.dispose()
 
 
 def read(path: Path) -> tuple[yaml.Node | None, Any]:
@@ -60,10 +76,6 @@ def _size(node: yaml.Node, known: dict[int, int], around: tuple[int, ...]) -> in
     if id(node) in around:
         raise _Refused(
             problem="an alias stands inside of its own anchor", problem_mark=node.start_mark
-        )
-    if len(around) >= DEEPEST:
-        raise _Refused(
-            problem=f"it nests deeper than {DEEPEST} levels", problem_mark=node.start_mark
         )
     if id(node) not in known:
         inner: list[yaml.Node] = []

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as parquet
 
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.reading import reading
 
-ROWS_A_BYTE = 100
+ROWS_A_BYTE = 2
 """Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
 
 DTYPES = {
@@ -69,7 +70,9 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     checked = {}
     for column in columns:
         try:
-            checked[column.name] = frame[column.name].astype(DTYPES[column.dtype])  # type: ignore[call-overload]
+            # What does not fit is an error below; numpy would print a warning before.
+            with np.errstate(invalid="ignore"):
+                checked[column.name] = frame[column.name].astype(DTYPES[column.dtype])  # type: ignore[call-overload]
         except (TypeError, ValueError) as error:
             raise ValueError(f"table {table}, column {column.name}: {error}") from error
     return pd.DataFrame(checked).reset_index(drop=True)

@@ -140,15 +140,26 @@ class Database:
         table: str,
         part: Callable[[list[Array]], T],
         where: str = "1",
+        packed: Sequence[str] = (),
     ) -> Iterator[T]:
         """Read `select` of a long table in parts and give `part(columns)` of each, in row order.
 
+        `packed` are columns that `select` puts together by operators, which make a number of a text
+        without a word: they must be integers, too.
+
         Parts are read and handed to `part` on several threads; few are in memory at a time.
         """
-        query = f'SELECT {", ".join(select)} FROM "{table}" WHERE {where} AND rowid BETWEEN '
+        # Of a text and a number the text is the largest; a sum with a fraction in it is none.
+        checks = [f"max({', '.join(packed)})", " + ".join(packed)] if packed else []
+        columns = ", ".join([*select, *checks])
+        query = f'SELECT {columns} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
         def task(first: int, last: int) -> T:
-            return part(self._arrays(f"{query} {first} AND {last}"))
+            found = self._arrays(f"{query} {first} AND {last}")
+            for check in found[len(select) :]:
+                if pa.types.is_string(getattr(check, "type", None) or pa.int64()):
+                    raise self._no_integers("text", query)
+            return part(found[: len(select)])
 
         waiting: deque[Future[T]] = deque()
         try:
@@ -202,8 +213,11 @@ class Database:
             return column.to_numpy()  # type: ignore[no-any-return]
         if pa.types.is_string(column.type):
             return column.combine_chunks()  # type: ignore[no-any-return]
-        raise ArtifactUnreadable(
-            f"{self.path} holds {column.type} or NULL where nsys writes integers ({query})",
+        raise self._no_integers(f"{column.type} or NULL", query)
+
+    def _no_integers(self, what: str, query: str) -> ArtifactUnreadable:
+        return ArtifactUnreadable(
+            f"{self.path} holds {what} where nsys writes integers ({query})",
             "export the report again: nsys export --type sqlite",
         )
 

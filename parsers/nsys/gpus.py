@@ -38,6 +38,7 @@ _CUDA_GPU_COLUMNS = {
     "maxWarpsPerMultiprocessor": "max_warps_per_sm",
 }
 _MIB_BELOW = 1 << 24
+_MOST = 1e18  # no fact of a GPU is larger, in bytes or in Hz
 _TEXTS = ["name", "chip", "uuid"]
 
 
@@ -78,7 +79,7 @@ def _read(db: Database, name: str, columns: dict[str, str]) -> pd.DataFrame:
         frame[column] = pd.to_numeric(frame[column], errors="coerce")
     numbers = frame.columns.difference([*_TEXTS, "id", "device", "minor"])
     # The driver reports 0 for what it does not know.
-    frame[numbers] = frame[numbers].where(frame[numbers] > 0)
+    frame[numbers] = frame[numbers].where((frame[numbers] > 0) & (frame[numbers] < _MOST))
     return frame
 
 

@@ -72,7 +72,7 @@ def read_kernels(db: Database) -> KernelRows:
         db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
     nodes: list[tuple[int, Array | None]] = []
-    for numbers, launched, queued, node in db.scan(_select(columns), table, _part):
+    for numbers, launched, queued, node in db.scan(_select(columns), table, _part, packed=_PACKED):
         config, queue = configs.translate(*launched), queues.translate(*queued)
         rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
         nodes.append((len(config), node))
@@ -83,6 +83,14 @@ def read_kernels(db: Database) -> KernelRows:
     check_times(db, KERNEL, start, duration)
     facts = (_nodes(nodes), of_config, of_queue, kernels)
     return _ordered(KernelRows(start, duration, call, correlation, config, queue, *facts))
+
+
+_PACKED = (
+    *("coalesce(correlationId, 0)", "coalesce(globalPid, 0)", "demangledName"),
+    *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+    *("deviceId", "contextId", "streamId"),
+)
 
 
 def _select(columns: frozenset[str]) -> list[str]:

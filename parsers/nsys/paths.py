@@ -20,6 +20,8 @@ LONGEST_LABEL = 100
 _RECORD = re.compile(r"""['"](Module|mod|op)['"]:\s*['"]([^'"]+)['"]""")
 _NUMBER = re.compile(r"(\d+)")
 _REPEATS = 5  # values of a number from which on it counts repeats: a GEMM has fp8, 16, 32 and 64
+DEEPEST = 1000
+"""Levels of ranges that a path has; the memory of paths grows with the square of it."""
 _CALLS = 1 << 16  # calls of a block: positions in it fit 16 bits, which numpy sorts by radix
 _PAIRS = 1 << 22  # (call, open range) pairs held at a time
 
@@ -30,11 +32,13 @@ class Attribution:
 
     `path` is a code into `paths` (each the codes of its ranges' names, outermost first), 0 outside
     of all ranges. `instance` is the index of the range that is the call's stage, -1 for none.
+    `deepest` is how many ranges are open at once; beyond DEEPEST they are not looked at.
     """
 
     path: Array
     instance: Array
     paths: list[tuple[int, ...]]
+    deepest: int = 0
 
 
 def attribute(ranges: Ranges, calls: int, is_stage: Array) -> Attribution:
@@ -102,7 +106,9 @@ def _walk(
     path = result.path[block.low : block.low + size]
     instance = result.instance[block.low : block.low + size]
     names = len(ranges.names)
-    for level in range(int(block.depth.max(initial=0))):
+    deepest = int(block.depth.max(initial=0))
+    result.deepest = max(result.deepest, deepest)
+    for level in range(min(deepest, DEEPEST)):
         calls = np.flatnonzero(block.depth > level)
         ranges_here = block.open_ranges[block.first[calls] + level]
         name = ranges.name[ranges_here]

@@ -17,7 +17,14 @@ from nsight_prof.parsers.nsys.followers import find_followers, follow_steps
 from nsight_prof.parsers.nsys.inherit import find_heirs, inherit_stages
 from nsight_prof.parsers.nsys.kernels import KernelRows
 from nsight_prof.parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
-from nsight_prof.parsers.nsys.paths import Stages, attribute, label, name_stages, named_patterns
+from nsight_prof.parsers.nsys.paths import (
+    DEEPEST,
+    Stages,
+    attribute,
+    label,
+    name_stages,
+    named_patterns,
+)
 from nsight_prof.parsers.nsys.timeline import Operations, busy, busy_until, last_end
 
 ALL = "(all)"
@@ -65,6 +72,10 @@ def attribute_calls(db: Database, calls: Calls, stages: Stages) -> Attributed:
     followers = find_followers(calls, ranges)
     del calls  # its axis is as long as the trace
     found = attribute(ranges, len(order), is_stage)
+    if found.deepest > DEEPEST:
+        warnings.append(
+            f"up to {found.deepest:,} NVTX ranges are open at once: the {DEEPEST:,} outermost count"
+        )
     if followed := follow_steps(followers, found.instance):
         warnings.append(
             f"{followed} CUDA calls after the end of vLLM's range of an engine step count to the "

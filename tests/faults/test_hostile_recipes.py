@@ -1,0 +1,93 @@
+"""Recipes that somebody made to harm: refused with exit code 2, at once and with a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.recipe import MOST_VARIANTS
+from nsight_prof.parsers import patterns, safe_yaml
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.nsys.paths import name_stages
+
+LAUGHS = ", ".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(12)
+)
+TARGET = "target: {command: [x]}\n"
+SWEEP = "sweep:\n" + "".join(f"  target.args.k{i}: [1, 2, 3, 4, 5]\n" for i in range(15))
+BOMBS = {
+    "aliases": (f"target: {{command: [x], args: {{{LAUGHS}}}}}", "once its aliases are written"),
+    "an alias in its anchor": ("target: {command: [x], args: &a {b: [*a]}}", "its own anchor"),
+    "10,000 levels": ("target: {command: [x], args: {a: " + "[" * 10_000, "nests deeper"),
+    "a long file": (TARGET + "# " + "x" * safe_yaml.LONGEST, "longer than 1 MiB"),
+    "30 billion runs": (TARGET + SWEEP, f"at most {MOST_VARIANTS:,}"),
+    "a name with =": ('target: {command: [x], env: {"A=B": c}}', "no = in it"),
+    "a name with NUL": ('target: {command: [x], env: {"A\\0": c}}', "NUL"),
+    "a value with NUL": ('target: {command: [x], env: {A: "\\0"}}', "NUL"),
+    "a word with NUL": ('target: {command: ["x\\0y"]}', "NUL"),
+    "an argument with NUL": ('target: {command: [x], args: {a: [1, "\\0"]}}', "NUL"),
+    "a folder with NUL": ('target: {command: [x], cwd: "a\\0"}', "NUL"),
+    "a slow stage": (TARGET + "stages: ['(a+)+$']", "takes longer than"),
+    "a slow include": (TARGET + "select: {include: ['(\\w+\\s?)*$']}", "takes longer than"),
+    "a deep regex": (TARGET + f"stages: ['{'(' * 5000}']", "not a regular expression"),
+    "a repeat without end": (TARGET + "stages: ['a{99999999999}']", "not a regular expression"),
+    "a 13th month": ("target: {command: [x], args: {a: 2001-13-01}}", "month must be in 1..12"),
+    "5,000 digits": (f"target: {{command: [x], args: {{a: {'9' * 5000}}}}}", "4300 digits"),
+    "lists in lists": ("target: {command: [x], args: {a: [[1]]}}", "one list"),
+    "a long name": (f"name: {'a' * 300}\n{TARGET}", "at most 120 characters"),
+    "a folder of 5,000 characters": (
+        f"target: {{command: [x], cwd: {'d' * 5000}}}",
+        "not a folder",
+    ),
+    "a parent of 5,000 characters": (f"{TARGET}extends: {'e' * 5000}", "there is no recipe"),
+    "nobody's home": ("target: {command: [x], cwd: ~nobody-of-this-name/x}", "not a folder"),
+    "a number as a key": (f'{TARGET}"5": 6', "unknown key 5"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_hostile_recipe_is_refused_at_once(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, words = BOMBS[name]
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, "utf-8")
+    for command in (["recipe", "check", str(path)], ["run", str(path), "--dry-run"]):
+        assert main(command) == 2
+        error = capfd.readouterr().err
+        assert words in error
+        assert "hint: " in error
+        assert len(error) < 20_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [f"{{{LAUGHS}}}", "&a [*a]", "[" * 10_000, "2001-99-99", "9" * 5000],
+    ids=["aliases", "itself", "levels", "date", "digits"],
+)
+def test_so_is_a_hostile_option(value: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipe", "check", "own-command", "--set", f"target.args.a={value}"]) == 2
+    assert "the value is not YAML" in capfd.readouterr().err
+
+
+def test_aliases_that_save_writing_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("target: {command: [x], args: &a {n: 1}}\ntrace: {args: *a}\n", "utf-8")
+    assert main(["recipe", "check", str(path)]) == 0
+
+
+def test_a_pattern_that_is_slow_on_these_names_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs two characters in turn, which no probe has."""
+    slow = "(ab|a|b)+$"
+    patterns.compile_pattern(slow)
+    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    with pytest.raises(UsageError, match="longer than"):
+        name_stages([("", "ab" * 40 + "!")], [slow])
+
+
+def test_a_slow_rule_of_a_comparison_is_refused(
+    root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(root / "captures/compare" / name) for name in ("eager", "compiled")]
+    assert main(["compare", *runs, "--fail-on", "kernel:(a+)+$>+5%"]) == 2
+    assert "takes longer than" in capfd.readouterr().err
