@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsight_prof.orchestrator.run_lock import writing
 from nsight_prof.parsers.artifacts import check_artifacts
 from nsight_prof.parsers.errors import ProfError, StepFailed
-from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.parsers.run_dir import VARIANTS, RunDir, check_one_run, read_manifest
 
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
@@ -59,10 +60,37 @@ def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str
     return made.headline, made.report
 
 
+def report_job(
+    job: RunDir, style: Style | None = None, warn: Callable[[str], None] = lambda _: None
+) -> tuple[tuple[str, ...], Path]:
+    """Write the tables of all ranks, one after the other, and tables/ and report/ of their job.
+
+    `warn` gets the ranks whose tables cannot be made; the report names them, too.
+    """
+    from nsight_prof.reports.analyse import build_tables
+    from nsight_prof.reports.rank_tables import build_rank_tables
+    from nsight_prof.reports.ranks import job_view
+    from nsight_prof.reports.render import render_job
+    from nsight_prof.reports.templating import style_of
+
+    _check_address_space()
+    manifest = read_manifest(job)
+    for record in manifest.ranks:
+        try:
+            check_artifacts(job.rank(record.rank))
+            build_tables(job.rank(record.rank))
+        except ProfError as error:
+            warn(f"rank {record.rank}: {error.message}")
+    build_rank_tables(job)
+    made = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
+    return made.headline, made.report
+
+
 def ensure_tables(path: Path) -> None:
     """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
     from nsight_prof.reports.analyse import build_tables
 
+    check_one_run(path)
     variants = read_manifest(RunDir(path)).variants
     for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
         if not _are_of_now(run):

@@ -125,7 +125,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(run: Path) -> Iterator[None]:
-    """Hold a run whose tables or report are made again, and the sweep that it is a variant of.
+    """Hold a run whose tables or report are made again, and the sweep or job that it is part of.
 
     Raises:
         UsageError: another prof writes there, or it is no run.
@@ -133,7 +133,7 @@ def writing(run: Path) -> Iterator[None]:
     """
     read_manifest(RunDir(run))
     sweep = run.absolute().parent.parent
-    held = [sweep] if run.absolute().parent.name == VARIANTS else []
+    held = [sweep] if run.absolute().parent.name in (VARIANTS, RANKS) else []
     with ExitStack() as stack:
         for folder in (*held, run):
             if folder is run or (folder / MANIFEST).is_file():

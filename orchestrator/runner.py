@@ -27,7 +27,14 @@ from nsight_prof.orchestrator.secrets import choose_environment
 from nsight_prof.orchestrator.steps import perform
 from nsight_prof.orchestrator.work import Work
 from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
-from nsight_prof.parsers.run_dir import VARIANTS, RunDir, StepRecord, StepState, read_manifest
+from nsight_prof.parsers.run_dir import (
+    VARIANTS,
+    RunDir,
+    StepRecord,
+    StepState,
+    check_one_run,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
@@ -81,6 +88,7 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
 def _folder(recipe: Recipe, options: RunOptions) -> Path:
     """Return the run's folder, made or found; what cannot work is refused before it is made."""
     if options.replay is not None:
+        check_one_run(options.replay)
         check_same_program(recipe, read_manifest(RunDir(options.replay)), str(options.replay))
     if options.resume is None:
         return new_folder(recipe.name, options.out, options.force)

@@ -62,9 +62,10 @@ def join(
     """Join a capture to `kernels` (where that is empty, to the kernels of the selection).
 
     `launch` is `selection.skip` plus the number of earlier results of the same kernel in the same
-    process: `ncu --filter-mode per-launch-config --launch-skip N` skips N launches of each mangled
-    name, grid, block and shared memory size. `chosen` marks the result nearest to the selection's
-    launch of that kernel, the first one where the kernel was not selected. `own`: the kernels were
+    process and file: `ncu --filter-mode per-launch-config --launch-skip N` skips N launches of each
+    mangled name, grid, block and shared memory size. `chosen` marks the result nearest to the
+    selection's launch of that kernel, or to the first one where the kernel was not selected; of
+    several, that with the most values, then the first. `own`: the kernels were
     made of this very capture, so that names join where it has no grid and block (`ncu --csv` of
     2020 has none).
     """
@@ -73,7 +74,9 @@ def join(
     matcher = _Matcher(theirs, ours, own)
     workloads = capture.launches["workload"].tolist()
     matches = [matcher.match(k, w) for k, w in zip(ours, workloads, strict=True)]
-    joins = _choose(_rows(capture, matches, selection.skip), selection)
+    known = capture.metrics["value"].notna() | capture.metrics["text"].notna()
+    values = capture.metrics[known].groupby("profile").size()
+    joins = _choose(_rows(capture, matches, selection.skip), selection, values)
     joins = pd.concat([joins, _missing(joins, selection)], ignore_index=True)
     return Joined(_metrics(capture, joins), tables.check(joins, "joins"))
 
@@ -149,6 +152,8 @@ class _Matcher:
         named = [k for k in self._theirs if _same_name(k, kernel)]
         if not named:
             return "no kernel of the trace has this name"
+        if not any(k.grid and k.block for k in named):
+            return "the trace has this name without grid and block"
         shapes = ", ".join(sorted({f"{k.grid} of {k.block}" for k in named})[:3])
         return f"the trace has this name with other grids and blocks only: {shapes}"
 
@@ -210,18 +215,20 @@ def _rows(capture: NcuCapture, matches: Iterable[_Match], skip: int) -> pd.DataF
     rows["method"] = [m.method for m in matches]
     rows["reason"] = [m.reason for m in matches]
     process = launches["pid"].fillna(-1)
-    order = rows.groupby([rows["kernel_id"], process]).cumcount() + skip
+    order = rows.groupby([rows["kernel_id"], process, launches["file"]]).cumcount() + skip
     rows["launch"] = order.astype("Int64").where(rows["kernel_id"].notna())
     return rows
 
 
-def _choose(rows: pd.DataFrame, selection: Selection) -> pd.DataFrame:
+def _choose(rows: pd.DataFrame, selection: Selection, values: pd.Series) -> pd.DataFrame:
     wanted = {kernel.kernel_id: kernel.launch for kernel in selection.kernels}
     rows["chosen"] = False
     for kernel_id, group in rows[rows["kernel_id"].notna()].groupby("kernel_id", sort=False):
         target = wanted.get(str(kernel_id), group["launch"].iloc[0])
         distance = (group["launch"] - target).abs()
-        rows.loc[distance.idxmin(), "chosen"] = True
+        nearest = group.loc[distance == distance.min(), "profile"]
+        held = nearest.map(values).fillna(0).astype("int64")
+        rows.loc[held.idxmax(), "chosen"] = True
     return rows
 
 

@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 UNPACKED, GROWTH = 256 << 20, 300
 """Bytes that any .xz file may unpack to, and how many times its size; exports shrink to 1/30."""
-STEPS, TABLES, REPORT, VARIANTS = "steps", "tables", "report", "variants"
+STEPS, TABLES, REPORT, VARIANTS, RANKS = "steps", "tables", "report", "variants", "ranks"
 
 
 class StepState(StrEnum):
@@ -79,6 +79,23 @@ class StepRecord:
 
 
 @dataclass
+class RankRecord:
+    """One rank of a job, whose run directory is `RunDir.rank(rank)`.
+
+    `file` is the trace as the user called it. `host` is empty and `started_ns` (the start of the
+    capture, UTC) None where the trace does not tell.
+    """
+
+    rank: int
+    file: str = ""
+    sha256: str = ""
+    host: str = ""
+    started_ns: int | None = None
+    pids: list[int] = field(default_factory=list)
+    gpu_uuids: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Manifest:
     """Everything about a run that is not in its raw captures.
 
@@ -86,7 +103,9 @@ class Manifest:
     known of imported files.
     `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences
     for the report; `tools`, `gpus`, `software` describe the machine that captured, never the
-    reader's.
+    reader's. A job of several traces has `ranks`, and `rank_basis` says where their numbers are
+    from. `counter_files` are the names of several files of ncu that were imported together, kept as
+    `counters_stem(0)` and so on.
     """
 
     run_id: str
@@ -102,10 +121,18 @@ class Manifest:
     variants: list[str] = field(default_factory=list)
     replayed_from: str = ""
     imported: list[str] = field(default_factory=list)
+    ranks: list[RankRecord] = field(default_factory=list)
+    rank_basis: str = ""
+    counter_files: list[str] = field(default_factory=list)
 
     def step(self, name: str) -> StepRecord | None:
         """Return the record of the step called `name`, or None where the run has no such step."""
         return next((step for step in self.steps if step.name == name), None)
+
+
+def counters_stem(number: int) -> str:
+    """Return the name, without suffix, of one of several files of ncu in the counters step."""
+    return f"counters-{number:04d}"
 
 
 @dataclass(frozen=True)
@@ -132,6 +159,10 @@ class RunDir:
     def step(self, record: StepRecord) -> Path:
         """Folder of a step's raw artifacts."""
         return self.path / record.directory
+
+    def rank(self, number: int) -> RunDir:
+        """Run directory of one rank of a job."""
+        return RunDir(self.path / RANKS / f"{number:04d}")
 
     def artifact(self, step_name: str, *names: str) -> Path | None:
         """Return the first of `names` (or `name.xz`) that the step holds, or None."""
@@ -221,6 +252,22 @@ def _manifests() -> TypeAdapter[Manifest]:
 
 class _Version(BaseModel):
     format_version: int
+
+
+def check_one_run(path: Path) -> None:
+    """Refuse a job where one run is meant; what is no run directory at all is not looked at.
+
+    Raises:
+        UsageError: `path` holds a run for each of several ranks.
+    """
+    if not RunDir(path).manifest_path.is_file():
+        return
+    ranks = read_manifest(RunDir(path)).ranks
+    if ranks:
+        raise UsageError(
+            f"{path} is a job of {len(ranks)} ranks, and one run is needed here",
+            f"name the run of a rank: {RunDir(path).rank(ranks[0].rank).path}",
+        )
 
 
 @contextmanager

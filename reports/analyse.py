@@ -17,10 +17,11 @@ from nsight_prof.parsers.counters import build_counters
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join import join
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
+from nsight_prof.parsers.ncu_files import JoinedFiles, NcuFile, join_files
 from nsight_prof.parsers.nsys import NsysTrace, open_trace, read_kern_sum
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.run_dir import RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench_tables import (
@@ -74,8 +75,10 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     gaps = Gaps()
     frames = _traced(run, folder, gaps)
     traced = not frames.get("gpus", tables.empty("gpus")).empty
-    capture = _read_capture(run, gaps)
+    counted = _read_counters(run, gaps)
+    capture = None if counted is None else counted.capture
     frames |= _counted(run, frames, capture, gaps)
+    frames["counter_files"] = _shown(counted, frames["joins"])
     benched = None
     if is_bench(run):
         benched = read_benched(run, capture, _chip(run, frames["gpus"]), gaps)
@@ -213,9 +216,27 @@ def _chip(run: RunDir, gpus: pd.DataFrame) -> str:
     return chips[0] if chips else ""
 
 
-def _read_capture(run: RunDir, gaps: Gaps) -> NcuCapture | None:
-    """Read the report of ncu in full precision, or its CSV where that cannot be read."""
-    names = ["counters.ncu-rep", "counters.csv"] if can_read_rep() else ["counters.csv"]
+def _read_counters(run: RunDir, gaps: Gaps) -> JoinedFiles | None:
+    """Read the file of ncu, or join all where several were imported."""
+    several = read_manifest(run).counter_files
+    if not several:
+        capture = _read_capture(run, "counters", gaps)
+        return None if capture is None else JoinedFiles(capture, tables.empty("counter_files"), ())
+    found = [
+        NcuFile(name, capture)
+        for number, name in enumerate(several)
+        if (capture := _read_capture(run, counters_stem(number), gaps)) is not None
+    ]
+    try:
+        return join_files(found) if found else None
+    except ProfError as error:
+        gaps.add("metrics", error.message)
+        return None
+
+
+def _read_capture(run: RunDir, stem: str, gaps: Gaps) -> NcuCapture | None:
+    """Read a report of ncu in full precision, or its CSV where that cannot be read."""
+    names = [f"{stem}.ncu-rep", f"{stem}.csv"] if can_read_rep() else [f"{stem}.csv"]
     found = [path for name in names if (path := run.artifact("counters", name)) is not None]
     for path in found:
         try:
@@ -223,13 +244,22 @@ def _read_capture(run: RunDir, gaps: Gaps) -> NcuCapture | None:
         except ProfError as error:
             gaps.add("metrics", f"{path.name} gave nothing: {error.message}")
     if not found:
-        gaps.add("metrics", _why_no_counters(run))
+        gaps.add("metrics", _why_no_counters(run, f"{stem}.ncu-rep"))
     return None
 
 
-def _why_no_counters(run: RunDir) -> str:
-    if run.artifact("counters", "counters.ncu-rep") is not None:
-        return "counters.ncu-rep needs the package ncu-report: pip install 'nsight-prof[ncu]'"
+def _shown(counted: JoinedFiles | None, joins: pd.DataFrame) -> pd.DataFrame:
+    """Return table `counter_files` with the number of kernels that `counters` shows of each."""
+    if counted is None or counted.files.empty:
+        return tables.empty("counter_files")
+    chosen = set(joins.loc[joins["chosen"].fillna(False), "profile"])
+    shown = [len(profiles & chosen) for profiles in counted.profiles]
+    return tables.check(counted.files.assign(shown_kernels=shown), "counter_files")
+
+
+def _why_no_counters(run: RunDir, report: str) -> str:
+    if run.artifact("counters", report) is not None:
+        return f"{report} needs the package ncu-report: pip install 'nsight-prof[ncu]'"
     step = read_manifest(run).step("counters")
     if step is not None and step.error:
         return step.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
 
@@ -207,6 +209,21 @@ class Run:
         return self._read("gemms")
 
     @cached_property
+    def counter_files(self) -> pd.DataFrame:
+        """Table `counter_files`: what each file of ncu adds, where several were imported."""
+        return self._read("counter_files")
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """Table `ranks` of a job: a row for each GPU of each rank."""
+        return self._read("ranks")
+
+    @cached_property
+    def rank_kernels(self) -> pd.DataFrame:
+        """Table `rank_kernels` of a job: each kernel over the ranks."""
+        return self._read("rank_kernels")
+
+    @cached_property
     def gaps(self) -> pd.DataFrame:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")
@@ -218,7 +235,8 @@ class Run:
 def load_run(path: Path | str) -> Run:
     """Open the run directory `path`; a run that has no tables yet gets them first.
 
-    A sweep has its tables in its variants: `load_run(path).variants`.
+    A sweep has its tables in its variants: `load_run(path).variants`. A job has tables `ranks` and
+    `rank_kernels`; `load_run(path / "ranks" / "0003")` is the run of one rank.
 
     Raises:
         UsageError: the folder is not a run directory.
@@ -228,7 +246,16 @@ def load_run(path: Path | str) -> Run:
     """
     directory = RunDir(Path(path))
     run = Run(directory.path, read_manifest(directory))
-    if not directory.tables.is_dir() and not run.manifest.variants:
+    if directory.tables.is_dir() or run.manifest.variants:
+        return run
+    if run.manifest.ranks:
+        from nsight_prof.reports.rank_tables import build_rank_tables
+
+        for record in run.manifest.ranks:
+            with suppress(ProfError):  # the table of the job says why
+                load_run(directory.rank(record.rank).path)
+        build_rank_tables(directory)
+    else:
         from nsight_prof.reports.analyse import build_tables
 
         build_tables(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -18,6 +19,7 @@ from nsight_prof.reports.launch_choice import choice
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import (
     CommandRow,
+    CounterFileRow,
     Fact,
     FailedJoin,
     GlossaryEntry,
@@ -112,6 +114,12 @@ def failed_joins(run: Run) -> tuple[FailedJoin, ...]:
         FailedJoin(text(r["name"]), text(r["grid"]), text(r["block"]), text(r["reason"]))
         for r in records(lost)
     )
+
+
+def counter_files(run: Run) -> tuple[CounterFileRow, ...]:
+    """Return what each file of ncu adds, where several were imported."""
+    names = [field.name for field in fields(CounterFileRow)]
+    return tuple(CounterFileRow(**row) for row in records(run.counter_files[names]))
 
 
 @cache

@@ -20,6 +20,7 @@ from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.cells import Row, records, text
 from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
 
@@ -75,7 +76,14 @@ def render_sweep_metrics(view: SweepView) -> str:
     return _dump("sweep", view, {})
 
 
-def _dump(kind: str, view: ReportView | SweepView | BenchView, extra: dict[str, Any]) -> str:
+def render_job_metrics(view: JobView) -> str:
+    """Return metrics.json of a job of several ranks."""
+    return _dump("ranks", view, {})
+
+
+def _dump(
+    kind: str, view: ReportView | SweepView | BenchView | JobView, extra: dict[str, Any]
+) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
     return json_text(head | _without_figures(dataclasses.asdict(view)) | extra)
 
@@ -89,9 +97,9 @@ def _without_figures(data: dict[str, Any]) -> dict[str, Any]:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
     definitions: dict[str, Any] = {"BenchCase": _bench_case()}
-    for model in (ReportView, SweepView, BenchView, GapEntry):
+    for model in (ReportView, SweepView, BenchView, JobView, GapEntry):
         _define(model, definitions)
-    kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench"}
+    kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench", "JobView": "ranks"}
     for name, kind in kinds.items():
         whole = definitions[name]
         whole["properties"] = _head(kind) | whole["properties"]

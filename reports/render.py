@@ -30,6 +30,7 @@ from nsight_prof.reports.links import anchors_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import (
     render_bench_metrics,
+    render_job_metrics,
     render_metrics,
     render_sweep_metrics,
 )
@@ -37,6 +38,7 @@ from nsight_prof.reports.plots.gallery import Picture, bench_pictures, pictures,
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
 from nsight_prof.reports.provenance import Provenance, provenance
+from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
 from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.summary_models import SummaryView
@@ -158,6 +160,13 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
     text = render_template("sweep.md.j2", {"view": view, "pictures": shown}, style)
     files = {REPORT: text, METRICS: render_sweep_metrics(view)}
     return _write(folder, files, shown, view.answer, style)
+
+
+def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
+    """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
+    text = render_template("ranks.md.j2", {"view": view}, style)
+    files = {REPORT: text, METRICS: render_job_metrics(view)}
+    return _write(folder, files, (), view.answer, style)
 
 
 def render_template(name: str, content: Mapping[str, Any], style: Style = PLAIN) -> str:

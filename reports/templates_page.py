@@ -15,6 +15,7 @@ from nsight_prof.reports.language import LANGUAGES, words_of
 from nsight_prof.reports.links import Anchors
 from nsight_prof.reports.plots.gallery import Picture
 from nsight_prof.reports.provenance import Provenance
+from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import FILTERS
@@ -54,6 +55,7 @@ PAGES = (
          {"view": BenchSummary}),
     Page("counters.md.j2", "counters/kernel-N.md", {"kernel": KernelRow, "source": Provenance}),
     Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
+    Page("ranks.md.j2", "report.md of a job of several ranks", {"view": JobView}),
     Page("report.html.j2", "the HTML file of each of these",
          {"title": "text", "language": "text", "style": "CSS", "script": "JavaScript",
           "script_hash": "base64 of its SHA-256", "contents": "HTML: list of headings",

@@ -176,6 +176,23 @@ class FailedJoin:
 
 
 @dataclass(frozen=True)
+class CounterFileRow:
+    """One of several imported files of ncu, and what it holds that no file before it does.
+
+    `shown_kernels` are the kernels whose counters the report shows of a launch in this file.
+    """
+
+    file: str
+    page: str
+    launches: int
+    new_launches: int
+    new_kernels: int
+    values: int
+    new_values: int
+    shown_kernels: int
+
+
+@dataclass(frozen=True)
 class Caveat:
     """Something the reader must know: a sentence or two, and what it concerns.
 
@@ -292,6 +309,7 @@ class ReportView:
     left_out: tuple[LeftOut, ...]
     selection_notes: tuple[str, ...]
     failed_joins: tuple[FailedJoin, ...]
+    counter_files: tuple[CounterFileRow, ...]
     caveats: tuple[Caveat, ...]
     method: Method
     assumptions: tuple[str, ...]

@@ -28,7 +28,13 @@ from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
 from nsight_prof.reports.launch_choice import left_out
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.method_view import environment, failed_joins, glossary, method
+from nsight_prof.reports.method_view import (
+    counter_files,
+    environment,
+    failed_joins,
+    glossary,
+    method,
+)
 from nsight_prof.reports.ncu_rules import rules_view
 from nsight_prof.reports.page_places import page_places
 from nsight_prof.reports.places import OPEN
@@ -110,6 +116,7 @@ def report_view(run: Run) -> ReportView:
         left_out=left_out(run),
         selection_notes=selection_notes(run, kernels),
         failed_joins=failed_joins(run),
+        counter_files=counter_files(run),
         caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
         glossary=glossary(_report_text(rows, bool(panels), made)),

@@ -52,6 +52,7 @@ KINDS = {
     "ReportView": "a program that was profiled",
     "SweepView": "a comparison of the variants of a sweep",
     "BenchView": "a benchmark",
+    "JobView": "a job of several ranks",
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import VARIANTS
+from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
 
 if TYPE_CHECKING:
     from nsight_prof.reports.load import Run
@@ -58,6 +58,7 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
     """
     from nsight_prof.reports.load import load_run
 
+    check_one_run(run)
     loaded = load_run(run)
     if loaded.manifest.variants:
         raise UsageError(

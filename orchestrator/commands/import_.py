@@ -8,7 +8,9 @@ import click
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE|FOLDER…", type=click.Path(path_type=Path)
+)
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Run directory to make."
 )
@@ -23,17 +25,24 @@ def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None
     """Make a run directory from existing Nsight files of any version.
 
     A run holds one trace (.nsys-rep, its .sqlite export, or the CSV of `nsys stats -r
-    cuda_gpu_kern_sum`) and one set of counters (.ncu-rep, or what `ncu --csv` printed), or only one
-    of the two. Files may be packed as .xz; what a file is, its content says. An .nsys-rep needs
-    nsys on this machine, the others need nothing.
+    cuda_gpu_kern_sum`), counters (.ncu-rep, or what `ncu --csv` printed; any number of files, which
+    are joined), or both. Several traces are the ranks of one job: each rank becomes a run of its
+    own in it. Files may be packed as .xz; what a file is, its content says. An .nsys-rep needs nsys
+    on this machine, the others need nothing.
+
+    A named file is imported or refused. Of a folder, and those in it, whatever prof reads is taken,
+    and the rest is named. docs/importing.md says how files are joined and ranks numbered.
 
     \b
     Examples:
       prof import trace.sqlite counters.ncu-rep --out runs/mine && prof report runs/mine
       prof import trace.nsys-rep --stage '^prefill$' --stage '^decode$' --out runs/mine
+      prof import trace.sqlite ncu/ --out runs/mine
+      prof import 'ncu/*.ncu-rep' --out runs/counters
+      prof import rank0.sqlite rank1.sqlite --out runs/job
       prof import kern_sum.csv --out runs/summary
     """
     from nsight_prof.orchestrator.importing import import_files
 
-    run = import_files(files, out, stages)
+    run = import_files(files, out, stages, click.echo)
     click.echo(f"run: {run.path}\nnext: prof report {run.path}")

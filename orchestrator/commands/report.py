@@ -42,12 +42,19 @@ if TYPE_CHECKING:
     metavar="FILE|RUN",
     help="Hold the kernels against these measured roofs; the run keeps them.",
 )
+@click.option(
+    "--rank",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of a job, the report of this rank: that of the run directory ranks/000N in it.",
+)
 @style_options.options
 def command(
     run: Path,
     formats: str,
     open_it: str,
     roofs: Path | None,
+    rank: int | None,
     templates: Path | None,
     languages: tuple[str, ...],
 ) -> None:
@@ -67,6 +74,7 @@ def command(
       prof report runs/mine --format html --open yes
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates
+      prof report runs/job --rank 3
     """
     if open_it == "yes" and formats == "md":
         raise UsageError(
@@ -74,6 +82,8 @@ def command(
             "leave out one of the two, or take --format html",
         )
     style = style_options.given_style(templates, languages, formats)
+    if rank is not None:
+        run = _of_rank(RunDir(run), rank)
     from nsight_prof.orchestrator.run_lock import writing
 
     with writing(run), _watched(run) as display:
@@ -83,6 +93,17 @@ def command(
     show_report(findings, report)
     if open_it == "yes":
         click.launch(str(report.with_suffix(".html")))
+
+
+def _of_rank(job: RunDir, rank: int) -> Path:
+    """Return the run directory of one rank of a job."""
+    ranks = [record.rank for record in read_manifest(job).ranks]
+    if not ranks:
+        raise UsageError(f"{job.path} is one run, without ranks", "leave out --rank")
+    if rank not in ranks:
+        shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
+        raise UsageError(f"{job.path} has no rank {rank}", f"it has the ranks {shown}")
+    return job.rank(rank).path
 
 
 @contextmanager
@@ -109,17 +130,19 @@ def show_report(findings: Sequence[str], report: Path) -> None:
 
 
 def _attach(run: RunDir, roofs: Path) -> None:
-    """Give a run, or every variant of a sweep, the measured roofs of a file or of another run."""
+    """Give a run, or each run of a sweep or a job, the measured roofs of a file or another run."""
     from nsight_prof.orchestrator.roofs_of_run import attach_given
 
-    variants = read_manifest(run).variants
-    for path in [run.path / VARIANTS / name for name in variants] or [run.path]:
+    manifest = read_manifest(run)
+    inner = [run.path / VARIANTS / name for name in manifest.variants]
+    inner += [run.rank(record.rank).path for record in manifest.ranks]
+    for path in inner or [run.path]:
         attach_given(RunDir(path), roofs)
 
 
 def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
-    """Make tables and report of a run, or of every variant of a sweep and their comparison."""
-    from nsight_prof.orchestrator.reporting import compare_variants, make_report
+    """Make tables and report of a run, of every variant of a sweep, or of the ranks of a job."""
+    from nsight_prof.orchestrator.reporting import compare_variants, make_report, report_job
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)
@@ -129,6 +152,8 @@ def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[s
             "the recipe of the run names templates of its own, which are used only where they are "
             f"asked for: --templates {manifest.recipe['templates']}"
         )
+    if manifest.ranks:
+        return report_job(run, style, display.warning)
     variants = manifest.variants
     if not variants:
         return make_report(run, *given)

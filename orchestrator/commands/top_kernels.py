@@ -87,7 +87,14 @@ def _read(path: Path) -> Trace:
     from nsight_prof.orchestrator.recognize import Kind, recognize
     from nsight_prof.parsers.errors import ProfError, UsageError
     from nsight_prof.parsers.nsys import read_kernel_summary
+    from nsight_prof.parsers.run_dir import check_one_run
 
+    if path.is_dir():
+        check_one_run(path)
+        raise UsageError(
+            f"{path} is a folder, and kernels are ranked by one trace",
+            f"name the trace; that of a run is {path}/steps/1-trace/trace.sqlite",
+        )
     kind = recognize(path)
     if kind == Kind.SQLITE:
         return _read_sqlite(path)

@@ -31,7 +31,12 @@ LAUNCH_DTYPES = {
     "nvtx": "string",
     "passes": "Int64",
     "workload": "string",
+    "compute_capability": "string",
+    "result": "Int64",
+    "file": "Int64",
 }
+PAGES = ("report", "raw", "details", "text")
+"""What a file of ncu may be, the most precise first."""
 METRIC_DTYPES = {
     "profile": "Int64",
     "metric": "string",
@@ -47,7 +52,9 @@ class Launch:
     """One result of ncu: a kernel launch, or a graph or range (`workload`).
 
     `grid` and `block` are XxYxZ. `nvtx` is the path of open ranges, outermost first, joined by /.
-    `passes` is how often ncu replayed it. Unknown is None.
+    `passes` is how often ncu replayed it. `compute_capability` is "9.0" where the file prints it.
+    `result` is its number in the report, which each page of it prints (ID). `file` is the number of
+    the file that it is in, where several were joined. Unknown is None.
     """
 
     profile: int
@@ -63,6 +70,9 @@ class Launch:
     nvtx: str | None = None
     passes: int | None = None
     workload: str = "kernel"
+    compute_capability: str | None = None
+    result: int | None = None
+    file: int = 0
 
 
 class Value(NamedTuple):
@@ -83,7 +93,8 @@ class NcuCapture:
     `launches`: a row a result, columns of `Launch`. `metrics`: profile, metric, value (base units),
     text, unit, source. `version` is that of ncu, empty where the file does not tell. `warnings` are
     sentences for the report. `rules`: a row for all that ncu's own rules said, columns of
-    `RuleResult`; empty where no rule was applied, and for a raw CSV page, which has none.
+    `RuleResult`; empty where no rule was applied, and for a raw CSV page, which has none. `page` is
+    one of PAGES: what the file is.
     """
 
     launches: pd.DataFrame
@@ -91,6 +102,7 @@ class NcuCapture:
     version: str
     warnings: list[str]
     rules: pd.DataFrame = field(default_factory=rules_frame)
+    page: str = PAGES[0]
 
 
 class Gatherer:
@@ -98,6 +110,7 @@ class Gatherer:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self.page = PAGES[0]
         self.launches: list[Launch] = []
         self.values: list[Value] = []
         self.rules: list[RuleResult] = []
@@ -156,10 +169,12 @@ class Gatherer:
             version=version,
             warnings=self.warnings,
             rules=rules_frame(self.rules),
+            page=self.page,
         )
 
     def _complete(self, launch: Launch) -> None:
         profile = launch.profile
+        launch.result = profile if launch.result is None else launch.result
         launch.grid = launch.grid or self._dimensions(profile, "grid")
         launch.block = launch.block or self._dimensions(profile, "block")
         for name, metric in (

@@ -64,8 +64,10 @@ def _read(path: Path) -> NcuCapture:
     gatherer = Gatherer("csv")
     pages = split_pages(text)
     if pages:
+        gatherer.page = "details" if any(_NAME in page.header for page in pages) else "raw"
         _read_pages(pages, gatherer, path)
     else:
+        gatherer.page = "text"
         parse_tables(text, gatherer, str(path))
     if not gatherer.launches:
         raise no_data(path, banner) if not pages else _no_record(path, pages)
@@ -136,6 +138,8 @@ class _Context:
             stream=_integer(cells.get("Stream")),
             context=_integer(cells.get("Context")),
             nvtx=nvtx.parse_columns(cells),
+            compute_capability=cells.get("CC") or None,
+            result=_integer(cells.get("ID")),
         )
         if "Grid Size" in cells and launch.grid is None:
             self.failed.add(launch.profile)

@@ -29,7 +29,7 @@ _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
 _LAUNCH = re.compile(
     rf"^  (?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+)(?=, (?:Context|Device) \d)"
     r"(?:, Context (?P<context>\d+), Stream (?P<stream>\d+))?"
-    r"(?:, Device (?P<device>\d+), CC [\d.]+)?(?:, Invocations (?P<invocations>\d+))?\s*$"
+    r"(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?(?:, Invocations (?P<invocations>\d+))?\s*$"
 )
 _SECTION = re.compile(r"^\s+Section: (?P<section>.*\S)\s*$")
 _DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}(?: +-{4,} +-{4,})?\s*$")
@@ -111,6 +111,7 @@ class _Reader:
                 pid=self._pid,
                 stream=_integer(found["stream"]),
                 context=_integer(found["context"]),
+                compute_capability=found["cc"],
             )
         )
 

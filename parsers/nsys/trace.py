@@ -16,6 +16,7 @@ from nsight_prof.parsers.nsys.codes import statistics
 from nsight_prof.parsers.nsys.database import Database
 from nsight_prof.parsers.nsys.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.gpus import read_gpus
+from nsight_prof.parsers.nsys.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
 from nsight_prof.parsers.nsys.launches import launch_frames, write_launches
@@ -51,6 +52,10 @@ class NsysTrace:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def identity(self) -> Identity:
+        """Host, time, processes and devices of the trace."""
+        return read_identity(self._db)
 
     def gpus(self) -> pd.DataFrame:
         """GPUs of the machine (table `gpus`), those that ran kernels first."""

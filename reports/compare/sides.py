@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import VARIANTS
+from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
 from nsight_prof.reports.cells import number, records, text
 from nsight_prof.reports.compare.wording import section
 from nsight_prof.reports.load import Run, load_run
@@ -96,6 +96,7 @@ def open_side(label: str, path: Path, repeats: Iterable[Path] = ()) -> Side:
 
 
 def _runs(path: Path) -> list[Run]:
+    check_one_run(path)
     run = load_run(path)
     if not run.manifest.variants:
         return [run]

@@ -1,0 +1,163 @@
+"""Makes the tables of a job, `ranks` and `rank_kernels`, from the tables of its ranks.
+
+Each rank is a run directory of its own. Their tables are read one after the other, so that no more
+than those of one rank are in memory. Times of two ranks are never subtracted: each has a clock of
+its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.run_dir import RankRecord, RunDir, read_manifest
+from nsight_prof.reports.cells import Row, count, records, text
+from nsight_prof.reports.stage_times import ALL
+
+RANKS, RANK_KERNELS = "ranks", "rank_kernels"
+
+
+def build_rank_tables(job: RunDir) -> None:
+    """Write `tables/` of a job from those of its ranks, which are there already.
+
+    A rank without readable tables has a row that says so (`problem`).
+
+    Raises:
+        UsageError: the folder is not a run directory.
+        StepFailed: the tables cannot be written.
+    """
+    rows: list[dict[str, Any]] = []
+    sums = _Kernels()
+    for record in read_manifest(job).ranks:
+        try:
+            rows += _rank_rows(job.rank(record.rank), record)
+            sums.add(record.rank, tables.read(job.rank(record.rank).tables, "kernels"))
+        except ProfError as error:
+            rows.append(_row(record, problem=error.message))
+    partial = job.tables.with_name(f"{job.tables.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        tables.write(pd.DataFrame(rows, columns=_columns(RANKS)), RANKS, partial)
+        tables.write(sums.frame(), RANK_KERNELS, partial)
+        shutil.rmtree(job.tables, ignore_errors=True)
+        os.replace(partial, job.tables)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StepFailed(
+            f"the tables of {job.path} cannot be written: {error}",
+            "free some space or correct the permissions, then: prof report RUN",
+        ) from error
+
+
+def _rank_rows(run: RunDir, record: RankRecord) -> Iterator[dict[str, Any]]:
+    """Yield a row for each GPU that the rank gave work to."""
+    facts = {count(gpu["device"]): gpu for gpu in records(tables.read(run.tables, "gpus"))}
+    pids = _pids(run)
+    for time in _times(run):
+        device = count(time["device"])
+        gpu = facts.get(device, {})
+        yield _row(
+            record,
+            device=device,
+            gpu=text(gpu.get("name")),
+            uuid=text(gpu.get("uuid")),
+            pids=", ".join(map(str, pids.get(device, ()))),
+            **{name: time[name] for name in ("launches", "wall_ns", "gpu_busy_ns", "idle_ns")},
+            **{name: time[name] for name in ("kernel_ns", "memory_ns")},
+        )
+
+
+def _times(run: RunDir) -> list[Row]:
+    """Return the times of each GPU of a rank."""
+    devices = sorted(_pids(run), key=lambda device: device or 0)
+    whole = tables.read(run.tables, "stages")
+    rows = records(whole[whole["stage"] == ALL])
+    return [{**row, "device": device} for row in rows for device in devices[:1]]
+
+
+def _pids(run: RunDir) -> dict[int | None, list[int]]:
+    """Return the processes that launched on each GPU; of a large table two columns are read."""
+    path = run.tables / "launches.parquet"
+    try:
+        found = parquet.read_table(path, columns=["device", "pid"])
+    except (OSError, pa.ArrowException):
+        return {}
+    pairs = found.group_by(["device", "pid"]).aggregate([]).to_pylist()
+    by_device: dict[int | None, list[int]] = {}
+    for pair in pairs:
+        if pair["pid"] is not None:
+            by_device.setdefault(pair["device"], []).append(pair["pid"])
+    return {device: sorted(ids) for device, ids in by_device.items()}
+
+
+def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(_columns(RANKS))
+    own = {"rank": record.rank, "host": record.host, "file": record.file, "problem": problem}
+    return empty | own | facts
+
+
+def _columns(table: str) -> list[str]:
+    return [column.name for column in tables.tables()[table]]
+
+
+@dataclass
+class _Kernel:
+    """One kernel over the ranks: its names, and its time and launches on each of them."""
+
+    facts: Row
+    total_ns: dict[int, int] = field(default_factory=dict)
+    calls: int = 0
+
+
+class _Kernels:
+    """Adds up the kernels of the ranks."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, _Kernel] = {}
+
+    def add(self, rank: int, kernels: pd.DataFrame) -> None:
+        """Add table `kernels` of a rank."""
+        for row in records(kernels):
+            total = count(row["total_ns"])
+            if total is not None:
+                kernel = self._found.setdefault(text(row["kernel_id"]), _Kernel(row))
+                kernel.total_ns[rank] = kernel.total_ns.get(rank, 0) + total
+                kernel.calls += count(row["calls"]) or 0
+
+    def frame(self) -> pd.DataFrame:
+        """Return table `rank_kernels`, most GPU time first."""
+        whole = sum(sum(k.total_ns.values()) for k in self._found.values())
+        rows = [_kernel_row(key, kernel, whole) for key, kernel in self._found.items()]
+        frame = pd.DataFrame(rows, columns=_columns(RANK_KERNELS))
+        order = ["total_ns", "kernel_id"]
+        return tables.check(frame.sort_values(order, ascending=[False, True]), RANK_KERNELS)
+
+
+def _kernel_row(kernel_id: str, kernel: _Kernel, whole: int) -> dict[str, Any]:
+    by_rank = kernel.total_ns
+    least, most = (pick(by_rank, key=lambda r: (by_rank[r], r)) for pick in (min, max))
+    total = sum(by_rank.values())
+    names = ("name", "short_name", "library", "category", "grid", "block")
+    return {
+        "kernel_id": kernel_id,
+        **{name: text(kernel.facts[name]) for name in names},
+        "ranks": len(by_rank),
+        "calls": kernel.calls,
+        "total_ns": total,
+        "share": total / whole if whole else None,
+        "min_ns": by_rank[least],
+        "min_rank": least,
+        "median_ns": median(by_rank.values()),
+        "max_ns": by_rank[most],
+        "max_rank": most,
+    }
