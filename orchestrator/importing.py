@@ -255,13 +255,13 @@ def _take_counters(
             digest = record.inputs["sha256"]
             if digest in taken:
                 work.note(f"{given.name} is the same file as {taken[digest].name}: taken once.")
+                _drop(run, stem)
                 continue
             taken[digest] = NcuFile(given.name, _read_counters(run, stem, given.kind))
         except ProfError as error:
             work.skip(given, error)
             refused = error
-            for left in (run.path / COUNTERS_FOLDER).glob(f"{stem}.*"):
-                left.unlink()
+            _drop(run, stem)
     if not taken:
         if refused is not None and not manifest.steps:
             raise refused
@@ -277,6 +277,11 @@ def _take_counters(
         for sentence in added(join_files(files).files):
             work.say(sentence)
     manifest.steps.append(record)
+
+
+def _drop(run: RunDir, stem: str) -> None:
+    for path in (run.path / COUNTERS_FOLDER).glob(f"{stem}.*"):
+        path.unlink()
 
 
 def _take(

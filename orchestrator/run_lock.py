@@ -19,6 +19,7 @@ from nsight_prof.parsers.errors import ProfError, StepFailed, UsageError
 from nsight_prof.parsers.roofs_file import ROOFS_FILE
 from nsight_prof.parsers.run_dir import (
     MANIFEST,
+    RANKS,
     REPORT,
     STEPS,
     TABLES,

@@ -285,6 +285,8 @@ def test_a_folder_with_a_folder_for_each_kernel_becomes_one_run(
     # The roofline's chart adds what the details page lacks; the other two pages add nothing.
     files = run.counter_files.set_index("file")
     assert len(files) == 80
+    kept = sorted(path.name for path in (tmp_path / "run/steps/3-counters").iterdir())
+    assert kept == [f"counters-{number:04d}.csv" for number in range(80)]
     of_page = files.groupby(files.index.str.rpartition("/").to_frame()[2].to_numpy())
     assert (of_page["new_values"].max() > 0).to_dict() == {
         "ncu.details.csv": True,
