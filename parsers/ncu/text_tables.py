@@ -10,7 +10,8 @@ columns' widths:
         -------------------- ----------- ------------
         Registers Per Thread register/thread       40
 
-Values have 2 decimals of a scaled unit. Older versions print the date instead of the shape, and
+Values have 2 decimals of a scaled unit. Copies of such texts have other margins, and break the line
+of a launch before its shape. Older versions print the date instead of the shape, and
 tables without the heads. `--print-summary` prints "Invocations 14" behind the shape, and minimum,
 maximum and average over these launches instead of the value; the average is read.
 """
@@ -27,10 +28,11 @@ from nsight_prof.parsers.numbers import find_marks, is_unavailable
 _PROCESS = re.compile(r"^\[(?P<pid>\d+)\] \S.*@\S+$")
 _SHAPE = r"(?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
 _LAUNCH = re.compile(
-    rf"^  (?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+)(?=, (?:Context|Device) \d)"
+    rf"^\s+(?P<name>\S.*?)(?: {_SHAPE}|, \d{{4}}-\w{{3}}-\d\d [\d:]+)(?=, (?:Context|Device) \d)"
     r"(?:, Context (?P<context>\d+), Stream (?P<stream>\d+))?"
     r"(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?(?:, Invocations (?P<invocations>\d+))?\s*$"
 )
+_REST = re.compile(rf"^\s*{_SHAPE}, Context \d")  # of a line that was broken behind the name
 _SECTION = re.compile(r"^\s+Section: (?P<section>.*\S)\s*$")
 _DASHES = re.compile(r"^\s*-{4,} +-{4,} +-{4,}(?: +-{4,} +-{4,})?\s*$")
 _HEAD = re.compile(
@@ -78,9 +80,21 @@ class _Reader:
         self._gatherer = gatherer
         self._pid: int | None = None
         self._section = ""
+        self._before = ""
+        self._nameless = False
         self._spans: list[tuple[int, int]] = []
 
     def line(self, line: str) -> None:
+        if _REST.match(line):
+            line = f"  {self._before} {line.strip()}"
+            self._nameless = not self._before
+            if self._nameless:
+                self._gatherer.warn("the values of a launch without a name are left out")
+        self._read(line)
+        outside = not (self.in_table or _DASHES.match(line) or _SECTION.match(line))
+        self._before = line.strip() if outside else ""
+
+    def _read(self, line: str) -> None:
         if process := _PROCESS.match(line):
             self._pid = int(process["pid"])
         elif launch := _LAUNCH.match(line):
@@ -98,7 +112,7 @@ class _Reader:
             self.in_table = False
 
     def _add_launch(self, found: re.Match[str]) -> None:
-        self._section, self.in_table = "", False
+        self._section, self.in_table, self._nameless = "", False, False
         if invocations := found["invocations"]:
             self._gatherer.warn_of_averages(int(invocations))
         self._gatherer.launches.append(
@@ -116,7 +130,7 @@ class _Reader:
         )
 
     def _add_row(self, line: str) -> None:
-        if not self._gatherer.launches:
+        if not self._gatherer.launches or self._nameless:
             return
         (_, name_end), (_, unit_end), *_ = self._spans
         last = self._spans[-2][1]

@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.reports.causes import Context, blocks, causes, stall_meaning
@@ -148,6 +150,33 @@ def test_an_unknown_number_of_sms_tells_no_small_grid() -> None:
 def test_a_grid_that_is_none_has_unknown_blocks() -> None:
     assert blocks("4x2x3") == 24
     assert blocks("") != blocks("")
+
+
+NUMBERS = [c.name for c in tables.tables()["counters"] if c.dtype in ("float", "int")]
+
+
+@given(
+    st.lists(
+        st.sampled_from([None, None, 0.1, 3.0, 25.0, 60.0, 100.0]),
+        min_size=len(NUMBERS),
+        max_size=len(NUMBERS),
+    ),
+    st.sampled_from(["", "8x1x1", "1056x1x1"]),
+    st.sampled_from([{}, {"theoretical_occupancy_pct": 100.0, "achieved_occupancy_pct": 20.0}]),
+    st.sampled_from([Context(), H200]),
+    st.sampled_from(["gemm", "elementwise", "other"]),
+)
+@settings(derandomize=True, max_examples=80)
+def test_no_sentence_of_a_cause_shows_what_is_not_known(
+    values: list[float | None],
+    grid: str,
+    warps: dict[str, float],
+    context: Context,
+    category: str,
+) -> None:
+    known = dict(zip(NUMBERS, values, strict=True)) | warps
+    for cause in causes(row(**known, grid=grid, category=category), context):
+        assert not {"n/a", "nan"} & set(cause.text.replace(",", " ").split()), cause
 
 
 def test_an_unknown_stall_reason_is_shown_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from nsight_prof.parsers.ncu import NcuCapture, read_csv
@@ -142,3 +143,29 @@ def test_a_summary_over_launches_gives_its_averages_and_says_so(tmp_path: Path) 
     found = dict(zip(capture.metrics["metric"], capture.metrics["value"], strict=True))
     assert found == {"gpc__cycles_elapsed.max": 3939.5, "gpu__time_duration.sum": 1750.0}
     assert "averages over the launches" in capture.warnings[0]
+
+
+@pytest.mark.parametrize("margin", ["\t", "    ", "      "])
+@pytest.mark.parametrize("gap", [" ", " \n  "])
+def test_margins_and_broken_lines_of_copies_change_nothing(
+    tmp_path: Path, margin: str, gap: str
+) -> None:
+    copied = TEXT.replace("\n  void f<", f"\n{margin}void f<").replace(
+        "\n  g, 2021", f"\n{margin}g, 2021"
+    )
+    copied = copied.replace(
+        " (32, 2, 1)x(256, 1, 1), Context", f"{gap}(32, 2, 1)x(256, 1, 1), Context"
+    )
+    assert copied != TEXT or (margin, gap) == ("  ", " ")
+    same, other = read(tmp_path, TEXT), read(tmp_path, copied)
+    pd.testing.assert_frame_equal(same.launches, other.launches)
+    pd.testing.assert_frame_equal(same.metrics, other.metrics)
+
+
+def test_values_of_a_launch_without_a_name_go_to_no_other(tmp_path: Path) -> None:
+    rest = "\n  (8, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 3, CC 9.0\n"
+    table = TEXT[TEXT.index("    Section: Launch") : TEXT.index("  g, 2021")].replace("64", "99")
+    capture = read(tmp_path, TEXT + rest + table)
+    known = read(tmp_path, TEXT)
+    pd.testing.assert_frame_equal(capture.metrics, known.metrics)
+    assert "the values of a launch without a name are left out" in capture.warnings
