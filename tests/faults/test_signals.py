@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator.runner import STOPS
+from tests.processes import wait_for_end, writes_pid, written_pid
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -48,29 +48,10 @@ def start(root: Path, tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def pid_in(path: Path) -> int:
-    """Wait for a process to write its id and the end of its line."""
-    while not (path.is_file() and path.read_text().endswith("\n")):
-        time.sleep(0.02)
-    return int(path.read_text())
-
-
-def wait_for_end(pid: int) -> None:
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state in "ZX":
-            return
-        time.sleep(0.02)
-
-
 def waits(pid: Path, *, deaf: bool = False) -> str:
     """A script that writes its id and waits; a deaf one hears no SIGTERM."""
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else ""
-    write = f"open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n')\n"
-    return f"import os, signal, time\n{ignore}{write}time.sleep(600)\n"
+    return f"import os, signal, time\n{ignore}{writes_pid(pid)}time.sleep(600)\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
@@ -79,7 +60,7 @@ def test_a_signal_ends_the_program_and_leaves_a_run_to_resume(
 ) -> None:
     assert number in (*STOPS, signal.SIGINT)
     prof = start(waits(tmp_path / "pid"))
-    program = pid_in(tmp_path / "pid")
+    program = written_pid(tmp_path / "pid")
     prof.send_signal(number)
     _, error = prof.communicate()
     assert prof.returncode == 130
@@ -112,7 +93,7 @@ def test_nohup_is_heard(start: Start, tmp_path: Path) -> None:
         "time.sleep(600)", f"while not os.path.exists({str(go)!r}): time.sleep(0.02)"
     )
     prof = start(script, before=("nohup",))
-    pid_in(tmp_path / "pid")
+    written_pid(tmp_path / "pid")
     prof.send_signal(signal.SIGHUP)
     go.touch()
     _, error = prof.communicate()
@@ -122,7 +103,7 @@ def test_nohup_is_heard(start: Start, tmp_path: Path) -> None:
 
 def test_a_program_ends_with_a_prof_that_is_killed(start: Start, tmp_path: Path) -> None:
     prof = start(waits(tmp_path / "pid"))
-    program = pid_in(tmp_path / "pid")
+    program = written_pid(tmp_path / "pid")
     prof.kill()
     wait_for_end(program)
 
@@ -131,7 +112,7 @@ def test_the_next_run_tells_of_a_program_that_outlived_its_prof(
     start: Start, tmp_path: Path
 ) -> None:
     prof = start(waits(tmp_path / "pid", deaf=True))
-    program = pid_in(tmp_path / "pid")
+    program = written_pid(tmp_path / "pid")
     try:
         prof.kill()
         prof.communicate()

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from nsight_prof.orchestrator.process import Command, ask, end_leftovers, run
 from nsight_prof.orchestrator.process_tree import abandoned
 from nsight_prof.parsers.errors import StepFailed
+from tests.processes import gone, is_written, wait_for_end, writes_pid, written_pid
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -30,30 +30,6 @@ def python(tmp_path: Path) -> Any:
         )
 
     return make
-
-
-def gone(pid: Any) -> Any:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
-
-
-def is_written(path: Path) -> bool:
-    return path.is_file() and path.read_text().endswith("\n")
-
-
-def written_pid(path: Any) -> Any:
-    """Wait for a process to write its id; the test's own limit ends a wait for ever."""
-    while not is_written(path):
-        time.sleep(0.02)
-    return int(path.read_text())
-
-
-def writes_pid(path: Path, of: str = "os.getpid()") -> str:
-    """A statement that writes an id with the end of its line, by which it is known as whole."""
-    return f"open({str(path)!r}, 'w').write(f'{{{of}}}\\n')\n"
 
 
 def test_the_exit_code_output_and_tail_are_kept(python: Any, tmp_path: Path) -> None:
@@ -166,15 +142,13 @@ def test_what_a_killed_prof_left_running_is_found_by_its_folder(
     assert left in abandoned()
     assert end_leftovers(tmp_path) == 0
     assert end_leftovers(folder, grace_s=0.2) == 1
-    while not gone(left):
-        time.sleep(0.02)
+    wait_for_end(left)
     assert left not in abandoned()
 
 
 def test_a_program_ends_with_the_prof_that_is_killed(killed: Any, tmp_path: Path) -> None:
     left = killed(tmp_path / "1-trace.partial", "import os, time\n{pid}time.sleep(600)")
-    while not gone(left):
-        time.sleep(0.02)
+    wait_for_end(left)
 
 
 def test_a_daemon_without_environment_is_ended_too(python: Any, tmp_path: Path) -> None:
