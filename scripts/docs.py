@@ -93,7 +93,7 @@ def render_cli() -> str:
         "# Commands\n",
         "`prof COMMAND --help` prints the same. Exit codes: 0 ok, 1 a step failed, 2 asked wrong, "
         "3 a tool, GPU\nor permission is missing, 4 a file cannot be read, 130 interrupted, "
-        "141 the reader of the\noutput is gone. Errors go to stderr as `error: …` and\n`hint: …`.\n",
+        "141 the reader of the\noutput is gone. Errors go to stderr as `error: …` and `hint: …`.\n",
     ]
     for path, command in commands(group, "prof"):
         context = click.Context(
