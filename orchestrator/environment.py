@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,13 @@ PROCESS_STATUS = Path("/proc/self/status")
 DEVICE_FILES = ("/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-gpu")
 # Bits of CapEff that let a process read the counters: CAP_SYS_ADMIN, CAP_PERFMON.
 PROFILING_CAPABILITIES = (21, 38)
+
+# A repository that somebody sent may name commands that git runs: none of them here.
+GIT = (
+    *("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
+    *("-c", "protocol.allow=never"),
+)
+OWN_FILTER = re.compile(r"^(?:local|worktree)\s+filter\.", re.MULTILINE)
 
 ASK_INTERPRETER = """
 import json, platform
@@ -105,12 +113,22 @@ def read_software(interpreter: Mapping[str, str], cwd: Path) -> dict[str, str]:
 
 def read_git(cwd: Path) -> dict[str, str]:
     """Return the commit that `cwd` is at, and whether files differ from it; {} without git."""
-    commit = ask(["git", "rev-parse", "HEAD"], cwd=cwd)
+    commit = ask([*GIT, "rev-parse", "HEAD"], cwd=cwd)
     if commit.exit_code != 0:
         return {}
-    status = ask(["git", "status", "--porcelain", "--untracked-files=no"], cwd=cwd)
-    dirty = "yes" if status.stdout.strip() else "no"
-    return {"git_commit": commit.stdout.strip(), "git_dirty": dirty}
+    found = {"git_commit": commit.stdout.strip()}
+    # Filters are commands that `git status` runs. Those of the user's own configuration are theirs.
+    settings = ask([*GIT, "config", "--show-scope", "--name-only", "--list"], cwd=cwd)
+    if settings.exit_code != 0 or OWN_FILTER.search(settings.stdout):
+        return found
+    status = ask(
+        [*GIT, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"],
+        env={**os.environ, "GIT_NO_LAZY_FETCH": "1"},
+        cwd=cwd,
+    )
+    if status.exit_code == 0:
+        found["git_dirty"] = "yes" if status.stdout.strip() else "no"
+    return found
 
 
 def counters_refused() -> str:

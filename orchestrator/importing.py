@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,7 +138,8 @@ def _in_place_when_whole(out: Path) -> Iterator[Path]:
     existed = out.is_dir()
     place = out if existed else out.parent
     place.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=place))
+    partial = place / f".{out.name}.{secrets.token_hex(4)}"
+    partial.mkdir()
     try:
         yield partial
         if existed:
@@ -146,7 +147,6 @@ def _in_place_when_whole(out: Path) -> Iterator[Path]:
             for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
                 os.replace(path, out / path.name)
         else:
-            partial.chmod(0o755)
             os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

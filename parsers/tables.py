@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as parquet
 
+from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.reading import reading
 
@@ -84,7 +85,7 @@ def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) ->
     checked = check(frame, table)
     checked.to_parquet(folder / f"{table}.parquet", index=False)
     if csv:
-        checked.to_csv(folder / f"{table}.csv", index=False)
+        write_csv(checked, folder / f"{table}.csv")
 
 
 def read(folder: Path, table: str) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.counters import build_counters
+from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join import join
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
@@ -158,7 +159,7 @@ def _write_launches(trace: NsysTrace, folder: Path, gaps: Gaps) -> None:
     trace.write_launches(path)
     count = parquet.read_metadata(path).num_rows
     if count <= ROWS_AS_CSV:
-        pd.read_parquet(path).to_csv(path.with_suffix(".csv"), index=False)
+        write_csv(pd.read_parquet(path), path.with_suffix(".csv"))
         return
     gaps.add("launches", f"{count:,} launches are in launches.parquet only, not in a CSV")
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nsight_prof.parsers.printable import printable
+
 NA = "n/a"
 DIGITS = 3
 WIDTH_OF_FAULT = 80
@@ -237,13 +239,18 @@ def brief(text: str, width: int = 44) -> str:
     return next((form for form in forms if len(form) <= width), shorten(forms[-1], width + 3))
 
 
+def _flat(text: Any) -> str:
+    """Return one line: white space is one space, control characters are shown as escapes."""
+    return printable(" ".join(str(text).split()))
+
+
 def escape(text: Any) -> Markdown:
     """Return `text` so that markdown shows it as it stands, in a paragraph or a table cell.
 
     Angle brackets and ampersands become entities (a name like `foo<int>` would vanish as HTML);
     pipes, backticks, underscores and other markup get a backslash; white space becomes one space.
     """
-    flat = " ".join(str(text).split())
+    flat = _flat(text)
     entities = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # GitHub pairs dollar signs to formulas and does not honour a backslash before them.
     return Markdown(_MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>"))
@@ -251,13 +258,13 @@ def escape(text: Any) -> Markdown:
 
 def escape_html(text: Any) -> Markdown:
     """Return `text` for the inside of an HTML element within markdown (a <summary>, say)."""
-    flat = " ".join(str(text).split())
+    flat = _flat(text)
     return Markdown(_HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat))
 
 
 def fenced(text: Any, language: str = "text") -> Markdown:
     """Return a fenced code block; the fence is longer than any run of backticks inside."""
-    body = str(text).replace("\r\n", "\n").replace("\r", "\n")
+    body = printable(str(text).replace("\r\n", "\n").replace("\r", "\n"))
     longest = max((len(run) for run in re.findall(r"`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
     return Markdown(f"{fence}{language}\n{body}\n{fence}")
@@ -265,7 +272,7 @@ def fenced(text: Any, language: str = "text") -> Markdown:
 
 def code(text: Any) -> Markdown:
     """Return `text` as inline code; <code> where a backtick or a pipe would end it or its cell."""
-    flat = " ".join(str(text).split())
+    flat = _flat(text)
     if flat and not re.search(r"[`|]", flat):
         return Markdown(f"`{flat}`")
     return Markdown(f"<code>{escape_html(flat)}</code>")

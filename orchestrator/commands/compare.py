@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from nsight_prof.orchestrator.say import say
+
 REGRESSION = 1
 
 
@@ -102,11 +104,11 @@ def command(
     view = compare(*sides, limits, force, per)
     text = page(view) if style == "html" else FORMATS[style](view)
     if output is None:
-        click.echo(text, nl=False)
+        say(text, nl=False)
     else:
         with written_whole(output) as partial:
             partial.write_bytes(as_utf8(text))
-        click.echo(f"comparison: {output}")
+        say(f"comparison: {output}", err=not output.is_file())
     for limit in view.limits:
-        click.echo(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
+        say(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
     return REGRESSION if any(limit.state == "broken" for limit in view.limits) else 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
 
@@ -71,7 +72,7 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
     from nsight_prof.reports.export.table_files import export_tables
 
     for path, rows in export_tables(loaded, form, output, tables).items():
-        click.echo(f"{path}: {rows:,} rows")
+        say(f"{path}: {rows:,} rows", err=not path.is_file())
 
 
 def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
@@ -87,6 +88,9 @@ def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
         )
     done = export_trace(run, output)
     for note in done.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"{done.path}: {done.events:,} events, {done.arrows:,} arrows from call to GPU work")
-    click.echo("open it in https://ui.perfetto.dev (nothing is uploaded) or chrome://tracing")
+        say(f"note: {note}", err=True)
+    # Beside what went to /dev/stdout nothing else may stand there.
+    err = not done.path.is_file()
+    arrows = f"{done.arrows:,} arrows from call to GPU work"
+    say(f"{done.path}: {done.events:,} events, {arrows}", err=err)
+    say("open it in https://ui.perfetto.dev (nothing is uploaded) or chrome://tracing", err=err)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from nsight_prof.orchestrator.say import say
+
 
 @click.command("import")
 @click.argument(
@@ -44,5 +46,5 @@ def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None
     """
     from nsight_prof.orchestrator.importing import import_files
 
-    run = import_files(files, out, stages, click.echo)
-    click.echo(f"run: {run.path}\nnext: prof report {run.path}")
+    run = import_files(files, out, stages, say)
+    say(f"run: {run.path}\nnext: prof report {run.path}")

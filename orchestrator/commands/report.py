@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsight_prof.orchestrator.commands import style_options
+from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 
@@ -123,10 +124,10 @@ def _watched(run: Path) -> Iterator[Display]:
 def show_report(findings: Sequence[str], report: Path) -> None:
     """Print the three findings that matter and where the report is."""
     for number, finding in enumerate(findings[:3], 1):
-        click.echo(f"{number}. {finding}")
+        say(f"{number}. {finding}")
     if findings:
-        click.echo("")
-    click.echo(f"report: {report}")
+        say("")
+    say(f"report: {report}")
 
 
 def _attach(run: RunDir, roofs: Path) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator.say import say
+
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.roofs_cache import Cached
 
@@ -45,11 +47,11 @@ def list_roofs(as_json: bool) -> None:
 
     found, unreadable = cached()
     for why in unreadable:
-        click.echo(f"warning: {why}", err=True)
+        say(f"warning: {why}", err=True)
     if as_json:
-        click.echo(json.dumps([_facts(one) for one in found], indent=1))
+        say(json.dumps([_facts(one) for one in found], indent=1))
     elif not found:
-        click.echo(f"no roofs in {folder()}; measure them: {MEASURE}")
+        say(f"no roofs in {folder()}; measure them: {MEASURE}")
     else:
         _table(found)
 
@@ -75,10 +77,10 @@ def show(source: Path | None, as_json: bool) -> None:
     path, note = _given(source) if source is not None else _of_this_machine()
     roofs = read_roofs(path)
     if as_json:
-        click.echo(json.dumps({"file": str(path), "note": note, **as_data(roofs)}, indent=1))
+        say(json.dumps({"file": str(path), "note": note, **as_data(roofs)}, indent=1))
         return
     if note:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     render(roofs, path)
 
 
@@ -150,4 +152,4 @@ def _table(found: list[Cached]) -> None:
         )
     console().print(table)
     for one in found:
-        click.echo(one.path)
+        say(str(one.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsight_prof.orchestrator.commands import style_options
+from nsight_prof.orchestrator.say import say
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.recipe import Recipe
@@ -109,6 +111,7 @@ def command(
         loaded = load_recipe(recipe, (*overrides, f"bench.repeat={asked.repeat}"))
     if asked.dry_run:
         from nsight_prof.orchestrator.dry_run import render_dry_run
+        from nsight_prof.orchestrator.secrets import choose_environment
 
         if asked.replay is not None:
             raise UsageError(
@@ -117,7 +120,8 @@ def command(
             )
 
         folder = asked.resume or asked.out or Path("runs") / f"{loaded.name}-<time>"
-        click.echo(render_dry_run(loaded, folder), nl=False)
+        known = choose_environment(os.environ, loaded.target.env, loaded.to_dict())
+        say(known.redact(render_dry_run(loaded, folder)), nl=False)
         return
     outcome = _run(loaded, asked)
     _show(outcome)
@@ -144,9 +148,9 @@ def _show(outcome: RunOutcome) -> None:
     from nsight_prof.orchestrator.journal import resume
 
     if outcome.report_path is not None:
-        click.echo("")
+        say("")
         show_report(outcome.findings, outcome.report_path)
     for error in outcome.errors:
-        click.echo(f"\nerror: {error.message}\n\nhint: {error.hint}", err=True)
+        say(f"\nerror: {error.message}\n\nhint: {error.hint}", err=True)
     if outcome.errors:
-        click.echo(f"      then continue with: {resume(outcome.run_dir)}", err=True)
+        say(f"      then continue with: {resume(outcome.run_dir)}", err=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator.say import say
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
@@ -78,7 +80,7 @@ def command(trace: Path, output: Path | None, **options: Any) -> None:
     _show(selection, read.kernels)
     if output is not None:
         write_selection(output, selection)
-        click.echo(f"selection: {output}", err=True)
+        say(f"selection: {output}", err=True)
 
 
 def _read(path: Path) -> Trace:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.load import Run
@@ -76,9 +77,9 @@ def _csv(source: Path, target: Path) -> None:
         target.open("w", encoding="utf-8", newline="") as stream,
     ):
         names = [name for name in file.schema_arrow.names if not name.startswith("__index")]
-        file.schema_arrow.empty_table().select(names).to_pandas().to_csv(stream, index=False)
+        write_csv(file.schema_arrow.empty_table().select(names).to_pandas(), stream)
         for batch in file.iter_batches(ROWS, columns=names):
-            batch.to_pandas().to_csv(stream, index=False, header=False)
+            write_csv(batch.to_pandas(), stream, header=False)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,4 +83,14 @@ def _cache_folder() -> str | None:
         folder = folder.parent
     if os.access(folder, os.W_OK):
         return None
-    return str(Path(tempfile.gettempdir()) / f"vllm-cache-{os.getuid()}")
+    own = Path(tempfile.gettempdir()) / f"vllm-cache-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        own.mkdir(mode=0o700)
+    # Code is loaded from there: a folder that somebody else made or may write to is not used.
+    return str(own) if _is_private(own) else tempfile.mkdtemp(prefix="vllm-cache-")
+
+
+def _is_private(folder: Path) -> bool:
+    state = folder.lstat()
+    mine = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
+    return mine and not state.st_mode & 0o022
