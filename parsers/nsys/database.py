@@ -155,10 +155,12 @@ class Database:
         query = f'SELECT {columns} FROM "{table}" WHERE {where} AND rowid BETWEEN '
 
         def task(first: int, last: int) -> T:
-            found = self._arrays(f"{query} {first} AND {last}")
-            for check in found[len(select) :]:
-                if pa.types.is_string(getattr(check, "type", None) or pa.int64()):
-                    raise self._no_integers("text", query)
+            read = self._query(f"{query} {first} AND {last}").columns
+            wanted = [*select, *checks]
+            found = [self._array(read[i], table, text) for i, text in enumerate(wanted)]
+            for array, check in zip(found[len(select) :], checks, strict=True):
+                if pa.types.is_string(getattr(array, "type", None) or pa.int64()):
+                    raise self._no_integers(table, check)
             return part(found[: len(select)])
 
         waiting: deque[Future[T]] = deque()
@@ -204,20 +206,17 @@ class Database:
         ((first, last),) = self.rows(f"SELECT {', '.join(ends)}")
         return (0, -1) if first is None else (first, last)
 
-    def _arrays(self, query: str) -> list[Array]:
-        result = self._query(query)
-        return [self._array(column, query) for column in result.columns]
-
-    def _array(self, column: pa.ChunkedArray, query: str) -> Array:
+    def _array(self, column: pa.ChunkedArray, table: str, expression: str) -> Array:
         if pa.types.is_integer(column.type) and not column.null_count:
             return column.to_numpy()  # type: ignore[no-any-return]
         if pa.types.is_string(column.type):
             return column.combine_chunks()  # type: ignore[no-any-return]
-        raise self._no_integers(f"{column.type} or NULL", query)
+        raise self._no_integers(table, expression)
 
-    def _no_integers(self, what: str, query: str) -> ArtifactUnreadable:
+    def _no_integers(self, table: str, expression: str) -> ArtifactUnreadable:
+        names = [name for name in re.findall(r"\w+", expression) if name in self.columns(table)]
         return ArtifactUnreadable(
-            f"{self.path} holds {what} where nsys writes integers ({query})",
+            f"{self.path}: table {table} has rows without an integer in {' or '.join(names)}",
             "export the report again: nsys export --type sqlite",
         )
 
