@@ -64,17 +64,9 @@ def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
         database.executescript(KERNEL)
         for number in range(6):
             start, kernel = 1000 * (number + 1), number % 3
-            insert(call, [start - 500, start - 400, PID + 7, number])
-            row: list[int | None] = [
-                start,
-                start + 100 * (3 - kernel) + number,
-                0,
-                1,
-                0,
-                7,
-                number,
-                PID,
-            ]
+            insert(call, [start - 500, start - 400, PID + 7, number + 1])
+            end = start + 100 * (3 - kernel) + number
+            row: list[int | None] = [start, end, 0, 1, 0, 7, number + 1, PID]
             row += [10 + kernel] * 3 + [1, 0, 32, 4, 1, 1, 128, 1, 1, 0, 0, 0, 0, 0, 0, None, 0]
             marks = ",".join("?" * len(row))
             insert(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({marks})", row)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ SMALL = (
     "target.args.max_num_seqs=8",
     "untraced.args={repeats: 2, also_batches: [1, 4]}",
     "trace.args.nvtx_scopes=false",  # they need the package nvtx
-    "operators.args.output_tokens=3",
-    "target.env.FAKE_VLLM_TORCH=1",
 )
+NO_OPERATORS = ("operators.enabled=false",)
+OPERATORS = ("operators.args.output_tokens=3", "target.env.FAKE_VLLM_TORCH=1")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 PREFILL, DECODE = "execute_context_2(32)_generation_0(0)", "execute_context_0(0)_generation_2(2)"
 
 
@@ -52,17 +54,23 @@ def table(run: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(run / "tables" / f"{name}.parquet")
 
 
-def test_the_recipe_runs_from_the_untraced_engine_to_the_report(vllm: Any) -> None:
-    outcome = vllm.run(recipe())
+@pytest.mark.parametrize(
+    "operators", [NO_OPERATORS, pytest.param(OPERATORS, marks=needs_torch)], ids=["without", "with"]
+)
+def test_the_recipe_runs_from_the_untraced_engine_to_the_report(
+    vllm: Any, operators: tuple[str, ...]
+) -> None:
+    outcome = vllm.run(recipe(*operators))
     assert outcome.errors == ()
     assert outcome.exit_code == 0
     _each_step_has_its_own_arguments(vllm.out / "steps")
     _stages_have_their_names(vllm.out)
-    _operators_stand_in_their_steps(vllm.out / "steps/4-operators/operators.json.gz")
+    if operators == OPERATORS:
+        _operators_stand_in_their_steps(vllm.out / "steps/4-operators")
     report = outcome.report_path.read_text()
     for words in ("qwen2.5-0.5b", "prefill", "decode"):
         assert words in report
-    _replays_the_same(vllm, report)
+    _replays_the_same(vllm, report, operators)
 
 
 def _each_step_has_its_own_arguments(steps: Path) -> None:
@@ -76,9 +84,6 @@ def _each_step_has_its_own_arguments(steps: Path) -> None:
     assert {step["traced"] for step in records(traced, "step")} == {False, True}
     # Under ncu the profiled batch alone.
     assert {step["traced"] for step in records(steps / "3-counters", "step")} == {True}
-    (engine,) = records(steps / "4-operators", "engine")
-    assert engine["mode"] == "eager"
-    assert len(records(steps / "4-operators", "step")) == 3
 
 
 def _stages_have_their_names(run: Path) -> None:
@@ -90,18 +95,21 @@ def _stages_have_their_names(run: Path) -> None:
     assert table(run, "host_steps").shape[0] > 0
 
 
-def _operators_stand_in_their_steps(path: Path) -> None:
-    with gzip.open(path, "rt") as stream:
+def _operators_stand_in_their_steps(step: Path) -> None:
+    (engine,) = records(step, "engine")
+    assert engine["mode"] == "eager"
+    assert len(records(step, "step")) == 3
+    with gzip.open(step / "operators.json.gz", "rt") as stream:
         events = json.load(stream)["traceEvents"]
     names = [event.get("name") for event in events]
     assert (names.count(PREFILL), names.count(DECODE)) == (1, 2)
     assert names.count("aten::mm") == 3
 
 
-def _replays_the_same(lab: Any, report: str) -> None:
+def _replays_the_same(lab: Any, report: str, overrides: tuple[str, ...]) -> None:
     recorded, lab.out = lab.out, lab.folder / "again"
     lab.log.unlink()
-    outcome = lab.run(recipe(), replay=recorded)
+    outcome = lab.run(recipe(*overrides), replay=recorded)
     assert outcome.exit_code == 0
     assert lab.calls() == []
     assert _without_folder(outcome.report_path.read_text()) == _without_folder(report)
@@ -128,7 +136,7 @@ def test_what_vllm_cannot_do_is_told_by_the_run_and_what_it_told_is_kept(
     vllm: Any, override: str, message: str, hint: str
 ) -> None:
     with pytest.raises(ProfError, match=message) as caught:
-        vllm.run(recipe(override))
+        vllm.run(recipe(*NO_OPERATORS, override))
     error = caught.value
     assert isinstance(error, ToolMissing if "no-gpu" in override else StepFailed)
     assert hint in error.hint
@@ -143,7 +151,7 @@ def test_what_vllm_cannot_do_is_told_by_the_run_and_what_it_told_is_kept(
 
 
 def test_an_engine_that_fails_under_ncu_alone_leaves_the_trace_and_a_report(lab: Any) -> None:
-    outcome = lab.run(recipe("counters.args.max_num_seqs=1", "operators.enabled=false"))
+    outcome = lab.run(recipe(*NO_OPERATORS, "counters.args.max_num_seqs=1"))
     assert outcome.exit_code == 1
     assert "max-num-seqs" in outcome.errors[0].message
     states = {step.name: str(step.state) for step in lab.manifest.steps}
