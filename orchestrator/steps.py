@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from nsight_prof.orchestrator import counting_time
 from nsight_prof.orchestrator.bench_records import (
     cut_half_line,
     ends_of,
@@ -178,7 +179,14 @@ def _ranked(trace_path: Path, work: Work) -> Selection:
         kernels=select.kernels if isinstance(select.kernels, tuple) else None,
     )
     with open_trace(trace_path, work.recipe.stages) as trace:
-        return choose_kernels(trace.kernels(), trace.launches(), trace.stage_kernels(), options)
+        kernels, launches = trace.kernels(), trace.launches()
+        selection = choose_kernels(kernels, launches, trace.stage_kernels(), options)
+        if work.recipe.counters.enabled:
+            names = trace.process_names({int(pid) for pid in launches["pid"].unique()})
+            command = work.program.argv[0]
+            time = counting_time.counting_time(selection, kernels, launches, names, command)
+            selection.notes += counting_time.warnings(time)
+        return selection
 
 
 def _counters(

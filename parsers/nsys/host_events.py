@@ -87,7 +87,7 @@ def read_host_events(db: Database) -> HostEvents:
     known = [key for (key,) in threads.keys]
     names = _thread_names(db, known)
     listed = [Thread(key >> _PID & _THREAD, key & _THREAD, names.get(key, "")) for key in known]
-    return HostEvents(calls, nvtx, listed, _process_names(db, {thread.pid for thread in listed}))
+    return HostEvents(calls, nvtx, listed, process_names(db, {thread.pid for thread in listed}))
 
 
 def _calls(db: Database, threads: Codebook[tuple[int, ...]]) -> ApiCalls:
@@ -174,7 +174,8 @@ def _thread_names(db: Database, threads: list[int]) -> dict[int, str]:
     return {thread: texts[name] for thread, name in rows if name in texts}
 
 
-def _process_names(db: Database, wanted: set[int]) -> dict[int, str]:
+def process_names(db: Database, wanted: set[int]) -> dict[int, str]:
+    """Names of processes by their id, of those `wanted` that the export names."""
     table = db.table("PROCESSES")
     if table is None or not db.columns("PROCESSES") >= {"pid", "name"}:
         return {}

@@ -16,6 +16,7 @@ from nsight_prof.parsers.nsys.codes import statistics
 from nsight_prof.parsers.nsys.database import Database
 from nsight_prof.parsers.nsys.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.gpus import read_gpus
+from nsight_prof.parsers.nsys.host_events import process_names
 from nsight_prof.parsers.nsys.identity import Identity, read_identity
 from nsight_prof.parsers.nsys.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
@@ -110,6 +111,10 @@ class NsysTrace:
         it, as in `nsys stats -r nvtx_kern_sum`.
         """
         return self._work.range_kernels()
+
+    def process_names(self, wanted: set[int]) -> dict[int, str]:
+        """Names of processes by their id, of those `wanted` that the trace names."""
+        return process_names(self._db, wanted)
 
     def memory_operations(self) -> pd.DataFrame:
         """Copies and memsets by kind (table `memory_operations`)."""
