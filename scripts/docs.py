@@ -81,6 +81,8 @@ VARIABLES = {
     "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, with "
     "what a program has to tell (docs/vllm.md)",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
+    "PROF_PROCESS_OWNER": "set by prof for them, too: which prof began them, to find what it left "
+    "when it was killed",
     "PROF_SHARED": "for the tests: folder with real exports; its tests are skipped without it",
     "PROF_NSIGHT": "for the tests: folder with a real nsys and ncu; tests of them are skipped else",
 }
