@@ -181,7 +181,7 @@ def _ranked(trace_path: Path, work: Work) -> Selection:
     with open_trace(trace_path, work.recipe.stages) as trace:
         kernels, launches = trace.kernels(), trace.launches()
         selection = choose_kernels(kernels, launches, trace.stage_kernels(), options)
-        if work.recipe.counters.enabled:
+        if work.recipe.counters.enabled and work.replay is None:
             names = trace.process_names({int(pid) for pid in launches["pid"].unique()})
             command = work.program.argv[0]
             time = counting_time.counting_time(selection, kernels, launches, names, command)

@@ -26,9 +26,9 @@ from nsight_prof.orchestrator.recipe_files import bundled  # noqa: E402
 from nsight_prof.parsers import formulas  # noqa: E402
 from nsight_prof.parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
-from nsight_prof.reports.rules_page import rules_page  # noqa: E402
-from nsight_prof.reports.templates_page import templates_page  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
+from scripts.pages.rules_page import rules_page  # noqa: E402
+from scripts.pages.templates_page import templates_page  # noqa: E402
 
 WIDTH = 96
 MADE = "<!-- Written by scripts/docs.py from the code; do not edit. -->\n"

@@ -17,9 +17,10 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import RunDir, decompress
 from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.evidence import Finding
-from nsight_prof.reports.first_look import first_look, read_first_look, write_first_look
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.proof import (
+from nsight_prof.reports.stage_run import stage_runs
+from scripts.pages.first_look import first_look, read_first_look, write_first_look
+from scripts.pages.proof import (
     FACTOR,
     Planted,
     Score,
@@ -29,8 +30,7 @@ from nsight_prof.reports.proof import (
     score,
     verdicts,
 )
-from nsight_prof.reports.proof_page import Recording, anchor, proof_page, recording
-from nsight_prof.reports.stage_run import stage_runs
+from scripts.pages.proof_page import Recording, anchor, proof_page, recording
 from tests.recorded import with_tables
 
 # One worker for all of them: a recorded run takes long to judge.

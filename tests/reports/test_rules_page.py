@@ -4,7 +4,7 @@ import re
 
 from nsight_prof.reports.program_rules import program_rules
 from nsight_prof.reports.rules import kernel_rules, saturated
-from nsight_prof.reports.rules_page import rules_page
+from scripts.pages.rules_page import rules_page
 
 
 def test_the_page_has_every_rule() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from nsight_prof.reports import render, templating
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.templates_page import PAGES, models, templates_page
 from nsight_prof.reports.templating import templates_folder
+from scripts.pages.templates_page import PAGES, models, templates_page
 
 
 @pytest.fixture

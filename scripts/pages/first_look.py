@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.reports.proof import Score, Verdict, score
+from scripts.pages.proof import Score, Verdict, score
 
 NAME = "first_look.json"
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.evidence import Finding
-from nsight_prof.reports.first_look import FirstLook, look_at, read_first_look
 from nsight_prof.reports.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
+from scripts.pages.first_look import FirstLook, look_at, read_first_look
+from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
 COLUMNS = (
     *("defect", "time", "repaired", "first finding", "named", "gone"),
