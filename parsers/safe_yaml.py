@@ -39,8 +39,9 @@ def parse(text: str) -> tuple[yaml.Node | None, Any]:
     """Return the nodes of a YAML text, which know their lines, and its plain data.
 
     Raises:
-        yaml.YAMLError: no YAML, a value that YAML cannot give (a 13th month, an integer of 5,000
-            digits), more than MOST values or DEEPEST levels, or an alias inside of its own anchor.
+        yaml.YAMLError: no YAML; a value that nobody can have (a 13th month, an integer of 5,000
+            digits, half a character); more than MOST values or DEEPEST levels; an alias inside of
+            its own anchor.
     """
     loader = _Loader(text)
     try:
@@ -83,6 +84,8 @@ def _size(node: yaml.Node, known: dict[int, int], around: tuple[int, ...]) -> in
             inner = [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode):
             inner = node.value
+        else:
+            node.value.encode()  # half a character, "\ud83d", can be written nowhere
         known[id(node)] = 1 + sum(_size(part, known, (*around, id(node))) for part in inner)
     if known[id(node)] > MOST:
         raise _Refused(

@@ -7,6 +7,7 @@ Reports `gpukernsum` (to 2022), `cuda_gpu_kern_sum` and `cuda_gpu_kern_gb_sum`; 
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -295,7 +296,7 @@ def _numbers(texts: pd.Series, head: str, marks: Marks) -> pd.Series:
     plain = [text.strip().removesuffix("%").strip() for text in texts]
     numbers = [marks.parse(text) if text else np.nan for text in plain]
     for text, number in zip(texts, numbers, strict=True):
-        if number is None or (_is_whole(head) and number % 1 > 0):
+        if number is None or number < 0 or math.isinf(number) or (_is_whole(head) and number % 1):
             raise ArtifactUnreadable(f"column {head!r} holds {text!r}", _HINT)
     factor = _factor(head) if _column(head).endswith("_ns") else 1
     return pd.Series(numbers, index=texts.index, dtype="float64") * factor

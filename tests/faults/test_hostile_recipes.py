@@ -41,6 +41,7 @@ BOMBS = {
     ),
     "a parent of 5,000 characters": (f"{TARGET}extends: {'e' * 5000}", "there is no recipe"),
     "nobody's home": ("target: {command: [x], cwd: ~nobody-of-this-name/x}", "not a folder"),
+    "half a character": ('target: {command: ["\\ud83d"]}', "surrogates not allowed"),
     "a number as a key": (f'{TARGET}"5": 6', "unknown key 5"),
 }
 
