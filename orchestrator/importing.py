@@ -207,6 +207,9 @@ def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
         manifest.tools |= member.tools
         manifest.gpus += [gpu for gpu in member.gpus if gpu not in manifest.gpus]
     write_manifest(job, manifest)
+    for record in ranks.records:
+        work.say(f"rank {record.rank}: {record.file}")
+    work.say(f"The numbers of the ranks are from {ranks.basis}.")
 
 
 def _manifest(work: _Import, names: Sequence[str]) -> Manifest:

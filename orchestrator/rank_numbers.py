@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run_dir import MOST_RANKS
 
 # rank3, rank_03, global-rank.3; not local_rank3, which each node has.
 _NAMED = re.compile(r"(?<![a-z])(?:global[-_.]?)?rank[-_.=]?(\d+)", re.IGNORECASE)
@@ -37,6 +38,11 @@ def number_ranks(names: Sequence[str]) -> RankNumbers:
     if all(len(set(found)) == 1 for found in named):
         numbers = tuple(int(found[0]) for found in named)
         _check(numbers, names)
+        if max(numbers) >= MOST_RANKS:
+            raise UsageError(
+                f"{names[numbers.index(max(numbers))]} is of rank {max(numbers)}",
+                f"name the files by ranks below {MOST_RANKS:,}",
+            )
         return RankNumbers(numbers, "the files' names (rank…)")
     column = _column(names)
     if column is not None:

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew, UsageError
 from nsight_prof.parsers.reading import reading, reason
@@ -30,6 +30,9 @@ MANIFEST = "manifest.json"
 UNPACKED, GROWTH = 256 << 20, 300
 """Bytes that any .xz file may unpack to, and how many times its size; exports shrink to 1/30."""
 STEPS, TABLES, REPORT, VARIANTS, RANKS = "steps", "tables", "report", "variants", "ranks"
+
+
+MOST_RANKS = 1_000_000
 
 
 class StepState(StrEnum):
@@ -86,7 +89,7 @@ class RankRecord:
     capture, UTC) None where the trace does not tell.
     """
 
-    rank: int
+    rank: Annotated[int, Field(ge=0, lt=MOST_RANKS)]
     file: str = ""
     sha256: str = ""
     host: str = ""
@@ -236,13 +239,15 @@ def read_manifest(run: RunDir) -> Manifest:
 
 def _check_paths(run: RunDir, manifest: Manifest) -> None:
     """Refuse a run whose folders, or the paths in whose manifest, lead out of it."""
-    for folder in (STEPS, TABLES, REPORT, VARIANTS):
+    for folder in (STEPS, TABLES, REPORT, VARIANTS, RANKS):
         run.inside(run.path / folder)
     for record in manifest.steps:
         if record.directory:
             run.inside(run.step(record))
     for name in manifest.variants:
         run.inside(run.path / VARIANTS / name, VARIANTS)
+    for member in manifest.ranks:
+        run.inside(run.rank(member.rank).path, RANKS)
 
 
 @cache

@@ -43,6 +43,7 @@ class RankKernelRow:
     """
 
     name: str
+    grid: str
     category: str
     ranks: int
     calls: int | None

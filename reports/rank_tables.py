@@ -25,6 +25,7 @@ from nsight_prof.reports.cells import Row, count, records, text
 from nsight_prof.reports.stage_times import ALL
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
+TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
 def build_rank_tables(job: RunDir) -> None:
@@ -62,30 +63,25 @@ def build_rank_tables(job: RunDir) -> None:
 def _rank_rows(run: RunDir, record: RankRecord) -> Iterator[dict[str, Any]]:
     """Yield a row for each GPU that the rank gave work to."""
     facts = {count(gpu["device"]): gpu for gpu in records(tables.read(run.tables, "gpus"))}
+    stages = tables.read(run.tables, "stages")
+    whole = records(stages[stages["stage"] == ALL])
     pids = _pids(run)
-    for time in _times(run):
-        device = count(time["device"])
+    for device, ids in sorted(pids.items()):
         gpu = facts.get(device, {})
         yield _row(
             record,
+            problem="it uses several GPUs, whose single times are not known"
+            if len(pids) > 1
+            else "",
             device=device,
             gpu=text(gpu.get("name")),
             uuid=text(gpu.get("uuid")),
-            pids=", ".join(map(str, pids.get(device, ()))),
-            **{name: time[name] for name in ("launches", "wall_ns", "gpu_busy_ns", "idle_ns")},
-            **{name: time[name] for name in ("kernel_ns", "memory_ns")},
+            pids=", ".join(map(str, ids)),
+            **{name: row[name] for row in whole if len(pids) == 1 for name in TIMES},
         )
 
 
-def _times(run: RunDir) -> list[Row]:
-    """Return the times of each GPU of a rank."""
-    devices = sorted(_pids(run), key=lambda device: device or 0)
-    whole = tables.read(run.tables, "stages")
-    rows = records(whole[whole["stage"] == ALL])
-    return [{**row, "device": device} for row in rows for device in devices[:1]]
-
-
-def _pids(run: RunDir) -> dict[int | None, list[int]]:
+def _pids(run: RunDir) -> dict[int, list[int]]:
     """Return the processes that launched on each GPU; of a large table two columns are read."""
     path = run.tables / "launches.parquet"
     try:
@@ -93,9 +89,9 @@ def _pids(run: RunDir) -> dict[int | None, list[int]]:
     except (OSError, pa.ArrowException):
         return {}
     pairs = found.group_by(["device", "pid"]).aggregate([]).to_pylist()
-    by_device: dict[int | None, list[int]] = {}
+    by_device: dict[int, list[int]] = {}
     for pair in pairs:
-        if pair["pid"] is not None:
+        if pair["device"] is not None and pair["pid"] is not None:
             by_device.setdefault(pair["device"], []).append(pair["pid"])
     return {device: sorted(ids) for device, ids in by_device.items()}
 

@@ -76,6 +76,7 @@ def _kernel(row: Row) -> RankKernelRow:
     several = (count(row["ranks"]) or 0) > 1
     return RankKernelRow(
         name=text(row["short_name"]),
+        grid=text(row["grid"]),
         category=text(row["category"]),
         ranks=count(row["ranks"]) or 0,
         calls=count(row["calls"]),

@@ -246,6 +246,30 @@ def test_what_needs_one_run_names_a_rank(job: Path, command: tuple[str, ...]) ->
     assert f"{job}/ranks/0000" in said
 
 
+@pytest.mark.parametrize("rank", [-1, 10**7, 10**400])
+def test_a_manifest_with_a_rank_that_cannot_be_is_refused(
+    job: Path, tmp_path: Path, rank: int
+) -> None:
+    manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
+    manifest["ranks"][0]["rank"] = rank
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    code, said = prof("report", tmp_path)
+    assert (code, "manifest.json" in said) == (4, True), said
+
+
+def test_a_rank_that_leads_out_of_the_job_is_refused(job: Path, tmp_path: Path) -> None:
+    sent, mine = tmp_path / "sent", tmp_path / "mine"
+    shutil.copytree(job / "ranks" / "0001", mine)
+    (sent / "ranks").mkdir(parents=True)
+    shutil.copy(job / "manifest.json", sent)
+    shutil.copytree(job / "ranks" / "0000", sent / "ranks" / "0000")
+    (sent / "ranks" / "0001").symlink_to(mine)
+    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
+    code, said = prof("report", sent)
+    assert (code, "does not lie inside of the run" in said) == (4, True), said
+    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
+
+
 @pytest.fixture
 def kernel_folders(real_exports: Path) -> Path:
     """A folder for each kernel, four printed pages of its report in each (llm-perf-opt)."""
