@@ -130,12 +130,15 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "gpus": trace.gpus(),
         "kernels": trace.kernels(),
         "stages": trace.stages(),
+        "devices": trace.devices(),
+        "gpu_stages": trace.gpu_stages(),
         "stage_kernels": trace.stage_kernels(),
         "memory_operations": trace.memory_operations(),
         "api_calls": trace.api_calls(),
         "engine_steps": trace.engine_steps(),
         "engine_gaps": trace.engine_gaps(),
         "idle_gaps": trace.idle_gaps(),
+        "gpu_idle_gaps": trace.gpu_idle_gaps(),
     }
     frames["modules"], frames["module_kernels"] = trace.modules()
     return frames

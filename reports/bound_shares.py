@@ -9,6 +9,7 @@ import pandas as pd
 
 from nsight_prof.reports.bound import LABELS
 from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.reports.gpu_times import gpu_count
 from nsight_prof.reports.kernel_judge import judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
@@ -25,8 +26,9 @@ class BoundShare:
     `bound` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency; "unmeasured" for
     kernels without counters, "launch" for time in which the GPU has nothing to do), `label` its
     plain name, `dtype` the type of the arithmetic where that is the limit. `share` is of the GPU
-    time of the stage, `of_wall` of its wall time. `reached` is the share of the roof that was
-    reached, weighted by time; of waiting kernels the nearest roof counts. `gain` is the part of the
+    time of the stage, `of_wall` of its wall time (of several GPUs that of one on average).
+    `reached` is the share of the roof that was reached, weighted by time; of waiting kernels the
+    nearest roof counts. `gain` is the part of the
     stage's GPU time that its kernels could save at most, each as much as `kernel_judge` allows, so
     that the rows add up to what all kernels could save. None is unknown.
     """
@@ -60,7 +62,7 @@ def bound_shares(run: Run) -> tuple[BoundShare, ...]:
     for judged in judge(run):
         counters[text(judged.row["kernel_id"])]["gain"] = judged.gain
     wall, idle = wall_time(run)
-    whole = {"stage": ALL, "wall_ns": wall, "idle_ns": idle}
+    whole = {"stage": ALL, "wall_ns": wall, "idle_ns": idle, "gpus": gpu_count(run)}
     found = _rows(whole, run.kernels[["kernel_id", "total_ns"]], counters)
     stages = [row for row in stage_rows(run) if row["stage"] != ALL]
     for stage in stages if len(stages) > 1 else []:
@@ -99,7 +101,9 @@ def _row(stage: Row, key: tuple[str, str], one: _Sum, total: float) -> BoundShar
         label=LABELS.get(bound, "not measured"),
         dtype=dtype,
         share=one.time / total,
-        of_wall=one.time / number(stage["wall_ns"]) if _wall(stage) else None,
+        of_wall=one.time / number(stage["gpus"]) / number(stage["wall_ns"])
+        if _wall(stage)
+        else None,
         reached=reached,
         gain=known(one.saved / total),
         kernels=len(one.kernels),

@@ -155,14 +155,11 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
     part, idle_ns = idle_share(stage.row), number(stage.row["idle_ns"])
     # A range also counts what lies before the first kernel of the capture and after the last.
     saved = min(idle_ns, stage.program_idle)
-    gap = idle_ns / number(stage.row["launches"]) if number(stage.row["launches"]) > 0 else math.nan
-    each = (
-        f"; {duration(gap)} for each of {counted(stage.row['launches'], 'launch')}"
-        if gap > 0
-        else ""
-    )
+    launches = number(stage.row["launches"]) / stage.gpus
+    gap = idle_ns / launches if launches > 0 else math.nan
+    each = f"; {duration(gap)} for each of {counted(launches, 'launch')}" if gap > 0 else ""
     lost = f"{duration(idle_ns)} of the {duration(stage.wall)} {stage.where}"
-    why = split_words(stage) or host_calls(run, idle_ns)
+    why = split_words(stage) or host_calls(run, idle_ns * stage.gpus)
     words = (
         f"The GPU has nothing to do for {lost} ({share(part)}{each}).{why} Without "
         f"the gaps the program would save at most {share(saved / stage.program_wall)} of its wall "

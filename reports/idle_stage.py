@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.gpu_times import per_gpu_gaps
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.stage_times import ALL
 
@@ -45,7 +46,13 @@ class Stage:
     @property
     def where(self) -> str:
         """Where this is, to follow "of the time"."""
-        return "from its first to its last kernel" if self.whole else f"in {self.name}"
+        where = "from its first to its last kernel" if self.whole else f"in {self.name}"
+        return f"{where} (mean of {self.gpus} GPUs)" if self.gpus > 1 else where
+
+    @property
+    def gpus(self) -> int:
+        """Of how many GPUs its wall and idle time and its gaps are the mean."""
+        return int(number(self.row["gpus"]))
 
     @property
     def wall(self) -> float:
@@ -90,9 +97,10 @@ class Stage:
 
 
 def gaps_of(run: Run, row: Row) -> pd.DataFrame:
-    """Return the rows of table `idle_gaps` of a stage, of the whole capture all."""
-    gaps = run.idle_gaps
-    return gaps if text(row["stage"]) == ALL else gaps[gaps["stage"] == text(row["stage"])]
+    """Return the gaps of a stage, of the whole capture all; see `per_gpu_gaps`."""
+    stage = text(row["stage"])
+    gaps = per_gpu_gaps(run, whole=stage == ALL)
+    return gaps if stage == ALL else gaps[gaps["stage"] == stage]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pandas as pd
 from nsight_prof.reports.bound import LABELS
 from nsight_prof.reports.cells import Row, count, known, names, number, records, text
 from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.kernel_evidence import rates
 from nsight_prof.reports.kernel_judge import Judged, judge
 from nsight_prof.reports.load import Run
@@ -159,8 +160,9 @@ def _level(row: Row, level: str) -> LevelFigures:
 def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:
     """Return the stages in order of their GPU time, then the others in one, then the capture."""
     numbers = {row.kernel_id: row.number for row in kernels}
-    named = run.stages[run.stages["stage"] != ALL].sort_values("share", ascending=False)
-    whole = run.stages[run.stages["stage"] == ALL]
+    stages = per_gpu_stages(run)
+    named = stages[stages["stage"] != ALL].sort_values("share", ascending=False)
+    whole = stages[stages["stage"] == ALL]
     rows = [_stage(run, row, numbers) for row in records(named.head(MOST_STAGES))]
     if len(named) > MOST_STAGES:  # ranges that a framework numbers: one table each tells nothing
         rows = [replace(row, top=()) for row in rows]

@@ -60,9 +60,9 @@ def _small(run: Run, row: Short, floor: Floor, wall_ns: float) -> Finding:
     starts = row.launches - row.runs - row.batched
     saved = min(row.batched_ns + floor.ns * starts, row.total_ns) + row.queued_ns
     # GPUs work at the same time: what is saved on each is saved once.
-    saved = min(saved / row.devices, wall_ns)
+    saved = min(saved / row.gpus, wall_ns)
     where = f" in {row.stage}" if row.stage else ""
-    where += f" on {row.devices} GPUs" if row.devices > 1 else ""
+    where += f" on {row.gpus} GPUs" if row.gpus > 1 else ""
     words = (
         f"{count(row.launches)} kernels of {duration(row.total_ns / row.launches)} on average run "
         f"one after another{where} ({duration(row.total_ns)}, {share(part)} of the GPU time), in "
@@ -124,7 +124,7 @@ def _small_evidence(row: Short, floor: Floor, saved: float, wall_ns: float) -> t
         Evidence("could save", saved, "ns", "",
                  f"({'saved side by side + ' if row.batched else ''}shortest launch x (kernels - "
                  f"rows{' - repeats' if row.batched else ''}) + time between them) / GPUs"),
-        Evidence("GPUs that run them", row.devices, "", "", "nsys", ("launches.device",)),
+        Evidence("GPUs that run them", row.gpus, "", "", "nsys", ("launches.device",)),
         Evidence("wall time of the program under nsys", wall_ns, "ns", "", "nsys",
                  ("stages.wall_ns",)),
     )  # fmt: skip

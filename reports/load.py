@@ -99,6 +99,21 @@ class Run:
         return self._read("idle_gaps")
 
     @cached_property
+    def devices(self) -> pd.DataFrame:
+        """Table `devices`: which GPU each device of each process is."""
+        return self._read("devices")
+
+    @cached_property
+    def gpu_stages(self) -> pd.DataFrame:
+        """Table `gpu_stages`: time of each stage and of the whole capture on each GPU."""
+        return self._read("gpu_stages")
+
+    @cached_property
+    def gpu_idle_gaps(self) -> pd.DataFrame:
+        """Table `gpu_idle_gaps`: what the host did while a GPU was idle, for each GPU."""
+        return self._read("gpu_idle_gaps")
+
+    @cached_property
     def modules(self) -> pd.DataFrame:
         """Table `modules`: GPU time of the model's modules."""
         return self._read("modules")

@@ -15,6 +15,7 @@ import yaml
 from nsight_prof.parsers.run_dir import StepRecord, StepState
 from nsight_prof.reports.cells import known, records, text
 from nsight_prof.reports.formats import byte_rate, clock, data_size
+from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.launch_choice import choice
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import (
@@ -31,7 +32,8 @@ from nsight_prof.reports.view_models import (
 def environment(run: Run) -> tuple[Fact, ...]:
     """Return GPU, driver and software of the machine that captured, as label and value."""
     gpus = records(run.gpus)
-    facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus], run.launches["device"].nunique())
+    used = gpu_of(run, run.launches).nunique()
+    facts = _all_gpu_facts([_gpu_facts(gpu) for gpu in gpus], used)
     if not gpus:
         facts = [Fact("GPU", text(gpu.get("name"))) for gpu in run.manifest.gpus if gpu.get("name")]
     known_facts = {fact.label.lower() for fact in facts}

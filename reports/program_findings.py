@@ -12,6 +12,7 @@ from nsight_prof.reports.clock_findings import clock_findings
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.fusion_findings import casts_and_copies, elementwise_chains
+from nsight_prof.reports.gpu_times import gpu_count
 from nsight_prof.reports.idle_findings import idle_findings
 from nsight_prof.reports.launch_findings import collectives, small_kernels
 from nsight_prof.reports.load import Run
@@ -68,11 +69,14 @@ def _where_time_goes(run: Run) -> Finding:
     verb = "take" if plural else "takes"
     what = f"{title} {verb} {share(part)} of the GPU time"
     shown = listed([f"{name} {share(value)}" for name, value in parts[:MOST_PARTS]])
-    words = f"Kernels keep the GPU busy for {duration(total)}: {shown}{_largest(run)}"
+    spent = f"the GPU busy for {duration(total)}"
+    if (gpus := gpu_count(run)) > 1:
+        spent = f"{gpus} GPUs busy for {duration(total)} in all, {duration(total / gpus)} each"
+    words = f"Kernels keep {spent}: {shown}{_largest(run)}"
     headline = f"{what}{_largest(run)}"
     if len(kernels) <= FEW:
-        headline = f"{len(kernels)} kernels keep the GPU busy for {duration(total)}"
-    if len(kernels) == 1:
+        headline = f"{len(kernels)} kernels keep {spent}"
+    if len(kernels) == 1 and gpus == 1:
         what = headline = f"The GPU runs one kernel, for {duration(total)}"
         words = f"The GPU runs one kernel, {first}, for {duration(total)}"
     return Finding(
@@ -126,19 +130,20 @@ def _stage_shares(run: Run) -> str:
 def _copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     rows = records(run.memory_operations.sort_values("total_ns", ascending=False))
     crossing = [r for r in rows if "host" in text(r["kind"]).lower()]
-    spent = sum(number(r["total_ns"]) for r in crossing)
-    busy = kernel_time(run) + sum(number(r["total_ns"]) for r in rows)
+    gpus = gpu_count(run)  # times of one on average: they work at the same time
+    spent = sum(number(r["total_ns"]) for r in crossing) / gpus
+    busy = (kernel_time(run) + sum(number(r["total_ns"]) for r in rows)) / gpus
     if not crossing or spent / busy < limit("copies", "share"):
         return []
-    # Copies of several GPUs or streams run at once: together they hold no more than the time in
-    # which the GPU works and no kernel runs.
+    # Copies of several streams run at once: together they hold no more than the time in which the
+    # GPU works and no kernel runs.
     wall, idle = wall_time(run)
-    alone = wall - idle - (_kernel_union(frame) if frame is not None else 0.0)
+    alone = wall - idle - (_kernel_union(frame) / gpus if frame is not None else 0.0)
     saved = max(0.0, min(spent, alone)) if wall > 0 else spent
     top = crossing[0]
     words = (
         f"Copies between host and GPU take {share(spent / busy)} of the GPU's busy time "
-        f"({duration(spent)}), most of it {text(top['kind']).lower()} "
+        f"({duration(spent)}{_of_each(gpus)}), most of it {text(top['kind']).lower()} "
         f"({counted(top['calls'], 'time')}). Behind kernels, or avoided, they would cost nothing: "
         f"that saves at most {share(saved / wall)} of the wall time ({duration(saved)})."
     )
@@ -170,5 +175,12 @@ def _copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
 
 
 def _kernel_union(frame: pd.DataFrame) -> float:
-    """Return the ns in which at least one kernel runs, on whatever device."""
-    return union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    """Return the ns in which at least one kernel runs on a GPU, summed over the GPUs."""
+    return sum(
+        union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+        for _, rows in frame.groupby("gpu")
+    )
+
+
+def _of_each(gpus: int) -> str:
+    return f" of each of {gpus} GPUs on average" if gpus > 1 else ""

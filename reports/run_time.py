@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsight_prof.reports.cells import number, text
+from nsight_prof.reports.gpu_times import gpu_of, per_gpu_gaps, working
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.stage_times import wall_time
 from nsight_prof.reports.timeline import union
 
-PEER = "peer"
-"""Cause of idle time of one GPU while another works, beside those of table `idle_gaps`."""
 WALL, GPU = "wall", "gpu"
 """What a time is a part of: the run from its first to its last GPU work, or its kernels' time."""
 
@@ -25,11 +24,11 @@ class RunTime:
 
     `basis` is "wall" (from the first to the last work of the GPU), "gpu" where only the time of the
     kernels is known, or "" where no time is. Of several GPUs each time is the mean of those that
-    ran kernels (`gpus`, of `present` in the machine; `gpu` is their name). Kernels of one GPU that
-    ran at the same time count once, and copies count where no kernel ran. `queued_ns` is the part
-    of the idle time between operations that were issued before; `waits` says for what the rest
-    waited: the cause of table `idle_gaps` with the most time, or "peer" for another GPU. None is
-    unknown.
+    ran kernels (`gpus`, 0 for unknown, of `present` in the machine; `gpu` is their name), but
+    `gpu_time_ns` is the sum of all kernels of all of them. Kernels of one GPU that ran at the same
+    time count once, and copies count where no kernel ran. `queued_ns` is the part of the idle time
+    between operations that were issued before; `waits` says for what the rest waited: the cause of
+    idle time with the most time. None is unknown.
     """
 
     basis: str
@@ -60,29 +59,24 @@ class RunTime:
 def run_time(run: Run) -> RunTime:
     """Return how the time of a run divides.
 
-    Several GPUs: the mean over those that ran kernels of the time in which at least one kernel ran;
-    their copies are taken to overlap no kernel, so that idle time is rather too short. Without
-    single launches kernels are taken not to overlap.
+    Without single launches kernels are taken not to overlap. Tables of an older prof do not tell
+    how several GPUs divide their time.
     """
     total = kernel_time(run)
     alone = _kernel_unions(run)
     gpus = max(1, len(alone))
     name, present = _gpu(run)
-    seen = (name, gpus if alone or present <= 1 else present, max(present, gpus))
+    seen = (name, gpus if alone or present <= 1 else 0, max(present, gpus))
     if math.isnan(total):
         return RunTime("", None, None, None, None, None, "", None, *seen)
     busy = sum(alone) / gpus if alone else total
     wall, idle = wall_time(run)
-    if not wall > 0:
+    if not wall > 0 or (gpus > 1 and not working(run)):
         return RunTime(GPU, busy, busy, None, None, None, "", total, *seen)
-    kernels = min(busy, wall if gpus > 1 else wall - idle)
+    kernels = min(busy, wall - idle)
     copies = wall - idle - kernels
-    if gpus > 1:
-        copies = min(number(run.stages["memory_ns"].max()) / gpus, wall - kernels)
-    queued, waits, longest = _gaps(run)
+    queued, waits = _gaps(run)
     rest = max(0.0, wall - kernels - copies)
-    if waits and rest - idle > longest:
-        waits = PEER
     return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *seen)
 
 
@@ -90,10 +84,10 @@ def _kernel_unions(run: Run) -> list[float]:
     """Return for each GPU the ns in which at least one kernel ran; empty without launches."""
     if run.launches.empty:
         return []
-    frame = run.launches[["device", "start_ns", "duration_ns"]]
+    frame = run.launches[["start_ns", "duration_ns"]]
     return [
         union(start, start + rows["duration_ns"].to_numpy(np.int64))
-        for _, rows in frame.groupby("device", dropna=False)
+        for _, rows in frame.groupby(gpu_of(run, run.launches))
         for start in [rows["start_ns"].to_numpy(np.int64)]
     ]
 
@@ -108,11 +102,10 @@ def _gpu(run: Run) -> tuple[str, int]:
     return ", ".join(dict.fromkeys(names)), len(names)
 
 
-def _gaps(run: Run) -> tuple[float | None, str, float]:
-    """Return idle time between queued operations, the largest cause of idle time and its time."""
-    sums = run.idle_gaps.groupby("cause")["idle_ns"].sum()
+def _gaps(run: Run) -> tuple[float | None, str]:
+    """Return idle time between queued operations, and the largest cause of idle time."""
+    sums = per_gpu_gaps(run, whole=True).groupby("cause")["idle_ns"].sum()
     known = {str(cause): number(value) for cause, value in sums.items()}
     if not set(known) - {"unknown"}:
-        return None, "", 0.0
-    most = max(known, key=known.__getitem__)
-    return known.get("queued", 0.0), most, known[most]
+        return None, ""
+    return known.get("queued", 0.0), max(known, key=known.__getitem__)

@@ -7,25 +7,30 @@ import math
 from nsight_prof.reports.cells import Row, number, records
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import duration
+from nsight_prof.reports.gpu_times import ALL as ALL
+from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.load import Run
 
-ALL = "(all)"
-"""Name of the row of table `stages` that stands for the whole capture."""
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
 
 
 def stage_rows(run: Run) -> list[Row]:
-    """Return the stages, or the whole capture where the program has none."""
-    named = run.stages[run.stages["stage"] != ALL]
+    """Return the stages, or the whole capture where the program has none; see `per_gpu_stages`."""
+    stages = per_gpu_stages(run)
+    named = stages[stages["stage"] != ALL]
     if 0 < len(named) <= MOST_STAGES:
         return records(named)
-    return records(run.stages[run.stages["stage"] == ALL])
+    return records(stages[stages["stage"] == ALL])
 
 
 def wall_time(run: Run) -> tuple[float, float]:
-    """Return wall and idle time in ns of the whole capture, else the sums over its stages."""
-    whole = records(run.stages[run.stages["stage"] == ALL]) or stage_rows(run)
+    """Return wall and idle time in ns of the whole capture, else the sums over its stages.
+
+    Of several GPUs the idle time is that of one on average.
+    """
+    stages = per_gpu_stages(run)
+    whole = records(stages[stages["stage"] == ALL]) or stage_rows(run)
     if not whole:
         return math.nan, math.nan
     return sum(number(r["wall_ns"]) for r in whole), sum(number(r["idle_ns"]) for r in whole)

@@ -10,7 +10,7 @@ from nsight_prof.reports.language import ENGLISH, Words, words_of
 from nsight_prof.reports.method_view import summary_terms
 from nsight_prof.reports.program_rules import limit
 from nsight_prof.reports.run_time import GPU, RunTime
-from nsight_prof.reports.summary_models import SummaryView
+from nsight_prof.reports.summary_models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary_rows import (
     COPIES,
     IDLE,
@@ -56,6 +56,7 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
         basis=view.run_time.basis,
         rows=shown.rows,
         total=shown.total,
+        gpus=_gpus(view, words),
         facts=facts,
         learned=tuple(words.of(sentence) for sentence in learned[:LEARNED]),
         next_steps=to_do,
@@ -117,6 +118,21 @@ def _savings(view: ReportView, shown: Table, words: Words) -> str:
     return words.page["between"].join([answer, *more])
 
 
+def _gpus(view: ReportView, words: Words) -> tuple[SummaryGpu, ...]:
+    """Return how each of several GPUs spent the run, then whether any of them worked."""
+    if view.working_gpus < 2:
+        return ()
+    each = [
+        SummaryGpu(f"GPU {gpu.gpu}", gpu.busy_ns, gpu.copies_alone_ns, gpu.idle_ns, gpu.idle_share)
+        for gpu in view.gpus
+    ]
+    wall, none = view.wall_ns or 0.0, view.idle_together
+    if none is None:
+        return tuple(each)
+    together = words.say("any_gpu", n=count(len(each)))
+    return (*each, SummaryGpu(together, wall * (1 - none), None, wall * none, none))
+
+
 def _facts(view: ReportView, words: Words) -> tuple[Fact, ...]:
     """Return what was measured; shares of a stage's GPU time have no place beside those here."""
     facts = [Fact(*row) for section in view.sections for row in section.plain]
@@ -129,6 +145,8 @@ def _machine(time: RunTime, words: Words) -> str:
     if time.present <= 1:
         return time.gpu
     said = {"name": time.gpu, "n": count(time.gpus), "total": count(time.present)}
+    if not time.gpus:
+        return words.say("unknown_gpus", name=time.gpu, total=count(time.present))
     return words.say("all_gpus" if time.gpus == time.present else "some_gpus", **said)
 
 

@@ -30,12 +30,27 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
+class SummaryGpu:
+    """How one of several GPUs spent the run, or `label` "All at once": whether any of them worked.
+
+    `copies_alone_ns` is the part of `busy_ns` in which it only copied data. None is unknown.
+    """
+
+    label: str
+    busy_ns: float | None
+    copies_alone_ns: float | None
+    idle_ns: float | None
+    idle_share: float | None
+
+
+@dataclass(frozen=True)
 class SummaryView:
     """Half a page for a reader who decides and does not tune kernels.
 
     All times and gains are of one whole, which `basis` names: "wall" (the run from the first to the
     last work of the GPU), "gpu" (the time of its kernels, where no other is known), or "" (no time
-    is known). `facts` are what was measured in plain words, `learned` the plain sentences about it.
+    is known). `gpus` are each of several GPUs and then all of them together; empty for one. `facts`
+    are what was measured in plain words, `learned` the plain sentences about it.
     `words` are the fixed words of the page in its `language`, by key (section `page` of
     reports/language/en.yaml); `others` are the names and files of the same summary in other
     languages.
@@ -48,6 +63,7 @@ class SummaryView:
     basis: str
     rows: tuple[SummaryRow, ...]
     total: SummaryRow | None
+    gpus: tuple[SummaryGpu, ...]
     facts: tuple[Fact, ...]
     learned: tuple[str, ...]
     next_steps: tuple[str, ...]

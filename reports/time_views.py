@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.reports.cells import count, known, number, records, text
+from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.reports.gpu_times import per_gpu_gaps, per_gpu_stages
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.program_findings import FEW, MOST_PARTS, kinds
 from nsight_prof.reports.stage_times import ALL, stage_rows
@@ -79,16 +80,19 @@ def _row(
 
 
 def idle_rows(run: Run) -> tuple[IdleRow, ...]:
-    """Return the time without work of each stage by cause, most of it first within a stage."""
-    if run.idle_gaps.empty:
-        return ()
-    walls = {text(row["stage"]): number(row["wall_ns"]) for row in records(run.stages)}
+    """Return the time without work of each stage by cause, most of it first within a stage.
+
+    Of several GPUs the time of one on average, and how many gaps all of them had.
+    """
     staged = {text(row["stage"]) for row in stage_rows(run)}
-    gaps = run.idle_gaps.assign(stage=run.idle_gaps["stage"].fillna(""))
-    if staged == {ALL}:
-        gaps = gaps.assign(stage=ALL)
+    gaps = per_gpu_gaps(run, whole=staged == {ALL})
+    if gaps.empty:
+        return ()
+    walls = {text(row["stage"]): number(row["wall_ns"]) for row in records(per_gpu_stages(run))}
+    gaps = gaps.assign(stage=ALL if staged == {ALL} else gaps["stage"].fillna(""))
     groups = gaps.groupby(["stage", "cause"], sort=False)
-    sums = groups[list(SUMS)].sum(min_count=1).join(groups["longest_ns"].max())
+    sums = groups[list(SUMS)].sum(min_count=1)
+    sums = sums.join(groups.agg({"longest_ns": "max", "gpus": "first"}))
     order = {stage: place for place, stage in enumerate(sorted(staged))}
     ranked = sorted(
         records(sums.reset_index()),
@@ -99,16 +103,20 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
             stage=text(row["stage"]),
             cause=text(row["cause"]),
             label=CAUSES.get(text(row["cause"]), text(row["cause"])),
-            gaps=int(number(row["gaps"])),
+            gaps=round(number(row["gaps"]) * number(row["gpus"])),
             idle_ns=number(row["idle_ns"]),
             longest_ns=known(row["longest_ns"]),
             of_wall=_part(number(row["idle_ns"]), walls.get(text(row["stage"]))),
-            late_calls=count(row["late_calls"]),
+            late_calls=_whole(number(row["late_calls"]) * number(row["gpus"])),
             before_call_ns=known(row["before_call_ns"]),
             in_call_ns=known(row["in_call_ns"]),
         )
         for row in ranked
     )
+
+
+def _whole(value: float) -> int | None:
+    return None if known(value) is None else round(value)
 
 
 def _part(idle_ns: float, wall_ns: float | None) -> float | None:

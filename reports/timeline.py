@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.load import Run
 
 MOST_LAUNCHES = 5_000_000
@@ -25,7 +26,7 @@ Mask = NDArray[np.bool_]
 def timeline(run: Run) -> pd.DataFrame | None:
     """Return the launches by stream and start; None where they are not known, or too many.
 
-    Columns: kernel_id, start_ns, end_ns, duration_ns, device, queue (a number a stream), stage,
+    Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (a number a stream), stage,
     and short_name, name, library, category of the kernel.
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
@@ -33,7 +34,8 @@ def timeline(run: Run) -> pd.DataFrame | None:
     launches = run.launches
     if launches.empty:
         return None
-    frame = launches[["kernel_id", "start_ns", "duration_ns", "device", "stage"]].copy()
+    frame = launches[["kernel_id", "start_ns", "duration_ns", "stage"]].copy()
+    frame["gpu"] = gpu_of(run, launches)
     frame["kernel_id"] = frame["kernel_id"].astype(str)
     frame["stage"] = frame["stage"].astype(object).fillna("")
     frame["queue"] = launches.groupby(QUEUE, dropna=False, sort=False).ngroup()
@@ -146,7 +148,7 @@ def _without_loops(ids: NDArray[np.object_], repeats: int) -> list[tuple[int, in
 class Short:
     """Short kernels in rows of one stage: `runs` rows of `launches` kernels; times in ns.
 
-    They ran on `devices` GPUs, which work at the same time, and all numbers are of all of them.
+    They ran on `gpus` GPUs, which work at the same time, and all numbers are of all of them.
     `queued_ns` is the time between kernels of a row, each gap no longer than a queued one is.
     `batched` launches repeat the kernel before them, which leaves SMs empty: side by side with it,
     they would save `batched_ns`.
@@ -159,7 +161,7 @@ class Short:
     queued_ns: float
     batched: int
     batched_ns: float
-    devices: int
+    gpus: int
     kernel_ids: tuple[str, ...]
 
 
@@ -205,7 +207,7 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
             float(rows["duration_ns"].sum()),
             float(rows["gap"].sum()),
             *_batched(rows, tiny),
-            int(rows["device"].nunique()),
+            int(rows["gpu"].nunique()),
             tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
         )
         for stage, rows in part.groupby("stage", sort=False)
@@ -234,24 +236,24 @@ def _batched(rows: pd.DataFrame, tiny: Tiny) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Exposed:
-    """Collectives of one device: their time, and how much of it no other kernel ran; ns."""
+    """Collectives of one GPU: their time, and how much of it no other kernel ran; ns."""
 
-    device: int
+    gpu: int
     launches: int
     total_ns: float
     exposed_ns: float
 
 
 def exposed(frame: pd.DataFrame, collective: Mask) -> list[Exposed]:
-    """Return for each device how long collectives ran alone."""
+    """Return for each GPU how long collectives ran alone."""
     found = []
-    for device, rows in frame.groupby("device"):
+    for gpu, rows in frame.groupby("gpu"):
         mine = collective[rows.index.to_numpy()]
         if mine.any():
             start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
             both, others = union(start, end), union(start[~mine], end[~mine])
             total = float((end - start)[mine].sum())
-            found.append(Exposed(int(str(device)), int(mine.sum()), total, both - others))
+            found.append(Exposed(int(str(gpu)), int(mine.sum()), total, both - others))
     return found
 
 

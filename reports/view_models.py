@@ -24,6 +24,7 @@ from nsight_prof.reports.finding_models import EvidenceRow as EvidenceRow
 from nsight_prof.reports.finding_models import FindingRow as FindingRow
 from nsight_prof.reports.finding_models import Place as Place
 from nsight_prof.reports.finding_models import RuleAbstention as RuleAbstention
+from nsight_prof.reports.gpu_times import GpuTime as GpuTime
 from nsight_prof.reports.ncu_rule_models import RulesView
 from nsight_prof.reports.roof_comparison import RoofComparison
 from nsight_prof.reports.run_time import RunTime as RunTime
@@ -254,7 +255,10 @@ class ReportView:
     says why stages do not add up to the capture, where they do not. `kernels` are
     those that the table shows, in order of their share; `rest_kernels` and `rest_share` stand for
     all others.
-    `run_time` divides the time that the user waits into work and idle time.
+    `run_time` divides the time that the user waits into work and idle time. `gpus` are those that
+    did any work. `gpu_time_ns` is the sum over all of them; of several that ran kernels
+    `idle_share` is their mean, `idle_range` the least and the most of one, and `idle_together` the
+    part of the wall time in which none of them worked (both None for a single GPU).
     `profiled_share` is the part of GPU time that has counters, `unprofiled_share` the rest (None
     where that is nothing), and `bound_shares` divides the time by what limits it. `saved_ns` and
     `saved_share` are what all kernels could save, the sums of their gains. `sections` are what a
@@ -279,6 +283,9 @@ class ReportView:
     gpu_time_ns: float | None
     wall_ns: float | None
     idle_share: float | None
+    idle_range: tuple[float, float] | None
+    idle_together: float | None
+    gpus: tuple[GpuTime, ...]
     run_time: RunTime
     profiled_share: float | None
     unprofiled_share: float | None
@@ -315,6 +322,11 @@ class ReportView:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     glossary: tuple[GlossaryEntry, ...]
+
+    @property
+    def working_gpus(self) -> int:
+        """Over how many GPUs the GPU time sums: those that ran kernels, at least 1."""
+        return sum(gpu.launches > 0 for gpu in self.gpus) or 1
 
     @property
     def sm_clock_hz(self) -> float | None:

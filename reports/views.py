@@ -6,13 +6,14 @@ reports/sweep_models.py.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
-from nsight_prof.reports.cells import count, known, records, text
+from nsight_prof.reports.cells import count, known, number, records, text
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.figure_views import (
     all_roofs,
@@ -24,6 +25,7 @@ from nsight_prof.reports.figure_views import (
 from nsight_prof.reports.finding_rows import finding_rows
 from nsight_prof.reports.findings import abstained, findings, profiled_share
 from nsight_prof.reports.gemm import Padding, paddings
+from nsight_prof.reports.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
 from nsight_prof.reports.launch_choice import left_out
@@ -138,12 +140,18 @@ def _told_by_manifest(run: Run) -> dict[str, Any]:
 
 
 def _whole_times(run: Run) -> dict[str, Any]:
-    """Return the times of the whole capture: of kernels and of the wall in ns, the idle share."""
+    """Return the times of the whole capture: of kernels and of the wall, idle shares; by GPU."""
     wall, idle = wall_time(run)
+    gpus = working(run)
+    whole = records(run.stages[run.stages["stage"] == ALL])
+    together = number(whole[0]["idle_ns"]) / wall if gpus and whole and wall > 0 else math.nan
     return {
         "gpu_time_ns": known(kernel_time(run)),
         "wall_ns": known(wall),
         "idle_share": known(idle / wall) if wall > 0 else None,
+        "idle_range": idle_range(gpus),
+        "idle_together": known(together),
+        "gpus": gpu_times(run),
     }
 
 

@@ -200,7 +200,7 @@ def _trace_facts(path: Path) -> list[str]:
         frames = [
             trace.gpus(), trace.kernels(), trace.launches(), trace.stages(), trace.stage_kernels(),
             trace.memory_operations(), trace.api_calls(), trace.engine_steps(), trace.engine_gaps(),
-            *trace.modules(),
+            trace.devices(), trace.gpu_stages(), trace.gpu_idle_gaps(), *trace.modules(),
         ]  # fmt: skip
         return [_text(frame) for frame in frames] + [trace.product_version, trace.schema_version]
 

@@ -1,6 +1,7 @@
-"""Table `idle_gaps`: in which gaps the GPU had nothing to do, and what the host did meanwhile.
+"""Tables `idle_gaps` and `gpu_idle_gaps`: when a GPU had nothing to do, and what the host did then.
 
-A gap is a time in which no kernel, copy or memset ran on any device. It ends with an operation, and
+A gap is a time in which no kernel, copy or memset ran: on any GPU in the first table, on one of
+them in the second. It ends with an operation, and
 the CUDA call that issued this operation tells whose the gap is: a call that had returned before the
 gap began leaves it to the GPU; otherwise the host was late, because it waited for the GPU to run
 dry first, because it was busy with something long, or because it launches no faster.
@@ -15,6 +16,8 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.database import Array, Database
+from nsight_prof.parsers.nsys.devices import Devices
+from nsight_prof.parsers.nsys.gpu_work import by_gpu, on_gpu
 from nsight_prof.parsers.nsys.kernels import CALL_KEY
 from nsight_prof.parsers.nsys.nvtx import OPEN_END
 from nsight_prof.parsers.nsys.paths import fold_repeats, shorten
@@ -29,7 +32,7 @@ from nsight_prof.parsers.nsys.schema import (
 from nsight_prof.parsers.nsys.stages import Work
 from nsight_prof.parsers.nsys.strings import read_strings
 from nsight_prof.parsers.nsys.summaries import ABI_VERSION, first_of_each
-from nsight_prof.parsers.nsys.timeline import read_operations
+from nsight_prof.parsers.nsys.timeline import Operations, read_operations
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"
@@ -82,17 +85,35 @@ class _Calls:
         return _Calls(*(c[at] for c in (self.key, self.thread, self.start, self.end, self.name)))
 
 
-def idle_gaps(db: Database, work: Work) -> pd.DataFrame:
-    """Return table `idle_gaps`; empty where the trace has no CUDA calls."""
+def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls."""
     table = db.table(RUNTIME)
     if table is None:
-        return tables.empty("idle_gaps")
-    gaps = _find_gaps(db, work)
+        return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
+    # Those of `work` have numbers of calls in place of their keys.
+    keyed = [read_operations(db, MEMCPY, MEMSET), read_operations(db, GRAPH_TRACE)]
+    views = [_view(work, keyed)]
+    gpus = devices.gpus
+    if len(gpus) > 1:
+        for gpu, own in by_gpu(work, devices):
+            views.append(_view(own, [on_gpu(o, devices, gpu) for o in keyed]))
     waiting = _waiting(db)
-    issuing, long = _read_calls(db, table, np.unique(gaps.key), waiting)
-    told = _tell(gaps, issuing, long, waiting)
-    del issuing, long
-    pieces = _pieces(gaps, work, told)
+    keys = np.unique(np.concatenate([gaps.key for gaps, _ in views]))
+    issuing, long = _read_calls(db, table, keys, waiting)
+    frames = [
+        _frame(db, work, _pieces(gaps, pieces, _tell(gaps, issuing, long, waiting)))
+        for gaps, pieces in views
+    ]
+    whole, *each = frames
+    # The gaps of the only GPU are those of the whole.
+    each = each or [whole] * len(gpus)
+    rows = [frame.assign(gpu=gpu) for gpu, frame in zip(gpus, each, strict=True)]
+    both = pd.concat(rows, ignore_index=True) if rows else tables.empty("gpu_idle_gaps")
+    return tables.check(whole, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
+
+
+def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
+    """Add up pieces of gaps by stage, cause, call and range."""
     by = ["stage", "cause", "waited", "call", "nvtx_range"]
     parts = pieces.groupby(by)
     sums = parts["idle_ns"].agg(["sum", "max", "count"])
@@ -116,14 +137,18 @@ def idle_gaps(db: Database, work: Work) -> pd.DataFrame:
     again = frame.groupby(by)
     kept = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
     frame = kept.join(again[_OF_CALL].sum(min_count=1)).reset_index()
-    return tables.check(frame.sort_values(["idle_ns", *by], ascending=False), "idle_gaps")
+    return frame.sort_values(["idle_ns", *by], ascending=False)
 
 
-def _find_gaps(db: Database, work: Work) -> _Gaps:
+def _view(work: Work, keyed: list[Operations]) -> tuple[_Gaps, pd.DataFrame]:
+    """Gaps of some work, and their pieces by stage; `keyed` are its copies with keys of calls."""
+    gaps = _find_gaps(work, keyed)
+    return gaps, _by_stage(gaps, work)
+
+
+def _find_gaps(work: Work, others: list[Operations]) -> _Gaps:
     kernels = work.kernels
     pid = kernels.queues[:, 3][kernels.queue]
-    # Those of `work` have numbers of calls in place of their keys.
-    others = [read_operations(db, MEMCPY, MEMSET), read_operations(db, GRAPH_TRACE)]
     keys = [kernels.correlation.astype(np.int64) | (pid << 32)]
     keys += [o.call & _KEY_MASK for o in others]
     start = np.concatenate([kernels.start, *(o.start for o in others)])
@@ -215,12 +240,11 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
-def _pieces(gaps: _Gaps, work: Work, told: _Told) -> pd.DataFrame:
+def _pieces(gaps: _Gaps, pieces: pd.DataFrame, told: _Told) -> pd.DataFrame:
     """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
 
     Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
     """
-    pieces = _by_stage(gaps, work)
     gap = pieces.pop("gap").to_numpy()
     start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
     end = start + end

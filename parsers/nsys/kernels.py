@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ _Coded = tuple[Array, list[tuple[int, ...]]]
 # these do not tell (NULL or 0), a row of a call gets -1 and an operation no key of any call.
 CALL_KEY = "(coalesce(nullif(correlationId, 0), -1) | ((coalesce(globalTid, 0) >> 24) << 32))"
 ISSUED_KEY = "(coalesce(correlationId, 0) | ((coalesce(globalPid, 0) >> 24) << 32))"
+PROCESS = 0xFFFFFF  # process id within such a key that was shifted by 32
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,24 @@ class KernelRows:
         """Index into `kernels` of each launch."""
         codes: Array = self.configs[:, 0].astype(np.int32)[self.config]
         return codes
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Device and process of each of `queues`."""
+        return [(int(queue[0]), int(queue[3])) for queue in self.queues]
+
+    def pick(self, at: Array) -> KernelRows:
+        """Those at positions `at`, or where the mask `at` holds."""
+        return replace(
+            self,
+            start=self.start[at],
+            duration=self.duration[at],
+            call=self.call[at],
+            correlation=self.correlation[at],
+            config=self.config[at],
+            queue=self.queue[at],
+            graph_node=None if self.graph_node is None else self.graph_node[at],
+        )
 
 
 def read_kernels(db: Database) -> KernelRows:
@@ -115,7 +134,7 @@ def _select(columns: frozenset[str]) -> list[str]:
 def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
     start, duration, call, name, grid, block, dynamic, queue, node = columns
     config = factor([name, grid, block, dynamic & _ID])
-    where = factor([dynamic >> 32, queue, call >> 32 & 0xFFFFFF])
+    where = factor([dynamic >> 32, queue, call >> 32 & PROCESS])
     correlation = (call & _ID).astype(np.uint32)
     numbers = [start, short(duration), call, correlation]
     return numbers, config, where, None if (node < 0).all() else node

@@ -7,19 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.nsys.codes import STEP, Columns, short
+from nsight_prof.parsers.nsys.codes import STEP, Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.kernels import ISSUED_KEY
+from nsight_prof.parsers.nsys.kernels import ISSUED_KEY, PROCESS
 from nsight_prof.parsers.nsys.schema import check_times
 
 
 @dataclass
 class Operations:
-    """GPU operations as columns; `call` is the API call's key, later its index."""
+    """GPU operations as columns; `call` is the API call's key, later its index.
+
+    `place` is a code into `places` (device and process).
+    """
 
     start: Array
     duration: Array
     call: Array
+    place: Array
+    places: list[tuple[int, int]]
+
+    def pick(self, at: Array) -> Operations:
+        """Those at positions `at`, or where the mask `at` holds."""
+        columns = (self.start[at], self.duration[at], self.call[at], self.place[at])
+        return Operations(*columns, self.places)
 
 
 def last_end(start: Array, duration: Array) -> int:
@@ -30,16 +40,22 @@ def last_end(start: Array, duration: Array) -> int:
 
 def read_operations(db: Database, *names: str) -> Operations:
     """Read copies, memsets or whole CUDA graphs, ordered by start; none of an absent table."""
-    select = ["start", "end - start", ISSUED_KEY]
     tables = {name: table for name in names if (table := db.table(name))}
-    columns = Columns(sum(map(db.most_rows, tables.values())), np.int64, np.uint32, np.int64)
+    size = sum(map(db.most_rows, tables.values()))
+    columns = Columns(size, np.int64, np.uint32, np.int64, np.int16)
+    places: Codebook[tuple[int, int]] = Codebook()
     for name, table in tables.items():
-        for start, duration, call in db.scan(select, table, list):
+        device = "coalesce(deviceId, -1)" if "deviceId" in db.columns(name) else "-1"
+        select = ["start", "end - start", ISSUED_KEY, device]
+        for start, duration, call, where in db.scan(select, table, list):
             check_times(db, name, start, duration)
-            columns.append(start, short(duration), call)
-    start, duration, call = columns.finish()
+            codes, keys = factor([where, call >> 32 & PROCESS])
+            place = places.translate(codes, [(key[0], key[1]) for key in keys])
+            columns.append(start, short(duration), call, narrow(place, len(places.keys)))
+    start, duration, call, place = columns.finish()
     order = np.argsort(start, kind="stable")
-    return Operations(start[order], duration[order], call[order])
+    columns_of = (start[order], duration[order], call[order], place[order])
+    return Operations(*columns_of, places.keys)
 
 
 def busy(operations: list[tuple[Array, Array, Array]], groups: int) -> Array:

@@ -14,7 +14,9 @@ from nsight_prof.parsers.nsys import schema
 from nsight_prof.parsers.nsys.calls import read_calls
 from nsight_prof.parsers.nsys.codes import statistics
 from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.devices import Devices, read_devices
 from nsight_prof.parsers.nsys.engine import Engine, read_engine
+from nsight_prof.parsers.nsys.gpu_work import gpu_stages
 from nsight_prof.parsers.nsys.gpus import read_gpus
 from nsight_prof.parsers.nsys.host_events import process_names
 from nsight_prof.parsers.nsys.identity import Identity, read_identity
@@ -136,8 +138,20 @@ class NsysTrace:
         return self._engine.gaps
 
     def idle_gaps(self) -> pd.DataFrame:
-        """What the host did while the GPU was idle, by stage and cause (table `idle_gaps`)."""
-        return idle_gaps(self._db, self._work)
+        """What the host did while no GPU worked, by stage and cause (table `idle_gaps`)."""
+        return self._idle_gaps[0]
+
+    def devices(self) -> pd.DataFrame:
+        """Which GPU each device of each process is (table `devices`)."""
+        return self._devices.table
+
+    def gpu_stages(self) -> pd.DataFrame:
+        """Time of each stage and of all on each GPU (table `gpu_stages`)."""
+        return gpu_stages(self._work, self._devices, self.stages())
+
+    def gpu_idle_gaps(self) -> pd.DataFrame:
+        """What the host did while a GPU was idle, for each GPU (table `gpu_idle_gaps`)."""
+        return self._idle_gaps[1]
 
     def modules(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """GPU time of the model's modules by kind of step (tables `modules`, `module_kernels`).
@@ -166,6 +180,18 @@ class NsysTrace:
     @cached_property
     def _kernel_rows(self) -> KernelRows:
         return read_kernels(self._db)
+
+    @cached_property
+    def _idle_gaps(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return idle_gaps(self._db, self._work, self._devices)
+
+    @cached_property
+    def _devices(self) -> Devices:
+        work = self._work
+        places = (work.kernels.places, work.memory.places, work.graphs.places)
+        found = read_devices(self._db, set().union(*places))
+        self.warnings += found.warnings
+        return found
 
     @cached_property
     def _work(self) -> Work:

@@ -13,6 +13,7 @@ from nsight_prof.reports.compare.models import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
 from nsight_prof.reports.compare.wording import section, threshold
 from nsight_prof.reports.formats import clock, listed, shorten
+from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
 
@@ -155,8 +156,8 @@ def _times(run: Run) -> str | None:
 
 
 def _gpu_count(run: Run) -> str | None:
-    devices = run.launches["device"].dropna().nunique()
-    return str(devices) if devices else None
+    gpus = gpu_of(run, run.launches).nunique()
+    return str(gpus) if gpus else None
 
 
 def _throttled(run: Run) -> str:

@@ -19,6 +19,7 @@ from nsight_prof.reports.compare.oneoff import Apart
 from nsight_prof.reports.compare.rows import Row
 from nsight_prof.reports.compare.sides import ALL, Side
 from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.load import Run
 
 Values = Mapping[str, float]
@@ -107,7 +108,8 @@ def _sum(run: Mapping[tuple[str, str], float], among: Callable[[str], bool]) -> 
 
 
 def _whole(run: Run) -> Values:
-    rows = records(run.stages[run.stages["stage"] == ALL])
+    stages = per_gpu_stages(run)
+    rows = records(stages[stages["stage"] == ALL])
     wall, idle = (number(rows[0][c]) if rows else math.nan for c in ("wall_ns", "idle_ns"))
     return (
         {
@@ -133,7 +135,8 @@ def _copied(run: Run, column: str, traced: bool) -> float:
 def _stages(run: Run, rename: Mapping[str, str]) -> dict[str, Values]:
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     columns = {"wall_time": "wall_ns", "idle_time": "idle_ns", "launches": "launches"}
-    for row in records(run.stages[run.stages["stage"] != ALL]):
+    stages = per_gpu_stages(run)
+    for row in records(stages[stages["stage"] != ALL]):
         name = text(row["stage"])
         for key, column in columns.items():
             found[rename.get(name, name)][key] += number(row[column])

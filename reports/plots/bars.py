@@ -31,13 +31,19 @@ class TimeBar:
     calls: int | None
 
 
-def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None) -> Figure:
-    """Return share of GPU time as one bar a kernel, coloured by what the kernel does."""
+def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int = 1) -> Figure:
+    """Return share of GPU time as one bar a kernel, coloured by what the kernel does.
+
+    `gpu_time_ns` is the sum over `gpus` GPUs.
+    """
     with style():
         families = dict.fromkeys(family(bar.category) for bar in bars if bar.number)
         total = duration(gpu_time_ns)
+        on = f" on {gpus} GPUs" if gpus > 1 else ""
         head = Head(
-            f"Where the GPU time goes: {total} in kernels" if total != NA else "GPU time by kernel",
+            f"Where the GPU time goes: {total} in kernels{on}"
+            if total != NA
+            else "GPU time by kernel",
             "Share of the time of all kernels, then total time and number of launches.",
             tuple(Key(name, colour) for colour, name in families),
             "Share of GPU time",

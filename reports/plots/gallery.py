@@ -97,7 +97,9 @@ def _time(view: ReportView) -> Iterator[Picture]:
         bars.append(TimeBar("", rest, "", view.rest_share, None, None))
     if bars:
         alt = "Bars: share of GPU time of each kernel"
-        yield Picture("time", "time", alt, "", lambda: plot_time(bars, view.gpu_time_ns))
+        yield Picture(
+            "time", "time", alt, "", lambda: plot_time(bars, view.gpu_time_ns, view.working_gpus)
+        )
 
 
 def _rooflines(view: ReportView) -> Iterator[Picture]:

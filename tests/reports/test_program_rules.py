@@ -250,10 +250,10 @@ def test_exposed_communication_is_that_of_each_nanosecond(
     rows: list[tuple[int, int, bool, int]],
 ) -> None:
     frame = pd.DataFrame(
-        [{"start_ns": s, "end_ns": s + n, "device": device} for s, n, _, device in rows]
+        [{"start_ns": s, "end_ns": s + n, "gpu": device} for s, n, _, device in rows]
     )
     mask = np.array([collective for _, _, collective, _ in rows])
-    found = {one.device: one.exposed_ns for one in exposed(frame, mask)}
+    found = {one.gpu: one.exposed_ns for one in exposed(frame, mask)}
     for device in {device for *_, device in rows}:
         ticks = {
             kind: {t for s, n, c, d in rows if d == device and c == kind for t in range(s, s + n)}

@@ -21,8 +21,11 @@ def write(run: Run, **frames: pd.DataFrame) -> Run:
     return load_run(run.path)
 
 
-def launched(run: Run, devices: list[int], memory_ns: int, idle_ns: int) -> RunTime:
-    """Return the division of a run of 100 ns with the launches above on these devices."""
+def launched(run: Run, devices: list[int], copies_ns: int, idle_ns: int) -> RunTime:
+    """Return the division of a run of 100 ns with the launches above on these devices.
+
+    Of several, each copies for `copies_ns` while no kernel runs there; in `idle_ns` none works.
+    """
     rows = [(device, *at) for device in devices for at in STARTS[device]]
     launches = tables.empty("launches").reindex(range(len(rows)))
     launches["kernel_id"] = run.kernels["kernel_id"].iloc[0]
@@ -35,10 +38,14 @@ def launched(run: Run, devices: list[int], memory_ns: int, idle_ns: int) -> RunT
         calls=len(rows), total_ns=sum(row[2] for row in rows), share=1.0
     )
     stages = run.stages[run.stages["stage"] == "(all)"].assign(
-        wall_ns=100.0, idle_ns=idle_ns, memory_ns=memory_ns
+        wall_ns=100.0, idle_ns=idle_ns, memory_ns=copies_ns
     )
+    each = pd.DataFrame({"gpu": devices, "stage": "(all)", "instances": 1, "wall_ns": 100.0})
+    each = each.assign(kernel_ns=80, kernel_busy_ns=70, gpu_busy_ns=70 + copies_ns, launches=2)
+    each = each.assign(idle_ns=30.0 - copies_ns, memory_ns=copies_ns)
     gpus = pd.concat([run.gpus.assign(device=n) for n in range(2)])
-    return run_time(write(run, launches=launches, kernels=kernels, stages=stages, gpus=gpus))
+    frames = {"launches": launches, "kernels": kernels, "stages": stages, "gpus": gpus}
+    return run_time(write(run, **frames, gpu_stages=each))
 
 
 def test_kernels_that_overlap_count_once_and_the_parts_add_up(run: Run) -> None:
@@ -52,9 +59,9 @@ def test_kernels_that_overlap_count_once_and_the_parts_add_up(run: Run) -> None:
 
 
 def test_times_of_several_gpus_are_those_of_one_on_average(run: Run) -> None:
-    # Device 1 works from 10 to 60 and from 80 to 100: 70 ns as well; copies of 10 ns are of both.
-    time = launched(run, [0, 1], 10, 20)
-    assert (time.kernels_ns, time.copies_ns, time.idle_ns) == (70, 5, 25)
+    # Device 1 works from 10 to 60 and from 80 to 100: 70 ns as well.
+    time = launched(run, [0, 1], 10, 5)
+    assert (time.kernels_ns, time.copies_ns, time.idle_ns) == (70, 10, 20)
     assert (time.gpus, time.present) == (2, 2)
     assert time.of_kernels(150) == pytest.approx(70)
 

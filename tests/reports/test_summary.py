@@ -218,9 +218,8 @@ def test_a_larger_batch_is_one_step_and_no_small_gain_beside_it(view: ReportView
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_cause_of_idle_time_has_its_words(language: str) -> None:
     from nsight_prof.parsers.nsys import idle_gaps
-    from nsight_prof.reports.run_time import PEER
 
-    assert set(catalogue(language)["waits"]) == {*idle_gaps._CAUSES, PEER}
+    assert set(catalogue(language)["waits"]) == set(idle_gaps._CAUSES)
 
 
 def test_a_row_of_nothing_to_save_says_so(view: ReportView, make_run: Callable[..., Path]) -> None:

@@ -18,7 +18,7 @@ COLUMNS = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, eventClass INTEGER,"
     " globalTid INTEGER, correlationId INTEGER, nameId INTEGER",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER, end INTEGER, correlationId INTEGER,"
-    " globalPid INTEGER, bytes INTEGER, copyKind INTEGER",
+    " globalPid INTEGER, bytes INTEGER, copyKind INTEGER, deviceId INTEGER",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER, end INTEGER, correlationId INTEGER,"
     " globalPid INTEGER",
     "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"
@@ -97,8 +97,16 @@ class Export:
         row = (start, end, kind, text[0], tid(process, thread), other, text[1], domain)
         self.add("NVTX_EVENTS", *row)
 
-    def copy(self, start: int, duration: int, correlation: int, kind: int = 1) -> None:
-        row = (start, start + duration, correlation, tid(7, 0), 1000, kind)
+    def copy(
+        self,
+        start: int,
+        duration: int,
+        correlation: int,
+        kind: int = 1,
+        process: int = 7,
+        device: int = 0,
+    ) -> None:
+        row = (start, start + duration, correlation, tid(process, 0), 1000, kind, device)
         self.add("CUPTI_ACTIVITY_KIND_MEMCPY", *row)
 
     def write(self, path: Path) -> Path:

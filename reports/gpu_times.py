@@ -1,0 +1,138 @@
+"""Times of single GPUs: what each of several did in a run, and what one did on average.
+
+GPUs work at the same time. Of several, a wall or idle time is that of one GPU on average, and GPU
+time the sum over all of them. What the union of all would say (idle: no GPU works) is another
+number, which stands beside them as what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.reports.load import Run
+
+ALL = "(all)"
+"""Name of the row of table `stages` that stands for the whole capture."""
+MEAN = ("wall_ns", "gpu_busy_ns", "idle_ns")
+"""Columns of table `stages` that are one GPU's, on average of several; the others add up."""
+PARTS = ("gaps", "idle_ns", "late_calls", "before_call_ns", "in_call_ns")
+"""Columns of table `idle_gaps` that add up over gaps."""
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """What one GPU did in the run; times in ns, of the wall time of all GPUs.
+
+    `gpu` is its number (table `devices`) and `processes` how many used it. `busy_ns` is time in
+    which a kernel, copy or memset ran, `kernel_busy_ns` the part in which a kernel ran and
+    `copies_alone_ns` the rest; `gpu_time_ns` and `copies_ns` add up kernels, and copies and
+    memsets, also where they ran at the same time. None is unknown.
+    """
+
+    gpu: int
+    name: str
+    uuid: str
+    processes: int
+    launches: int
+    wall_ns: float
+    gpu_time_ns: float
+    kernel_busy_ns: float
+    busy_ns: float
+    idle_ns: float
+    idle_share: float | None
+    copies_ns: float
+    copies_alone_ns: float
+
+
+def gpu_times(run: Run) -> tuple[GpuTime, ...]:
+    """Return every GPU that did any work; empty where the run has no trace."""
+    whole = run.gpu_stages[run.gpu_stages["stage"] == ALL]
+    return tuple(_time(run, row) for row in records(whole.sort_values("gpu")))
+
+
+def _time(run: Run, row: Row) -> GpuTime:
+    own = run.devices[run.devices["gpu"] == row["gpu"]]
+    names, uuids = ([text(value) for value in own[column]] for column in ("name", "uuid"))
+    wall, busy, kernels = (number(row[c]) for c in ("wall_ns", "gpu_busy_ns", "kernel_busy_ns"))
+    idle = number(row["idle_ns"])
+    return GpuTime(
+        gpu=count(row["gpu"]) or 0,
+        name=next(filter(None, names), ""),
+        uuid=next(filter(None, uuids), ""),
+        processes=int(own["pid"].nunique()),
+        launches=count(row["launches"]) or 0,
+        wall_ns=wall,
+        gpu_time_ns=number(row["kernel_ns"]),
+        kernel_busy_ns=kernels,
+        busy_ns=busy,
+        idle_ns=idle,
+        idle_share=known(idle / wall) if wall > 0 else None,
+        copies_ns=number(row["memory_ns"]),
+        copies_alone_ns=busy - kernels,
+    )
+
+
+def working(run: Run) -> tuple[GpuTime, ...]:
+    """Return the GPUs that ran kernels, where these are several; empty else."""
+    times = tuple(time for time in gpu_times(run) if time.launches)
+    return times if len(times) > 1 else ()
+
+
+def gpu_count(run: Run) -> int:
+    """Return over how many GPUs the GPU time sums: those that ran kernels, at least 1."""
+    return len(working(run)) or 1
+
+
+def per_gpu_stages(run: Run) -> pd.DataFrame:
+    """Return table `stages` with the times of one GPU on average, and how many `gpus` these are.
+
+    Of several GPUs, those count that have work in the stage.
+    """
+    frame = run.stages.assign(gpus=1)
+    if not (gpus := [time.gpu for time in working(run)]):
+        return frame
+    by = run.gpu_stages[run.gpu_stages["gpu"].isin(gpus)].groupby("stage")
+    means, gpus_of = by[list(MEAN)].mean(), by["gpu"].nunique()
+    for column in MEAN:
+        mean = frame["stage"].map(means[column]).astype(float)
+        frame[column] = mean.fillna(frame[column].astype(float))
+    frame["gpus"] = frame["stage"].map(gpus_of).fillna(1).astype(int)
+    return frame
+
+
+def per_gpu_gaps(run: Run, *, whole: bool = False) -> pd.DataFrame:
+    """Return table `idle_gaps` of one GPU on average, and of how many `gpus` that is the mean.
+
+    Of several GPUs, those count that have work in the stage, for the `whole` capture all that ran
+    kernels; numbers of gaps have parts then.
+    """
+    if not (gpus := [time.gpu for time in working(run)]):
+        return run.idle_gaps.assign(gpus=1)
+    own = run.gpu_idle_gaps[run.gpu_idle_gaps["gpu"].isin(gpus)].drop(columns="gpu")
+    frame = own.astype(dict.fromkeys(PARTS, "float64"))
+    in_stage = {} if whole else per_gpu_stages(run).set_index("stage")["gpus"].to_dict()
+    frame["gpus"] = [in_stage.get(stage, len(gpus)) for stage in frame["stage"].fillna("")]
+    for column in PARTS:
+        frame[column] = frame[column] / frame["gpus"]
+    by = ["stage", "cause", "waited", "call", "nvtx_range"]
+    groups = frame.groupby(by, dropna=False, as_index=False)
+    sums = groups[list(PARTS)].sum(min_count=1)
+    others = groups.agg({"longest_ns": "max", "gpus": "first"})
+    return sums.merge(others, on=by).sort_values("idle_ns", ascending=False, ignore_index=True)
+
+
+def gpu_of(run: Run, launches: pd.DataFrame) -> pd.Series[int]:
+    """Return the GPU of each of `launches`: of table `devices`, else its device index."""
+    known_ = run.devices.drop_duplicates(["pid", "device"]).set_index(["pid", "device"])["gpu"]
+    places = pd.MultiIndex.from_frame(launches[["pid", "device"]])
+    found = pd.Series(known_.reindex(places).to_numpy(), index=launches.index)
+    return found.where(found.notna(), launches["device"]).fillna(-1).astype(int)
+
+
+def idle_range(times: tuple[GpuTime, ...]) -> tuple[float, float] | None:
+    """Return the least and the largest idle share of GPUs; None where it is not known."""
+    shares = [time.idle_share for time in times if time.idle_share is not None]
+    return (min(shares), max(shares)) if shares else None
