@@ -139,6 +139,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "engine_gaps": trace.engine_gaps(),
         "idle_gaps": trace.idle_gaps(),
         "gpu_idle_gaps": trace.gpu_idle_gaps(),
+        "collectives": trace.collectives(),
     }
     frames["modules"], frames["module_kernels"] = trace.modules()
     return frames
@@ -146,6 +147,8 @@ def trace_frames(trace: NsysTrace) -> Frames:
 
 def _read_trace(trace: NsysTrace, folder: Path, gaps: Gaps) -> Frames:
     frames = trace_frames(trace)
+    if frames["collectives"].empty and (reason := trace.why_no_collectives()):
+        gaps.add("collectives", reason)
     if reason := trace.why_no_modules():
         gaps.add("module_kernels", reason)
     idle = frames["stages"]["idle_ns"].max() > 0

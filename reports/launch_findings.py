@@ -187,12 +187,17 @@ def _collectives(
 
 
 def _waited(run: Run, gpus: int) -> list[Evidence]:
-    """Return for how long collectives waited on each GPU, where engine steps of ranks tell."""
+    """Return for how long collectives waited on each GPU, where ranks can be compared."""
+    calls = run.collectives["wait_ns"].dropna().astype(float)
+    if len(calls) and len(calls) == len(run.collectives):
+        return [_waiting(calls, gpus, "collectives.wait_ns")]
     known = run.engine_steps["collective_wait_ns"].dropna().astype(float)
     if known.empty:
         return []
-    return [
-        Evidence("of it waiting for another GPU", float(known.sum()) / gpus, "ns", "",
-                 "nsys: what a collective takes longer than on the GPU that takes least",
-                 ("engine_steps.collective_wait_ns",))
-    ]  # fmt: skip
+    return [_waiting(known, gpus, "engine_steps.collective_wait_ns")]
+
+
+def _waiting(times: pd.Series[float], gpus: int, column: str) -> Evidence:
+    source = "nsys: what a collective takes longer than on the GPU that takes least"
+    value = float(times.sum()) / gpus
+    return Evidence("of it waiting for another GPU", value, "ns", "", source, (column,))

@@ -114,6 +114,11 @@ class Run:
         return self._read("gpu_idle_gaps")
 
     @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """Table `collectives`: calls of NCCL on each rank with bytes and bandwidth."""
+        return self._read("collectives")
+
+    @cached_property
     def modules(self) -> pd.DataFrame:
         """Table `modules`: GPU time of the model's modules."""
         return self._read("modules")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nsight_prof.reports import collectives
 from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
@@ -72,7 +73,7 @@ def report_view(run: Run) -> ReportView:
     rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
-    made = sections(run)
+    made = (*sections(run), *filter(None, (collectives.section(run),)))
     answer, anchors = _answer(found, rows, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)

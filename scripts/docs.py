@@ -67,6 +67,7 @@ TABLES = {
     "engine_gaps": "A row a cause of idle time of the GPU in a step.",
     "idle_gaps": "A row a cause of idle time of the GPU in a stage: what the host did meanwhile.",
     "gpu_idle_gaps": "The same for each GPU: a row a cause of its own idle time in a stage.",
+    "collectives": "A row a call of NCCL on a rank, from the payloads of its NVTX ranges.",
     "modules": "A row a module of the model in a stage, from layer-wise NVTX ranges.",
     "module_kernels": "A row a kernel in a module of the model, in a stage.",
     "operators": "A row an operator and its shapes in a stage, from the torch profiler.",

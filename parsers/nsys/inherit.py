@@ -2,7 +2,8 @@
 
 NVTX ranges belong to a thread, and torch runs the backward pass on a thread of its own: without
 this, the kernels of `with nvtx.annotate("backward"): loss.backward()` are in no stage (seen with
-torch 2.11 and nsys 2025.3.1).
+torch 2.11 and nsys 2025.3.1). Ranges of NCCL are no ranges of the program: they stand around the
+calls of DistributedDataParallel on that thread, too.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.nvtx import Ranges
 
 _PROCESS = ~0xFFFFFF  # a globalTid without its thread
+LIBRARY = "NCCL"
+"""Domain of ranges that a library puts around its own calls."""
 
 
 @dataclass
 class Heir:
-    """A thread without ranges: where its calls stand in the calls' order, and their starts.
+    """A thread without ranges of the program.
 
-    `source` is where those of the one thread of its process that has stages stand.
+    `calls` is where its calls stand in the calls' order, `start` are their starts, and `source` is
+    where those of the one thread of its process that has stages stand.
     """
 
     calls: slice
@@ -37,6 +41,7 @@ def find_heirs(calls: Calls, ranges: Ranges, is_stage: Array) -> list[Heir]:
 
     Only where exactly one thread of the process has stages: of two, none is the right one.
     """
+    of_program = is_stage | np.array([domain != LIBRARY for domain, _ in ranges.names], bool)
     process_of = np.empty(len(calls.ids), np.int64)
     process_of[calls.by_id] = calls.ids & _PROCESS
     bare: list[tuple[int, int, slice]] = []
@@ -46,18 +51,21 @@ def find_heirs(calls: Calls, ranges: Ranges, is_stage: Array) -> list[Heir]:
         low, high = (int(at) for at in np.searchsorted(calls.axis, [base, base + calls.span]))
         here = slice(low, min(high, len(calls.order)))
         inside = ranges.order[_position(ranges, here.start) : _position(ranges, here.stop)]
-        if len(inside) == 0:
+        if not _any(of_program, ranges, inside):
             bare.append((process, base, here))
-        elif any(
-            is_stage[ranges.name[inside[at : at + STEP]]].any()
-            for at in range(0, len(inside), STEP)
-        ):
+        elif _any(is_stage, ranges, inside):
             staged.setdefault(process, []).append(here)
     return [
         Heir(here, calls.axis[here] - (base - calls.low), staged[process][0])
         for process, base, here in bare
         if len(staged.get(process, ())) == 1
     ]
+
+
+def _any(names: Array, ranges: Ranges, inside: Array) -> bool:
+    """Whether the name of any of the ranges `inside` is one of `names`."""
+    parts = (inside[at : at + STEP] for at in range(0, len(inside), STEP))
+    return any(names[ranges.name[part]].any() for part in parts)
 
 
 def _position(ranges: Ranges, call: int) -> int:

@@ -24,6 +24,7 @@ from nsight_prof.parsers.nsys.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
 from nsight_prof.parsers.nsys.launches import launch_frames, write_launches
 from nsight_prof.parsers.nsys.modules import module_tables
+from nsight_prof.parsers.nsys.nccl import collectives, why_none
 from nsight_prof.parsers.nsys.paths import Stages
 from nsight_prof.parsers.nsys.stages import Work, attribute_calls
 from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
@@ -152,6 +153,14 @@ class NsysTrace:
     def gpu_idle_gaps(self) -> pd.DataFrame:
         """What the host did while a GPU was idle, for each GPU (table `gpu_idle_gaps`)."""
         return self._idle_gaps[1]
+
+    def collectives(self) -> pd.DataFrame:
+        """Calls of NCCL on each rank with bytes and bandwidth (table `collectives`)."""
+        return collectives(self._db, self._work, self._devices)
+
+    def why_no_collectives(self) -> str | None:
+        """Why table `collectives` is empty; None where no NCCL kernel ran."""
+        return why_none(self._db, self._kernel_rows)
 
     def modules(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """GPU time of the model's modules by kind of step (tables `modules`, `module_kernels`).

@@ -22,7 +22,7 @@ COLUMNS = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER, end INTEGER, correlationId INTEGER,"
     " globalPid INTEGER",
     "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"
-    " endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
+    " endGlobalTid INTEGER, textId INTEGER, domainId INTEGER, binaryData BLOB",
     "META_DATA_EXPORT": "name TEXT, value TEXT",
 }
 
@@ -91,11 +91,12 @@ class Export:
         domain: int = 0,
         inline: bool = False,
         end_thread: int | None = None,
+        payload: bytes | None = None,
     ) -> None:
         text = (name, None) if inline else (None, self.string(name))
         other = None if end_thread is None else tid(process, end_thread)
         row = (start, end, kind, text[0], tid(process, thread), other, text[1], domain)
-        self.add("NVTX_EVENTS", *row)
+        self.add("NVTX_EVENTS", *row, payload)
 
     def copy(
         self,
@@ -120,7 +121,7 @@ class Export:
                 order = [c.split()[0] for c in COLUMNS.get(table, columns).split(",")]
                 places = [order.index(c) for c in kept]
                 marks = ", ".join("?" * len(kept))
-                data = [tuple(row[i] for i in places) for row in rows]
+                data = [tuple(row[i] if i < len(row) else None for i in places) for row in rows]
                 db.executemany(f"INSERT INTO {name} VALUES ({marks})", data)
         db.close()
         return path

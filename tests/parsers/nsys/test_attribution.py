@@ -304,6 +304,23 @@ def test_a_thread_without_ranges_is_in_the_stage_of_the_one_thread_that_has_them
     assert any(w.startswith("1 CUDA calls of threads that have no NVTX range") for w in warnings)
 
 
+def test_ranges_of_nccl_are_no_stages_of_the_thread_of_the_backward_pass(
+    new_export: Callable[[], Any], tmp_path: Path
+) -> None:
+    export = new_export()
+    export.range(0, 0, "NCCL", kind=75, domain=1)
+    export.range(60, 200, "backward")
+    export.call(65, 1, 1)
+    export.kernel(70, 5, correlation=1)
+    export.range(90, 110, "ncclAllReduce", thread=8, domain=1)
+    for number, start in ((2, 80), (3, 100)):
+        export.call(start, 1, number, thread=8)
+        export.kernel(start + 20, 10, correlation=number)
+    with open_trace(export.write(tmp_path / "t.sqlite"), ["^backward$"]) as trace:
+        launches = trace.launches()
+    assert set(launches["stage"]) == {"backward"}
+
+
 def test_no_stage_is_inherited_where_two_threads_have_stages(
     new_export: Callable[[], Any], tmp_path: Path
 ) -> None:

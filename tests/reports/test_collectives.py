@@ -1,0 +1,41 @@
+"""What reports say of collectives: bytes and bandwidth, or why there are none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.xdist_group("captures")
+
+
+def test_a_report_has_bytes_ranks_and_bandwidth_of_each_operation_and_size(
+    replay: Callable[[str], Path],
+) -> None:
+    run = replay("data-parallel")
+    page = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "| collective | bytes | ranks | calls | time | of it waiting |" in page
+    assert "| all-reduce, sum, bf16 | 268 MB | 2 | 5 |" in page
+    assert "| all-gather | 268 MB | 2 | 5 |" in page
+    assert "The number of ranks is that of the processes in this trace" in page
+    assert "6.7 % of it is waiting for a GPU that comes late." in page
+    metrics = json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8"))
+    (told,) = [s["numbers"]["calls"] for s in metrics["sections"] if s["key"] == "collectives"]
+    assert sum(row["rows"] for row in told) == 250
+    launches = pd.read_parquet(run / "tables" / "launches.parquet")
+    kernels = pd.read_parquet(run / "tables" / "kernels.parquet").set_index("kernel_id")
+    reduces = kernels[kernels["short_name"].str.contains("all-gather")].index
+    ours = launches[launches["kernel_id"].isin(reduces)].sort_values("start_ns")
+    # The last five of each GPU are those of the largest size; the n-th of both are one call.
+    by_gpu = [part["duration_ns"].to_numpy()[-5:] for _, part in ours.groupby("device")]
+    shortest = sum(map(min, zip(*by_gpu, strict=True)))
+    (largest,) = [r for r in told if (r["operation"], r["bytes"]) == ("all-gather", 1 << 28)]
+    assert largest["algorithm_bandwidth"] == pytest.approx(5 * (1 << 28) / shortest * 1e9)
+    assert largest["bus_bandwidth"] == pytest.approx(largest["algorithm_bandwidth"] / 2)
+
+
+def test_a_trace_without_payloads_says_how_to_have_them(replay: Callable[[str], Path]) -> None:
+    page = (replay("vllm-tensor-parallel") / "report" / "report.md").read_text(encoding="utf-8")
+    assert "Bytes, ranks and bandwidth are not available:" in page
+    assert "nsys export --type=sqlite --include-blobs=true" in page
