@@ -144,9 +144,9 @@ def _machine(time: RunTime, words: Words) -> str:
     """Return the GPUs that worked: "NVIDIA H200, one of 2 in the machine"."""
     if time.present <= 1:
         return time.gpu
-    said = {"name": time.gpu, "n": count(time.gpus), "total": count(time.present)}
+    said = {"name": time.gpu or "GPU", "n": count(time.gpus), "total": count(time.present)}
     if not time.gpus:
-        return words.say("unknown_gpus", name=time.gpu, total=count(time.present))
+        return words.say("unknown_gpus", name=time.gpu or "GPU", total=count(time.present))
     return words.say("all_gpus" if time.gpus == time.present else "some_gpus", **said)
 
 

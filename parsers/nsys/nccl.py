@@ -43,6 +43,8 @@ WHOLE = {"all-gather", "reduce-scatter", "all-to-all", "gather", "scatter"}
 """Operations to which each rank passes one part of as many as there are ranks."""
 POINT_TO_POINT = {"send", "receive"}
 GROUP = "ncclGroupEnd"
+MOST_BYTES, MOST_RANKS = 1 << 40, 1 << 20
+"""More than any call has: a payload that says so is damaged."""
 
 
 @dataclass
@@ -111,7 +113,7 @@ def _is_nccl(kernels: KernelRows) -> Array:
 
 def _calls(db: Database, kernels: KernelRows, payloads: list[Payload]) -> list[_Call]:
     """Find the launches of each call: those in its range, or in the end of its group."""
-    sent = [p for p in payloads if p.name in OPERATIONS and isinstance(p.fields.get(BYTES), int)]
+    sent = [p for p in payloads if p.name in OPERATIONS and _bytes(p) is not None]
     if not sent:
         return []
     by_thread: dict[int, list[_Call]] = defaultdict(list)
@@ -207,7 +209,7 @@ def _row(call: _Call, work: Work, devices: Devices) -> dict[str, object]:
         "dtype": classify(kernel.name).dtype or None,
         "reduction": reductions.pop().lower() or None if len(reductions) == 1 else None,
         "communicator": _hex(first.get(COMMUNICATOR)) if len({c for c, _ in alike}) == 1 else None,
-        "message_bytes": sum(int(p.fields[BYTES]) for p in call.ranges),
+        "message_bytes": sum(_bytes(p) or 0 for p in call.ranges),
         "alike": len(alike) == 1,
         "pid": call.ranges[0].thread >> 24 & PROCESS,
         "gpu": int(devices.of(rows.places, queue)[0]),
@@ -217,6 +219,12 @@ def _row(call: _Call, work: Work, devices: Devices) -> dict[str, object]:
         "duration_ns": end - start,
         "stage": work.attributed.stages[stage] if stage >= 0 else None,
     }
+
+
+def _bytes(payload: Payload) -> int | None:
+    """Bytes that a rank passes to a call; None where the payload does not tell, or is damaged."""
+    said = payload.fields.get(BYTES)
+    return said if isinstance(said, int) and 0 <= said <= MOST_BYTES else None
 
 
 def _hex(communicator: object) -> str | None:
@@ -229,7 +237,12 @@ def _communicators(payloads: Sequence[Payload]) -> dict[tuple[str, int], tuple[i
     for payload in payloads:
         name, ranks = _hex(payload.fields.get(COMMUNICATOR)), payload.fields.get(RANKS)
         rank, pid = payload.fields.get("Rank"), payload.thread >> 24 & PROCESS
-        if name and isinstance(ranks, int) and isinstance(rank, int) and 0 <= rank < ranks:
+        if (
+            name
+            and isinstance(ranks, int)
+            and isinstance(rank, int)
+            and 0 <= rank < ranks <= MOST_RANKS
+        ):
             found[name, pid] = (ranks, rank)
     return found
 

@@ -174,19 +174,25 @@ def test_ranks_that_are_not_in_the_trace_leave_the_bandwidth_unknown(
     )
 
 
+ANY = st.integers(0, (1 << 64) - 1)
+
+
 @settings(max_examples=60, deadline=None)
-@given(data=st.binary(max_size=80), cut=st.integers(0, 60))
+@given(data=st.binary(max_size=80), cut=st.integers(0, 60), said=ANY, size=ANY, ranks=st.integers())
 def test_payloads_of_any_bytes_are_read_or_left_out(
-    new_export: Callable[[], Any], data: bytes, cut: int
+    new_export: Callable[[], Any], data: bytes, cut: int, said: int, size: int, ranks: int
 ) -> None:
     job = Job(new_export())
-    whole = blob("ncclAllReduce", 1, 4096, 0)
-    for number, one in enumerate((data, whole[:cut], whole[:32] + data)):
-        job.call(20 * (number + 1), "ncclAllReduce", one, 0, (100 * (number + 1), 10))
+    whole = blob("ncclAllGather", said, size)
+    several = max(-(1 << 31), min(ranks, (1 << 31) - 1))
+    job.range(1, 5, "ncclCommInitRank", 0, blob("ncclCommInitRank", said, several, 0, 0))
+    for number, one in enumerate((data, whole[:cut], whole[:32] + data, whole), 1):
+        job.call(20 * number, "ncclAllGather", one, 0, (100 * number, 10))
     with tempfile.TemporaryDirectory() as folder:
         frame = table(job, Path(folder))
-    assert len(frame) <= 3
+    assert len(frame) <= 4
     assert (frame["message_bytes"] >= 0).all()
+    assert (size in set(frame["message_bytes"])) is (size <= 1 << 40)
 
 
 def test_why_there_is_nothing_is_told(job: Job, tmp_path: Path) -> None:
