@@ -14,7 +14,7 @@ from nsight_prof.reports.view_models import Caveat
 class RankRow:
     """One GPU of one rank; `problem` says why there are no numbers.
 
-    `wall_ns` is from the first to the last work on this GPU, by the clock of this rank's trace.
+    `wall_ns` is from the first to the last work of this rank, by the clock of its own trace.
     """
 
     rank: int

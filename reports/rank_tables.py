@@ -15,8 +15,6 @@ from statistics import median
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ProfError, StepFailed
@@ -62,38 +60,20 @@ def build_rank_tables(job: RunDir) -> None:
 
 def _rank_rows(run: RunDir, record: RankRecord) -> Iterator[dict[str, Any]]:
     """Yield a row for each GPU that the rank gave work to."""
-    facts = {count(gpu["device"]): gpu for gpu in records(tables.read(run.tables, "gpus"))}
-    stages = tables.read(run.tables, "stages")
-    whole = records(stages[stages["stage"] == ALL])
-    pids = _pids(run)
-    for device, ids in sorted(pids.items()):
-        gpu = facts.get(device, {})
+    devices = records(tables.read(run.tables, "devices"))
+    stages = tables.read(run.tables, "gpu_stages")
+    for time in records(stages[stages["stage"] == ALL]):
+        uses = [row for row in devices if row["gpu"] == time["gpu"]]
+        first = uses[0] if uses else {}
+        pids = sorted({pid for row in uses if (pid := count(row["pid"])) is not None})
         yield _row(
             record,
-            problem="it uses several GPUs, whose single times are not known"
-            if len(pids) > 1
-            else "",
-            device=device,
-            gpu=text(gpu.get("name")),
-            uuid=text(gpu.get("uuid")),
-            pids=", ".join(map(str, ids)),
-            **{name: row[name] for row in whole if len(pids) == 1 for name in TIMES},
+            device=count(first.get("device")),
+            gpu=text(first.get("name")),
+            uuid=text(first.get("uuid")),
+            pids=", ".join(map(str, pids)),
+            **{name: time[name] for name in TIMES},
         )
-
-
-def _pids(run: RunDir) -> dict[int, list[int]]:
-    """Return the processes that launched on each GPU; of a large table two columns are read."""
-    path = run.tables / "launches.parquet"
-    try:
-        found = parquet.read_table(path, columns=["device", "pid"])
-    except (OSError, pa.ArrowException):
-        return {}
-    pairs = found.group_by(["device", "pid"]).aggregate([]).to_pylist()
-    by_device: dict[int, list[int]] = {}
-    for pair in pairs:
-        if pair["device"] is not None and pair["pid"] is not None:
-            by_device.setdefault(pair["device"], []).append(pair["pid"])
-    return {device: sorted(ids) for device, ids in by_device.items()}
 
 
 def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:

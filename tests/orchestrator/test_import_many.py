@@ -122,6 +122,39 @@ def test_each_rank_has_the_numbers_that_sql_finds_for_its_gpu(two_gpus: Path, jo
             assert (row["uuid"], row["pids"]) == (uuid, str(pid))
 
 
+def test_a_rank_of_two_gpus_has_a_row_for_each_as_sql_finds_them(
+    two_gpus: Path, tmp_path: Path
+) -> None:
+    """Both GPUs lie in the traces of both ranks, of which the second is of a later kernel on."""
+    files = [shutil.copy(two_gpus, tmp_path / f"rank{rank}.sqlite") for rank in (0, 1)]
+    with closing(sqlite3.connect(files[1])) as database:
+        ((first,),) = database.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        for table in OPERATIONS:
+            database.execute(f"DELETE FROM {table} WHERE start < ?", (first + FIRST_NS // 4,))
+        database.commit()
+    run = import_files([Path(file) for file in files], tmp_path / "job")
+    found_ranks = load_run(run.path).ranks
+    assert found_ranks["problem"].eq("").all()
+    assert list(zip(found_ranks["rank"], found_ranks["device"], strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    for rank, file in enumerate(files):
+        with closing(sqlite3.connect(file)) as database:
+            found = [database.execute(BUSY, {"device": gpu}).fetchone() for gpu in (0, 1)]
+            ends = [
+                database.execute(f"SELECT min(start), max(end) FROM {table}").fetchone()
+                for table in OPERATIONS
+            ]
+        wall = max(end for _, end in ends if end) - min(start for start, _ in ends if start)
+        rows = found_ranks[found_ranks["rank"] == rank]
+        assert rows["wall_ns"].tolist() == [wall, wall]
+        assert rows["gpu_busy_ns"].tolist() == [busy for _, busy in found]
+        assert rows["idle_ns"].tolist() == [wall - busy for _, busy in found]
+
+
 def test_kernels_are_summed_over_ranks_as_sql_sums_them(two_gpus: Path, job: Path) -> None:
     ours = load_run(job).rank_kernels
     query = """
