@@ -27,6 +27,7 @@ from nsight_prof.parsers import formulas  # noqa: E402
 from nsight_prof.parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
+from scripts.pages.noise_floor import noise_floor  # noqa: E402
 from scripts.pages.rules_page import rules_page  # noqa: E402
 from scripts.pages.templates_page import templates_page  # noqa: E402
 
@@ -322,6 +323,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "api.md": lambda: MADE + render_api(TABLES),
     "metrics-json.md": lambda: MADE + render_metrics_json(),
     "rules.md": lambda: MADE + rules_page(),
+    "noise-floor.md": lambda: (
+        f"{MADE}\n" + noise_floor(sorted((ROOT / "captures/noise-floor").iterdir()))
+    ),
     "templates.md": lambda: f"{MADE}\n{templates_page()}",
 }
 
