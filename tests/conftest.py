@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import tarfile
 import tempfile
 import time
@@ -30,6 +31,13 @@ BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 # No test is about time: on a busy machine the first example of any may be slow.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+# A shell starts background jobs with these ignored, and every child would inherit that: prof leaves
+# what is ignored as it is, and the tests of signals would wait for ever.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

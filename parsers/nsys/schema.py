@@ -115,11 +115,11 @@ def check(db: Database, schema: str) -> None:
             )
 
 
-def check_times(db: Database, name: str, start: Array, duration: Array) -> None:
-    """Check times that were read from the table `name`.
+def check_times(db: Database, name: str, start: Array | None, duration: Array) -> None:
+    """Check times that were read from the table `name`; `start` is None where only lengths were.
 
     Raises:
-        ArtifactUnreadable: one ends before it starts, or all starts or all durations are 0.
+        ArtifactUnreadable: one ends before it starts, or all starts are 0.
     """
     if not len(duration):
         return
@@ -127,8 +127,8 @@ def check_times(db: Database, name: str, start: Array, duration: Array) -> None:
     if duration.min() < 0:
         wrong = f"holds {np.count_nonzero(duration < 0)} of {len(duration)} events that end before"
         wrong += " they start"
-    elif not duration.max() or not start.max():
-        wrong = f"has no times: the {'end' if duration.max() else 'duration'} of all is 0"
+    elif start is not None and not start.max():
+        wrong = "has no times: the start of all is 0"
     if wrong:
         raise ArtifactUnreadable(
             f"{db.path}: table {db.table(name)} {wrong}",

@@ -74,7 +74,7 @@ def api_calls(db: Database) -> pd.DataFrame:
         for (number,) in book.keys
     ]
     codes, durations = columns.finish()
-    check_times(db, RUNTIME, durations, durations)
+    check_times(db, RUNTIME, None, durations)
     for part in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
         codes[part] = np.array(to_name)[codes[part]]
     frame = statistics(codes, durations, len(names.keys))

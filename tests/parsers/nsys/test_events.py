@@ -44,7 +44,8 @@ def test_copies_without_a_stream_are_read(export: Any, tmp_path: Path) -> None:
         "copy of kind 99",
         "copy device to host",
     ]
-    assert {memory.queues[code] for code in memory.queue} == {(-1, -1, -1, 7)}
+    # The only GPU of the process; no context, no stream.
+    assert {memory.queues[code] for code in memory.queue} == {(0, -1, -1, 7)}
     assert memory.bytes.tolist() == [1000, 1000]
 
 
