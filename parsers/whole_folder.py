@@ -12,17 +12,16 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 def put_in_place(new: Path, folder: Path) -> None:
     """Let `new` take the place and the name of `folder`, whose content is deleted."""
+    old = folder.with_name(f"{folder.name}.old")
     if not folder.exists():
         os.rename(new, folder)
-        return
-    if not _exchange(new, folder):
+    elif not _exchange(new, folder):
         # A file system without exchange (NFS): a kill between the two renames leaves `….old`.
-        old = folder.with_name(f"{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         os.rename(folder, old)
         os.rename(new, folder)
-        new = old
-    shutil.rmtree(new, ignore_errors=True)
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -56,7 +56,8 @@ def make_trace(path: Path, mode: str, environment: dict[str, str]) -> None:
     gpu = [0, 0, "NVIDIA H200", "GPU-0", "GH100", 9, 0, 132, 1980000000]
     gpu += [150_000_000_000, 4814304000000, 62914560, 64]
     insert(f"INSERT INTO TARGET_INFO_GPU VALUES ({','.join('?' * 13)})", gpu)
-    strings = {1: "cudaLaunchKernel", **{i + 10: name for i, name in enumerate(NAMES)}}
+    called = "cudaFree" if mode == "no-kernels" else "cudaLaunchKernel"
+    strings = {1: called, **{i + 10: name for i, name in enumerate(NAMES)}}
     database.executemany("INSERT INTO StringIds VALUES (?, ?)", strings.items())
     call = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,0,?,?,1,0,NULL)"
     insert(call, [50, 60, PID + 7, 99])
