@@ -15,6 +15,7 @@ from nsight_prof.parsers.errors import ToolMissing
 NSYS = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version 2025.3.1.0-1v0"; exit 0; fi
+if [ "$2" = --help ]; then echo "  --output="; exit 0; fi
 exec "$here/../host-linux-x64/QdstrmImporter"
 """
 IMPORTER = """#!/bin/sh
