@@ -6,9 +6,6 @@ import contextlib
 import os
 import shlex
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +22,7 @@ from nsight_prof.orchestrator.roofs_of_run import attach, keep
 from nsight_prof.orchestrator.run_lock import clear, locked, new_folder
 from nsight_prof.orchestrator.secrets import choose_environment
 from nsight_prof.orchestrator.steps import perform
+from nsight_prof.orchestrator.stopping import stoppable
 from nsight_prof.orchestrator.work import Work
 from nsight_prof.parsers.errors import Interrupted, ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.run_dir import (
@@ -73,7 +71,7 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
         Interrupted: Ctrl-C; the run is resumable.
     """
-    with _stoppable():
+    with stoppable(STOPS):
         folder = _folder(recipe, options)
         try:
             with plain_errors(folder), locked(folder), told_where(folder):
@@ -247,28 +245,3 @@ def _waits_for(step: Step, work: Work) -> str:
     tool = under.get(step.name, under.get(step.tool, f"{step.tool} "))
     words = work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let signals that would end prof end the run as Ctrl-C does: children ended, manifest true.
-
-    One that is ignored stays so: `nohup prof run` survives the hang-up.
-    """
-
-    def stop(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {
-        number: signal.signal(number, stop)
-        for number in STOPS
-        if signal.getsignal(number) not in (signal.SIG_IGN, None)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
