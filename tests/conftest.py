@@ -25,6 +25,8 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 from nsight_prof.reports.load import Run, load_run
 
+pytest_plugins = ["tests.ran"]
+
 ROOT = Path(__file__).resolve().parent.parent
 BENCH_CLOCK, BENCH_SMS = 1.755e9, 132
 

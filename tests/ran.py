@@ -1,0 +1,67 @@
+"""Options for a second run of the tests that leaves out what a first one showed.
+
+`.ci/run` tests a fresh clone without torch and `../shared`, then again with them. Of a test that
+passed in the first run, the second one tells nothing new unless torch makes a difference to it.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the two files."""
+    group = parser.getgroup("two runs")
+    group.addoption("--write-ran", type=Path, help="write the tests that passed to this file")
+    group.addoption(
+        "--leave-out",
+        type=Path,
+        help="do not run the tests of this file again, but for those that may use torch; "
+        "where there is no such file, all run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write in the process that hears of all tests, which is none of the workers of xdist."""
+    path = config.getoption("--write-ran")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Ran(path))
+
+
+class _Ran:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ids: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.ids.add(report.nodeid)
+        elif report.failed:
+            self.ids.discard(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.write_text("".join(f"{name}\n" for name in sorted(self.ids)), encoding="utf-8")
+
+
+@pytest.hookimpl(trylast=True)  # xdist adds the group to a test's id, as in the file
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop the tests that need no second run."""
+    path = config.getoption("--leave-out")
+    if not path or not path.is_file():
+        return
+    ran = set(path.read_text(encoding="utf-8").splitlines())
+    left_out = [i for i in items if i.nodeid in ran and not _may_use_torch(i.path)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [i for i in items if i not in set(left_out)]
+
+
+@cache
+def _may_use_torch(path: Path) -> bool:
+    """Whether what a file of tests shows may be another thing where there is torch."""
+    text = path.read_text(encoding="utf-8")
+    return (
+        "targets" in path.parts
+        or re.search(r"(import|importorskip|find_spec)\W+torch\b", text) is not None
+    )
