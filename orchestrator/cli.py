@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
+from nsight_prof.orchestrator.say import say_error
+from nsight_prof.orchestrator.suggesting import SuggestingGroup, hint_of, message_of
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.printable import printable
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
@@ -50,7 +51,7 @@ class ReaderGone(Exception):
     """Who read our output has gone; click would make exit code 1 of it."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group that imports a subcommand only when it is asked for."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
@@ -167,8 +168,10 @@ def _answer(words: list[str]) -> int:
     except ReaderGone:
         raise
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            error.show()
+            return error.exit_code
+        return report_error(message_of(error), hint_of(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return report_error("interrupted", "what was finished is kept", INTERRUPTED)
     except Exception as error:
@@ -179,10 +182,7 @@ def _answer(words: list[str]) -> int:
 
 def report_error(message: str, hint: str, exit_code: int) -> int:
     """Print `error: …`, a blank line and `hint: …` to stderr, and return the exit code."""
-    from nsight_prof.orchestrator.secrets import choose_environment
-
-    text = choose_environment(os.environ, {}).redact(f"error: {message}\n\nhint: {hint}")
-    click.echo(printable(text), err=True)
+    say_error(ProfError(message, hint))
     return exit_code
 
 

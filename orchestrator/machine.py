@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,11 @@ from nsight_prof.parsers.errors import ProfError, RecipeError, ToolMissing
 
 # The largest file of a command whose content counts as part of the program.
 LARGEST_PROGRAM = 64 << 20
+# Options of nsys that fill tables of the export that no reader of prof opens.
+UNREAD = re.compile(
+    r"--(?:gpu-metrics-devices?|gpuctxsw|cpuctxsw|sample|python-sampling|nic-metrics|os-events"
+    r"|cpu-core-events|ftrace)=(?!none$|false$)"
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
         obstacles,
         nvml.gpus,
         {name: value for name, value in software.items() if value},
-        tuple(_warnings(environment, tools, nvml.cuda)),
+        (*_unread(recipe), *_warnings(environment, tools, nvml.cuda)),
     )
 
 
@@ -119,6 +125,17 @@ def _interpreter(recipe: Recipe, program: Program, environment: Environment) -> 
     if recipe.target.file is None and not Path(python).name.startswith("python"):
         return {}
     return read_interpreter(python, environment.variables, program.cwd)
+
+
+def _unread(recipe: Recipe) -> list[str]:
+    """Warn of options of nsys that collect what no table and no report of prof shows."""
+    unread = [word for word in recipe.trace.extra_args if UNREAD.match(word)]
+    if not unread or recipe.trace.keep_report or not recipe.trace.enabled:
+        return []
+    return [
+        f"trace.extra_args: prof reads nothing of what {', '.join(unread)} collects; "
+        "trace.keep_report: true keeps the .nsys-rep, in which Nsight Systems shows it"
+    ]
 
 
 def _warnings(environment: Environment, tools: Mapping[str, Tool], cuda: str) -> list[str]:

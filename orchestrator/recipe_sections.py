@@ -118,7 +118,8 @@ class Trace(Model):
     )
     extra_args: Words = Field(
         default=(),
-        description="More options for `nsys profile`, for example [--gpu-metrics-devices=all].",
+        description="More options for `nsys profile`, for example [--nvtx-domain-exclude=CCCL]. "
+        "GPU metrics and CPU samples are shown by Nsight Systems alone, from the .nsys-rep.",
     )
     keep_report: bool = Field(
         default=False,

@@ -64,6 +64,20 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
     return out
 
 
+@contextmanager
+def no_empty_folder() -> Iterator[list[Path]]:
+    """Take away the folders of a run that was refused before it left anything in them.
+
+    The list is for the folders that are made within; `runs/` goes where it was made here, too.
+    """
+    made: list[Path] = [] if RUNS.exists() else [RUNS]
+    try:
+        yield made
+    finally:
+        for folder in reversed(made):
+            _remove_empty(folder)
+
+
 def _is_run(folder: Path) -> bool:
     try:
         read_manifest(RunDir(folder))
@@ -178,13 +192,14 @@ def _hold(stream: TextIO, path: Path) -> bool:
 def _default_folder(recipe_name: str) -> Path:
     """Make runs/<recipe>-<time>, with a number where two runs start in one second."""
     stem = f"{recipe_name}-{datetime.now():%Y%m%d-%H%M%S}"
-    RUNS.mkdir(exist_ok=True)
     number = 1
     while True:
         folder = RUNS / (stem if number == 1 else f"{stem}-{number}")
         try:
-            folder.mkdir()
+            folder.mkdir(parents=True)
         except FileExistsError:
+            if not folder.is_dir():
+                raise
             number += 1
         else:
             return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
@@ -19,7 +18,7 @@ from nsight_prof.orchestrator.recipe_schema import PROFILED
 from nsight_prof.orchestrator.replay import check_same_program
 from nsight_prof.orchestrator.reporting import compare_variants, make_report
 from nsight_prof.orchestrator.roofs_of_run import attach, keep
-from nsight_prof.orchestrator.run_lock import clear, locked, new_folder
+from nsight_prof.orchestrator.run_lock import clear, locked, new_folder, no_empty_folder
 from nsight_prof.orchestrator.secrets import choose_environment
 from nsight_prof.orchestrator.steps import perform
 from nsight_prof.orchestrator.stopping import stoppable
@@ -71,16 +70,12 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
         Interrupted: Ctrl-C; the run is resumable.
     """
-    with stoppable(STOPS):
+    with stoppable(STOPS), no_empty_folder() as made:
         folder = _folder(recipe, options)
-        try:
-            with plain_errors(folder), locked(folder), told_where(folder):
-                run = _run_sweep if recipe.sweep else _run_one
-                return run(recipe, options, RunDir(folder))
-        finally:
-            # Where nothing was started, leave no empty folder behind.
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        made.append(folder)
+        with plain_errors(folder), locked(folder), told_where(folder):
+            run = _run_sweep if recipe.sweep else _run_one
+            return run(recipe, options, RunDir(folder))
 
 
 def _folder(recipe: Recipe, options: RunOptions) -> Path:

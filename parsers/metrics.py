@@ -6,6 +6,7 @@ the counters table is made of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,8 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.tables import tables
 
+_MAKER = re.compile(r"\b(?:NVIDIA|GEFORCE|TESLA)\b")
+_SERIES = re.compile(r"\b([GR]TX)(\d)")
 TENSOR_PREFIX = "sm__ops_path_tensor_"
 # Inputs that parsers/tensor.py makes of the operation counters of whatever dtypes the capture has.
 TENSOR_INPUTS = ("tensor_operations", "tensor_operations_dtype", "tensor_operations_peak")
@@ -122,6 +125,7 @@ class Catalogue:
 
     chips: tuple[str, ...]
     products: dict[str, str]
+    names: dict[str, re.Pattern[str]]
     families: dict[str, str]
     sets: dict[str, MetricSet]
     columns: dict[str, MetricColumn]
@@ -134,6 +138,28 @@ class Catalogue:
     def family(self, chip: str) -> str:
         """Return the chip of the catalogue that `chip` (any case) is like, or ""."""
         return self.families.get(chip.upper(), "")
+
+    def chip_of(self, name: str) -> str:
+        """Return the chip that `name` is, or that the GPU of this name has.
+
+        "H100", "RTX 4090", "rtx4090" and "NVIDIA A100-SXM4-80GB" are names of GPUs. The chip of a
+        GPU is that of its family in the catalogue: all have the same counters.
+
+        Raises:
+            UsageError: neither a chip of the catalogue nor a GPU that has one.
+        """
+        if self.family(name):
+            return name.upper()
+        words = _SERIES.sub(r"\1 \2", _MAKER.sub(" ", name.upper().replace("-", " ")))
+        gpu = " ".join(words.split())
+        for chip, pattern in self.names.items():
+            if pattern.match(gpu):
+                return chip
+        known = ", ".join(self.products.values())
+        raise UsageError(
+            f"the metric catalogue does not have the chip {name}",
+            f"chips: {', '.join(sorted(self.families))}; or the name of a GPU: {known}",
+        )
 
     def tool_metrics(
         self, sets: Sequence[str], chip: str, tensor_dtypes: Sequence[str]
@@ -227,6 +253,10 @@ def catalogue() -> Catalogue:
     return Catalogue(
         chips=tuple(data["chips"]),
         products={chip: facts["products"] for chip, facts in data["chips"].items()},
+        names={
+            chip: re.compile(rf"(?:{facts['names']})(?!\w)")
+            for chip, facts in data["chips"].items()
+        },
         families=families,
         sets={name: _set(name, facts) for name, facts in data["sets"].items()},
         columns={name: _column(name, facts) for name, facts in data["columns"].items()},

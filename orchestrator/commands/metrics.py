@@ -18,7 +18,7 @@ DEFAULT_DTYPES = ("bf16",)
 
 
 @click.command("metrics")
-@click.option("--chip", default="GH100", show_default=True, help="For this chip, in any case.")
+@click.option("--chip", default="GH100", show_default=True, help="For this chip or GPU.")
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set; repeatable.")
 @click.option(
     "--dtype",
@@ -42,6 +42,7 @@ def command(
     Examples:
       prof metrics
       prof metrics --chip gb202 --set roofline --set stalls
+      prof metrics --chip 'RTX 4090' --dtype fp8
       ncu --metrics $(prof metrics --names) ./my_app
     """
     import json
@@ -49,7 +50,7 @@ def command(
     from nsight_prof.parsers.metrics import catalogue
 
     known = catalogue()
-    chosen = list(sets or known.sets)
+    chosen, chip = list(sets or known.sets), known.chip_of(chip)
     given, dtypes = dtypes, dtypes or DEFAULT_DTYPES
     tool_metrics = known.tool_metrics(chosen, chip, dtypes)
     _check_dtypes(known, chip, given)

@@ -6,8 +6,11 @@ import json
 
 import click
 
+from nsight_prof.orchestrator.say import say, say_error
+from nsight_prof.orchestrator.suggesting import SuggestingGroup
 
-@click.group("recipe")
+
+@click.group("recipe", cls=SuggestingGroup)
 def command() -> None:
     """List, show and check recipes.
 
@@ -72,25 +75,42 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
 def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     """Check recipes: keys, values, what they extend, their sweep, and that their files exist.
 
+    All are checked, and each has a line: ok or wrong. Exit codes: 0 all are right, 2 some are not.
+
     \b
     Examples:
       prof recipe check mine.yaml
       prof recipe check recipes/*.yaml
     """
+    from nsight_prof.parsers.errors import ProfError, UsageError
+
+    wrong = False
+    for file in files:
+        try:
+            count = _runs(file, overrides)
+        except ProfError as error:
+            wrong = True
+            say(f"{file}: wrong")
+            named = file in error.message
+            say_error(error if named else ProfError(f"{file}: {error.message}", error.hint))
+        else:
+            say(f"{file}: ok, {count} run{'s' if count != 1 else ''}")
+    click.get_current_context().exit(UsageError.exit_code if wrong else 0)
+
+
+def _runs(file: str, overrides: tuple[str, ...]) -> int:
+    """Return how many runs a recipe makes, after a look at all that they would be refused for."""
     from nsight_prof.orchestrator.given_kernels import given_selection
     from nsight_prof.orchestrator.program import resolve_program
     from nsight_prof.orchestrator.recipe import expand, load_recipe
     from nsight_prof.orchestrator.replay import check_reused_trace
 
-    for file in files:
-        recipe = load_recipe(file, overrides)
-        variants = expand(recipe)
-        for _, variant in variants:
-            resolve_program(variant)
-            given_selection(variant)
-            check_reused_trace(variant)
-        runs = "1 run" if len(variants) == 1 else f"{len(variants)} runs"
-        click.echo(f"{file}: ok, {runs}")
+    variants = expand(load_recipe(file, overrides))
+    for _, variant in variants:
+        resolve_program(variant)
+        given_selection(variant)
+        check_reused_trace(variant)
+    return len(variants)
 
 
 @command.command("schema", short_help="Print the JSON Schema of recipes, for editors.")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.roofs_cache import Cached
 
 
-@click.group("roofs", invoke_without_command=True)
+@click.group("roofs", cls=SuggestingGroup, invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
     """Show the measured roofs: what a GPU can really do.

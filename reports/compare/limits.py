@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,8 @@ _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 """Units of a limit in ns; cases and points are in s."""
 TIMES = frozenset(_UNITS) - {""}
 SELECTORS = ("stage", "kernel", "case", "point")
+MOST_NAMES = 12
+"""Names that a refused rule is shown, the most alike first."""
 HINT = (
     "write NAME>+5% (B over A by more than 5 %), NAME<-5%, NAME>+100us, or NAME>20ms (B itself); "
     "names: total_gpu_time, wall_time, idle_time, copy_time, copied_bytes, launches, cases, "
@@ -127,17 +130,31 @@ def _named(limit: Limit, view: CompareView) -> Sequence[Change]:
         found = [change for change in view.totals if change.key == limit.name]
     found = [change for change in found if _is_known(limit, change)]
     if not found:
-        names = [change.key for change in view.totals]
-        names += [f"stage:{stage.stage}:{c.key}" for stage in view.stages for c in stage.changes]
+        names = _names(selector if rest else "", view)
+        near = difflib.get_close_matches(limit.name, names, n=MOST_NAMES, cutoff=0)
+        more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""
         raise UsageError(
             f"--fail-on {limit.rule!r} names nothing that both runs know",
-            f"these are there: {', '.join(names[:12]) or 'none'}; {HINT}",
+            f"these are there: {', '.join(near) or 'none'}{more}; {HINT}",
         )
     if limit.unit in TIMES and any(change.unit not in ("ns", "s") for change in found):
         raise UsageError(
             f"--fail-on {limit.rule!r}: {limit.name} is no time", "leave the unit out, or use %"
         )
     return found
+
+
+def _names(selector: str, view: CompareView) -> list[str]:
+    """Return the names of a selector that rules can have here; without one, those of all."""
+    found = {
+        "stage": [f"stage:{s.stage}:{c.key}" for s in view.stages for c in s.changes],
+        "kernel": [f"kernel:{m.short_name}" for row in view.kernels for m in (*row.a, *row.b)[:1]],
+        "case": [f"case:{c.key}" for c in view.cases if c.ratio is not None],
+        "point": [f"point:{p.case}:{c.key}" for p in view.points for c in p.changes],
+    }
+    if selector in found:
+        return list(dict.fromkeys(found[selector]))
+    return [*(change.key for change in view.totals), *found["stage"]]
 
 
 def _is_known(limit: Limit, change: Change) -> bool:

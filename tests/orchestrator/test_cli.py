@@ -155,6 +155,36 @@ def test_a_wrong_option_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None
     assert "No such option" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("hlep", "prof --help"),
+        ("improt trace.sqlite", "prof import"),
+        ("--verson", "prof --version"),
+        ("recipe chek", "prof recipe check"),
+        ("roofs lits", "prof roofs list"),
+        ("run top-kernels --relpay x", "prof run --replay"),
+    ],
+)
+def test_a_misspelt_command_or_option_is_told_what_it_was_meant_to_be(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: No such ")
+    assert f"\n\nhint: did you mean {meant}? prof " in captured.err
+
+
+def test_a_word_like_none_of_the_commands_is_told_where_they_stand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["xyzzy"]) == 2
+    assert capsys.readouterr().err == (
+        "error: No such command 'xyzzy'\n\nhint: prof --help shows how it is called\n"
+    )
+
+
 def test_a_pipe_that_closes_early_is_no_error(root: Path) -> None:
     argv = f"{sys.executable} -m nsight_prof recipe schema | head -1"
     done = subprocess.run(
@@ -200,6 +230,29 @@ def test_recipe_check_refuses_a_misspelt_key(
     error = capsys.readouterr().err
     assert f"error: {path}:3: unknown key select.topk" in error
     assert "hint: did you mean select.top_k?" in error
+
+
+def test_recipe_check_goes_through_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    misspelt, gone = tmp_path / "misspelt.yaml", tmp_path / "gone.yaml"
+    misspelt.write_text("extends: top-kernels\nselect:\n  topk: 5\n", encoding="utf-8")
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text("target: {file: nowhere.py}\n", encoding="utf-8")
+    files = [str(misspelt), "top-kernels", str(gone), str(unknown), "batch-sweep"]
+    assert main(["recipe", "check", *files]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        f"{misspelt}: wrong",
+        "top-kernels: ok, 1 run",
+        f"{gone}: wrong",
+        f"{unknown}: wrong",
+        "batch-sweep: ok, 4 runs",
+    ]
+    errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 3
+    for path, error in zip((misspelt, gone, unknown), errors, strict=True):
+        assert str(path) in error
 
 
 def test_recipe_schema_is_json_schema() -> None:

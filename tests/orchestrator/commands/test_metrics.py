@@ -47,9 +47,51 @@ def test_json_holds_everything() -> None:
     assert {"column", "unit", "meaning", "formula", "from", "source"} <= set(data["columns"][0])
 
 
-def test_an_unknown_chip_is_refused() -> None:
-    with pytest.raises(UsageError, match="XX100"):
-        run("--chip", "XX100")
+@pytest.mark.parametrize(
+    ("gpu", "chip"),
+    [
+        ("H100", "GH100"),
+        ("h200", "GH100"),
+        ("NVIDIA GH200 480GB", "GH100"),
+        ("A100", "GA100"),
+        ("NVIDIA A100-SXM4-80GB", "GA100"),
+        ("B200", "GB100"),
+        ("GB300", "GB110"),
+        ("L4", "AD102"),
+        ("L40S", "AD102"),
+        ("RTX 4090", "AD102"),
+        ("rtx4090", "AD102"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "AD102"),
+        ("NVIDIA RTX 2000 Ada Generation", "AD102"),
+        ("NVIDIA RTX A6000", "GA102"),
+        ("NVIDIA A10G", "GA102"),
+        ("GeForce RTX 5090", "GB202"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "GB202"),
+        ("Tesla T4", "TU102"),
+        ("Quadro RTX 6000", "TU102"),
+        ("GeForce GTX 1660 Ti", "TU116"),
+        ("Tesla V100-SXM2-16GB", "GV100"),
+    ],
+)
+def test_a_gpu_stands_for_its_chip(gpu: str, chip: str) -> None:
+    assert catalogue().chip_of(gpu) == chip
+    assert f"Columns on {chip} " in run("--chip", gpu, "--set", "occupancy")
+
+
+@pytest.mark.parametrize("name", ["XX100", "P100", "GTX 1080", "L400", "H1000", ""])
+def test_an_unknown_chip_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"does not have the chip {name}") as caught:
+        run("--chip", name)
+    assert "H100, H200" in caught.value.hint
+
+
+def test_every_product_that_the_catalogue_names_is_a_name_of_its_chip() -> None:
+    known = catalogue()
+    for chip, products in known.products.items():
+        for product in products.split(", "):
+            gpu = f"{product}60" if product[-2:] in ("16", "20", "30", "40", "50") else product
+            gpu = product if product in ("A30", "A40") else gpu
+            assert known.chip_of(gpu) == chip, product
 
 
 @pytest.mark.parametrize(("chip", "dtype"), [("GH100", "bf61"), ("GA100", "fp8")])

@@ -35,6 +35,38 @@ def test_the_run_directory_is_made_under_runs_by_default(lab: Any, recipe: str) 
     assert made.name.startswith("mine-")
 
 
+def test_a_run_that_is_refused_leaves_no_folder(
+    lab: Any, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    assert cli.main(["run", recipe]) == 3
+    assert not (lab.folder / "runs").exists()
+    (lab.folder / "runs").mkdir()
+    assert cli.main(["run", recipe]) == 3
+    assert list((lab.folder / "runs").iterdir()) == []
+
+
+def test_a_file_called_runs_is_named(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab.folder / "runs").write_text("mine")
+    assert cli.main(["run", recipe]) == 1
+    assert "error: runs/mine-" in capsys.readouterr().err
+    assert (lab.folder / "runs").read_text() == "mine"
+
+
+def test_options_of_nsys_that_nothing_reads_are_warned_of(
+    lab: Any, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = ["--set", "trace.extra_args=[--gpu-metrics-devices=all, --sample=none]"]
+    assert cli.main(["run", recipe, "--out", "x", *metrics]) == 0
+    warned = "prof reads nothing of what --gpu-metrics-devices=all collects"
+    assert warned in capsys.readouterr().err
+    kept = ["--set", "trace.keep_report=true"]
+    assert cli.main(["run", recipe, "--out", "y", *metrics, *kept]) == 0
+    assert warned not in capsys.readouterr().err
+
+
 def test_set_reaches_the_target(lab: Any, recipe: str) -> None:
     assert cli.main(["run", recipe, "--out", "x", "--set", "target.args.batch=16"]) == 0
     assert lab.calls("nsys")[0][-2:] == ["--batch", "16"]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import UsageError
 from nsight_prof.reports.compare.cases import case_changes, point_changes
 from nsight_prof.reports.compare.limits import parse_limit
 from nsight_prof.reports.compare.output import github, markdown
@@ -106,3 +107,11 @@ def test_a_higher_rate_is_better_and_a_longer_wait_worse(side: Callable[..., Sid
     view = compare(a, b, [parse_limit("point:b8:ttft_p50_s>+10%")])
     assert view.limits[0].state == "broken"
     assert "Output rate: better at 1, worse at 0" in markdown(view)
+    for rule in ("point:b64:ttft_p50_s>+10%", "point:b8:ttft>+10%", "point:b8>+10%"):
+        with pytest.raises(UsageError, match="names nothing that both runs know") as refused:
+            compare(a, b, [parse_limit(rule)])
+        assert "point:b8:ttft_p50_s, " in f"{refused.value.hint.partition(';')[0]}, "
+        assert "point:b8:output_tokens_per_s" in refused.value.hint
+    with pytest.raises(UsageError, match="names nothing") as refused:
+        compare(a, b, [parse_limit("case:y>+10%")])
+    assert "there: case:x" in refused.value.hint

@@ -1,0 +1,51 @@
+"""Says what a misspelt command or option was meant to be."""
+
+from __future__ import annotations
+
+import click
+
+
+class NoSuchCommand(click.UsageError):
+    """A group has no such command; `near` is the command or option that is spelt most alike."""
+
+    def __init__(self, name: str, near: str, ctx: click.Context) -> None:
+        super().__init__(f"No such command {name!r}", ctx)
+        self.near = near
+
+
+class SuggestingGroup(click.Group):
+    """A group that names the nearest command or option where it does not know one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the first word.
+
+        Raises:
+            NoSuchCommand: there is none of this name.
+        """
+        name = args[0]
+        known = name in self.list_commands(ctx) or name.startswith("-")
+        if not known and not ctx.resilient_parsing:
+            import difflib  # not for those who spell well: every command starts here
+
+            options = [option for one in self.get_params(ctx) for option in one.opts]
+            words = {word.lstrip("-"): word for word in (*options, *self.list_commands(ctx))}
+            near = difflib.get_close_matches(name, words, n=1)
+            raise NoSuchCommand(name, words[near[0]] if near else "", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def hint_of(error: click.ClickException) -> str:
+    """Return what to do about a command line that click refuses."""
+    near = getattr(error, "near", "") or next(iter(getattr(error, "possibilities", None) or ()), "")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "prof"
+    guess = f"did you mean {path} {near}? " if near else ""
+    return f"{guess}{path} --help shows how it is called"
+
+
+def message_of(error: click.ClickException) -> str:
+    """Return what click refuses, without its own guesses at what was meant."""
+    known = isinstance(error, click.NoSuchOption)
+    return (error.message if known else error.format_message()).rstrip(".")
