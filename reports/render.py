@@ -117,22 +117,21 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
 
 
 def summary_file(language: str) -> str:
-    """Return the name of the summary in a language that was asked for."""
-    return f"stakeholder_summary.{language}.md"
+    """Return the name of the summary in a language; that in English is always there."""
+    return SUMMARY if language == ENGLISH else f"stakeholder_summary.{language}.md"
 
 
 def _summaries(
     template: str, make: Callable[[str], SummaryView | BenchSummary], style: Style
 ) -> dict[str, str]:
     """Return the summary in English, and a file of it for each language that was asked for."""
-    pages = {SUMMARY: ENGLISH} | {summary_file(name): name for name in style.languages}
     chosen = dict.fromkeys((ENGLISH, *style.languages))
-    names = {ENGLISH: SUMMARY} | {n: summary_file(n) for n in chosen if n != ENGLISH}
     files = {}
-    for page, language in pages.items():
-        others = (Fact(words_of(n).page["language"], names[n]) for n in chosen if n != language)
-        view = replace(make(language), others=tuple(others))
-        files[page] = render_template(template, {"view": view}, style)
+    for language in chosen:
+        others = [n for n in chosen if n != language]
+        links = tuple(Fact(words_of(n).page["language"], summary_file(n)) for n in others)
+        view = replace(make(language), others=links)
+        files[summary_file(language)] = render_template(template, {"view": view}, style)
     return files
 
 

@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import runpy
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Barrier
 
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
+from nsight_prof.targets.standalone import complain, need
+
+need("torch")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
@@ -238,10 +244,9 @@ def main(argv: list[str] | None = None) -> int:
     config = parse_arguments(argv)
     if config.device == "cuda" and torch.cuda.device_count() < config.gpus:
         seen = torch.cuda.device_count()
-        print(
-            f"error: torch sees {seen} CUDA devices, fewer than --gpus {config.gpus}\n\n"
-            "hint: fewer --gpus, or --device cpu --preset tiny",
-            file=sys.stderr,
+        complain(
+            f"torch sees {seen} CUDA devices, fewer than --gpus {config.gpus}",
+            "fewer --gpus, or --device cpu --preset tiny",
         )
         return 1
     # The processes call their own threads; more of them than cores slow a CPU down.

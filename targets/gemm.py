@@ -10,16 +10,15 @@ Every shape and dtype is one JSON line on stdout and one line for people on stde
 
 from __future__ import annotations
 
+import runpy
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
 from nsight_prof.targets.harness import Case, is_cuda, positive, run_target
 from nsight_prof.targets.harness.api import DATA, MODES
 from nsight_prof.targets.harness.matmul import DTYPES, make_matmul

@@ -21,18 +21,17 @@ from __future__ import annotations
 
 import math
 import random
+import runpy
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
 
 from nsight_prof.targets.harness import (
     Call,

@@ -21,10 +21,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
+from nsight_prof.targets.standalone import complain, need
+
+need("torch")
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -332,15 +339,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run once; exit code 1 with a reason where the device is missing or its memory too small."""
     config = parse_arguments(argv)
     if config.device == "cuda" and not torch.cuda.is_available():
-        print(
-            "error: torch sees no CUDA device\n\nhint: --device cpu --preset tiny", file=sys.stderr
-        )
+        complain("torch sees no CUDA device", "--device cpu --preset tiny")
         return 1
     try:
         with attention_backend(config):
             result = run(config)
     except torch.OutOfMemoryError as error:
-        print(f"error: out of GPU memory: {error}\n\nhint: a smaller --batch", file=sys.stderr)
+        complain(f"out of GPU memory: {error}", "a smaller --batch")
         return 1
     print(json.dumps(result))
     times = [result["prefill_ms"], result["decode_ms_per_step"]]

@@ -10,15 +10,14 @@ targets/memory_patterns_mix.py and targets/memory_patterns_access.py.
 
 from __future__ import annotations
 
+import runpy
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
 
 from nsight_prof.targets.harness import Case, run_target
 from nsight_prof.targets.memory_patterns_access import gather_cases, stride_cases

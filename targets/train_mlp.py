@@ -12,9 +12,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import runpy
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parent / "standalone.py"))
+from nsight_prof.targets.standalone import need
+
+need("torch")
 import torch
 
 try:

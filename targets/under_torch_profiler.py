@@ -322,7 +322,7 @@ def main(argv: list[str] | None = None) -> int:
         import torch
     except ImportError as error:
         message = f"{sys.executable} cannot import torch: {error}"
-        return fail(message, "name an interpreter that has it: python: /path/to/venv/bin/python")
+        return fail(message, "name an interpreter that has it: python: /path/to/venv/bin/python", 3)
     recorder = Recorder(torch, options.out)
     ranges = Ranges(torch.profiler.record_function)
     bridge_torch_nvtx(torch, ranges)

@@ -18,17 +18,19 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
+from nsight_prof.targets.standalone import complain, need
+
+need("yaml")
 from nsight_prof.targets.defects.pair import SETS, SIDES, Pair, plans
 from nsight_prof.targets.harness import Unsupported, positive
 
@@ -181,27 +183,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.list:
         print("\n".join(args.wanted))
         return 0
-    try:
-        import torch
-    except ImportError as error:
-        return complain(f"torch cannot be imported: {error}", "run it with the Python that has it")
+    need("torch")
+    import torch
+
     if not torch.cuda.is_available():
-        return complain("torch sees no CUDA device", "--list needs none")
+        complain("torch sees no CUDA device", "--list needs none")
+        return 1
     try:
         result = run(args.wanted, args.repeats, args.set)
     except (Unsupported, torch.OutOfMemoryError) as error:
-        return complain(str(error), "it needs cuda-bindings, triton and about 20 GB of GPU memory")
+        complain(str(error), "it needs cuda-bindings, triton and about 20 GB of GPU memory")
+        return 1
     print(json.dumps(result))
     for pair in result["pairs"]:
         shown = [f"{side} {pair['times'][side]['wall_s'] * 1e3:.3f} ms" for side in SIDES]
         print(f"{pair['name']}: {', '.join(shown)}", file=sys.stderr)
     return 0
-
-
-def complain(message: str, hint: str) -> int:
-    """Say on stderr what failed and what to do; return 1."""
-    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from typing import NoReturn
+
+from nsight_prof.targets.standalone import complain
 
 AddArguments = Callable[[ArgumentParser], None]
 
@@ -18,11 +19,6 @@ class Parser(ArgumentParser):
         """Print the message and end the program with code 2."""
         complain(message, f"{self.prog} --help lists the options and their values")
         raise SystemExit(2)
-
-
-def complain(message: str, hint: str) -> None:
-    """Print an error and what to do about it to stderr."""
-    print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
 
 
 def make_parser(description: str, add_arguments: AddArguments | None) -> ArgumentParser:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from nsight_prof.targets.harness.api import Case, case_id
-from nsight_prof.targets.harness.options import AddArguments, complain, make_parser, parse
+from nsight_prof.targets.harness.options import AddArguments, make_parser, parse
 from nsight_prof.targets.harness.output import output
 from nsight_prof.targets.harness.records import Records, outcome
 from nsight_prof.targets.harness.session import ContextLost, Session
 from nsight_prof.targets.harness.show import line
+from nsight_prof.targets.standalone import complain, need
 
 Cases = Callable[[Namespace], Iterable[Case]]
 NONE_CHOSEN = (
@@ -47,10 +48,11 @@ def run_target(
         reads stdout any more.
 
     Raises:
-        SystemExit: with code 2 for a wrong command line, 0 for --help.
+        SystemExit: with code 2 for a wrong command line, 3 without torch, 0 for --help.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     args = parse(make_parser(description, add_arguments), words)
+    need("torch")
     try:
         problem = _no_device(args)
         if problem:
@@ -74,10 +76,8 @@ def run_target(
 
 
 def _no_device(args: Namespace) -> tuple[str, str] | None:
-    try:
-        import torch
-    except ImportError:
-        return "this interpreter has no module torch", "name one that has it, or pip install torch"
+    import torch
+
     if args.device == "cuda" and not torch.cuda.is_available():
         return "torch sees no CUDA device", "check nvidia-smi; --device cpu runs tiny sizes"
     return None

@@ -11,14 +11,13 @@ be fused, as torch.compile makes it. One JSON line a case.
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
 from nsight_prof.targets.harness import Case, positive, run_target
 from nsight_prof.targets.llm_kernels.models import DEFAULT_MODELS, MODELS

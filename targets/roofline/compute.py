@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness import (
     Call,
     Case,

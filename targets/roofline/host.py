@@ -10,6 +10,7 @@ replaying any graph costs.
 
 from __future__ import annotations
 
+import runpy
 import sys
 import time
 from argparse import Namespace
@@ -17,12 +18,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness import (
     Call,
     Case,

@@ -10,17 +10,16 @@ show how the latency of the L2 depends on where the line is and on which SM asks
 
 from __future__ import annotations
 
+import runpy
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
 from nsight_prof.targets.harness import (
     Call,

@@ -7,16 +7,15 @@ Each level has candidates of several launch shapes; the fastest that counters co
 
 from __future__ import annotations
 
+import runpy
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 
 from nsight_prof.targets.harness import Case, run_target
 from nsight_prof.targets.roofline import memory_dram, memory_l2, memory_sm

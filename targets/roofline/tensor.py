@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness import Case, Roof, is_cuda, run_target, sm_count
 from nsight_prof.targets.harness.matmul import make_matmul
 from nsight_prof.targets.roofline import triton_int8

@@ -9,6 +9,7 @@ records, stderr vLLM's log and one line a point.
 
 from __future__ import annotations
 
+import runpy
 import signal
 import sys
 import time
@@ -16,14 +17,10 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TextIO
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
-    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
-    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.options import Parser, positive, regex, seconds
 from nsight_prof.targets.harness.output import output
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
@@ -36,6 +33,7 @@ from nsight_prof.targets.serving.points import Point, add_point_arguments, point
 from nsight_prof.targets.serving.records import BEGIN, Records
 from nsight_prof.targets.serving.stopping import stoppable
 from nsight_prof.targets.serving.telemetry import Telemetry
+from nsight_prof.targets.standalone import need
 
 TARGET = "vllm-baseline"
 TOKEN_TIMES = 2048
@@ -219,8 +217,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for.
 
     Returns:
-        The exit code: 0, also where single points could not run; 1 where none could; 130 and 143
-        after SIGINT and SIGTERM.
+        The exit code: 0, also where single points could not run; 1 where none could; 3 without
+        vllm; 130 and 143 after SIGINT and SIGTERM.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     given = parse(words)
@@ -235,6 +233,7 @@ def _run(given: Namespace, words: Sequence[str]) -> int:
     if given.list:
         print("\n".join(point.name for point in chosen))
         return 0
+    need("vllm")
     with stoppable(), output(given.out) as stream:
         return _measure(given, words, model, chosen, stream)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 import traceback
+
+from nsight_prof.targets import standalone
 
 PYTHON_HINT = (
     "name the interpreter that has vLLM: target.python in the recipe, or "
@@ -40,7 +41,7 @@ def complain(failure: EngineFailure) -> None:
     """Print a failure to stderr: `error: …`, an empty line, `hint: …`; before it what led there."""
     if failure.status == "failed" and failure.__cause__ is not None:
         traceback.print_exception(failure.__cause__)
-    print(f"error: {failure.message}\n\nhint: {failure.hint}", file=sys.stderr, flush=True)
+    standalone.complain(failure.message, failure.hint)
 
 
 def explain(error: BaseException, log: str = "", doing: str = "running") -> EngineFailure:

@@ -13,6 +13,7 @@ from typing import Any
 from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure
 from nsight_prof.targets.serving.models import Model
 from nsight_prof.targets.serving.options import EngineOptions
+from nsight_prof.targets.standalone import need
 
 OLDEST = (0, 20)
 TRIED = "0.20.2"
@@ -25,12 +26,10 @@ def import_vllm() -> Any:
     """Return the module vllm.
 
     Raises:
-        EngineFailure: there is none, it does not import, or it is too old.
+        SystemExit: there is none.
+        EngineFailure: it does not import, or it is too old.
     """
-    if find_spec("vllm") is None:
-        raise EngineFailure(
-            f"the interpreter {sys.executable} has no vLLM", PYTHON_HINT, "unsupported"
-        )
+    need("vllm")
     try:
         vllm = import_module("vllm")
         _ = vllm.LLM, vllm.SamplingParams  # which imports the rest of it

@@ -18,20 +18,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import statistics
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
-    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
-    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.options import Parser, positive, whole
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.ending import close, run_to_the_end
@@ -310,7 +307,7 @@ def run(args: Namespace, records: Records) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; exit code 1 with a reason where vLLM fails."""
+    """Run; exit code 1 with a reason where vLLM fails, 3 where it is not installed."""
     args = parse_arguments(sys.argv[1:] if argv is None else argv)
     return run_to_the_end(lambda: _main(args), options_of(args).has_processes)
 

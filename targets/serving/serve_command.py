@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from nsight_prof.targets.serving.failures import PYTHON_HINT, EngineFailure
+from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.healthy import HOST
 from nsight_prof.targets.serving.models import Model
 from nsight_prof.targets.serving.options import EngineOptions
@@ -17,19 +16,6 @@ from nsight_prof.targets.serving.word_tokenizer import has_tokenizer, write_word
 MODULE = "vllm.entrypoints.openai.api_server"
 LEAST_MODEL_LEN = 4096
 GIB = 1 << 30
-
-
-def require_modules() -> None:
-    """Make sure that this interpreter has what a load test needs, without importing it.
-
-    Raises:
-        EngineFailure: vllm or aiohttp is missing.
-    """
-    for name, what in (("vllm", "no server can be started"), ("aiohttp", "no load can be made")):
-        if find_spec(name) is None:
-            raise EngineFailure(
-                f"the interpreter {sys.executable} has no module {name}: {what}", PYTHON_HINT
-            )
 
 
 def command(

@@ -12,19 +12,16 @@ line a point.
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TextIO
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
-    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
-    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.options import Parser, positive, regex, seconds
 from nsight_prof.targets.harness.output import output
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
@@ -35,9 +32,10 @@ from nsight_prof.targets.serving.load_points import add_load_arguments, closed_p
 from nsight_prof.targets.serving.models import Model, find_model
 from nsight_prof.targets.serving.options import add_engine_arguments, engine_options
 from nsight_prof.targets.serving.records import BEGIN, Records
-from nsight_prof.targets.serving.serve_command import command, joined, require_modules, split
+from nsight_prof.targets.serving.serve_command import command, joined, split
 from nsight_prof.targets.serving.stopping import stoppable
 from nsight_prof.targets.serving.telemetry import Telemetry
+from nsight_prof.targets.standalone import need
 
 TARGET = "vllm-serve"
 NOT_OURS = ("process", "nvtx_scopes", "layer_ranges", "extra")
@@ -49,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, also where single points could not run; 1 where the server did not start
-        or died, or no point has a time; 130 and 143 after SIGINT and SIGTERM.
+        or died, or no point has a time; 3 without vllm or aiohttp; 130 and 143 after SIGINT and
+        SIGTERM.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     given = parse(words)
@@ -60,7 +59,7 @@ def _run(given: Namespace, words: Sequence[str]) -> int:
     model = find_model(given.model, given.weights)
     if given.list:
         return _list(given)
-    require_modules()
+    need("vllm", "aiohttp")
     if given.port is not None:
         require_free(given.port)
     with stoppable(), output(given.out) as stream:
@@ -84,7 +83,7 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
         EngineFailure: it did not start or died, or no point has a time.
     """
     from nsight_prof.targets.serving.load_test import (
-        LoadTest,  # aiohttp, which `require_modules` looks for
+        LoadTest,  # aiohttp
     )
 
     options = engine_options(given, process="spawn")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -17,14 +18,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-if __package__ in {None, ""} and "nsight_prof" not in sys.modules:  # run as a file
-    sys.modules["nsight_prof"] = package = ModuleType("nsight_prof")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
-    here = Path(__file__).resolve().parent  # whose modules must not hide those of others
-    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+if not __package__:  # run as a file
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "standalone.py"))
 from nsight_prof.targets.harness.failures import classify
 from nsight_prof.targets.serving.engine import (
     Engine,

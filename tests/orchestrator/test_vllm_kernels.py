@@ -124,7 +124,7 @@ def _without_folder(report: str) -> list[str]:
 @pytest.mark.parametrize(
     ("override", "message", "hint"),
     [
-        ("target.env.PYTHONPATH=/nowhere", "has no vLLM", "target.python"),
+        ("target.env.PYTHONPATH=/nowhere", "has no module vllm", "target.python"),
         ("target.env.FAKE_VLLM_VERSION=0.9.1", "too old", "0.20"),
         ("target.env.FAKE_VLLM_NO_HOOK=start_profile", "has no LLM.start_profile", "version"),
         ("target.env.FAKE_VLLM_FAIL=oom", "out of GPU memory", "nvidia-smi"),

@@ -206,8 +206,11 @@ def test_a_reason_in_english_is_marked_and_nothing_is_dropped(
     assert numbers(shown(theirs)) == numbers(shown(ours))
 
 
-def test_each_language_asked_for_has_a_file_and_they_name_each_other(run: Run) -> None:
-    folder = render_report(run, Style(languages=("ko", "zh"))).folder
+@pytest.mark.parametrize("asked", [("ko", "zh"), LANGUAGES], ids=["two", "all"])
+def test_each_language_has_one_file_and_they_name_each_other(
+    run: Run, asked: tuple[str, ...]
+) -> None:
+    folder = render_report(run, Style(languages=asked)).folder
     pages = {p.name: p.read_text("utf-8") for p in folder.glob("stakeholder_summary*.md")}
     assert set(pages) == {f"stakeholder_summary{x}.md" for x in ("", ".ko", ".zh")}
     for name, page in pages.items():

@@ -32,6 +32,7 @@ def run(tmp_path: Path, worker: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the driver with workers that do as they are told; returns exit code and records."""
     monkeypatch.setattr(engine_process, "WORKER", worker)
     monkeypatch.setattr(engine_process, "GRACE_S", 0.3)
+    monkeypatch.setattr(baseline, "need", lambda *_: None)
 
     def go(*options: str, **happens: str) -> tuple[int, list[dict[str, Any]]]:
         told = {name.replace("_", " "): what for name, what in happens.items()}
@@ -265,7 +266,7 @@ def _driver(
     code = (
         "import sys; from pathlib import Path; from nsight_prof.targets.serving import baseline, "
         f"engine_process; engine_process.WORKER = Path({str(worker)!r}); "
-        "engine_process.GRACE_S = 0.3; "
+        "engine_process.GRACE_S = 0.3; baseline.need = lambda *_: None; "
         f"sys.exit(baseline.main({words!r}))"
     )
     told = {"SERVING_WORKER": json.dumps(happens), "SERVING_PIDS": str(pids)}
