@@ -71,6 +71,7 @@ def render_api(rows_of: Mapping[str, str]) -> str:
             "## Example\n",
             "[`docs/load_run.py`](load_run.py), for any run:\n",
             f"```python\n{EXAMPLE.read_text(encoding='utf-8').rstrip()}\n```\n",
+            "What a notebook shows of a run: [notebooks](notebooks.md).\n",
             "Without Python: `prof export RUN --format csv -o FOLDER` or `--format parquet`, and "
             "`prof export RUN -o\ntimeline.json.gz` for [Perfetto](https://ui.perfetto.dev) "
             "([commands](cli.md)). The report as JSON:\n[metrics.json](metrics-json.md).\n",
@@ -85,7 +86,7 @@ def _facts() -> dict[str, str]:
         "manifest": f"From manifest.json: {', '.join(f'`{f.name}`' for f in fields(Manifest))}.",
     }
     for name, value in vars(Run).items():
-        of_class = isinstance(value, (property, cached_property))
+        of_class = isinstance(value, (property, cached_property)) or name == "figure"
         if of_class and name not in tables() and not name.startswith("_"):
             found[name] = _first(inspect.getdoc(value))
     return found

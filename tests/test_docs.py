@@ -11,6 +11,7 @@ import sys
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -25,7 +26,7 @@ from nsight_prof.parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
          "docs/bench-records.md", "docs/vllm.md", "docs/gallery.md", "docs/api.md",
-         "docs/metrics-json.md")  # fmt: skip
+         "docs/metrics-json.md", "docs/notebooks.md")  # fmt: skip
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -115,6 +116,31 @@ def test_the_example_of_the_api_runs(root: Path, tmp_path: Path, recorded: str) 
     assert "NVIDIA H200" in done.stdout
     assert "nan" not in done.stdout
     assert not done.stderr
+
+
+@pytest.mark.parametrize("recorded", ["top-kernels", "known-gemm"])
+def test_the_cells_of_the_page_about_notebooks_run(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: str
+) -> None:
+    shutil.copytree(root / "captures" / f"h200-{recorded}", tmp_path / "runs" / "mine")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    cells = re.findall(r"^```python\n(.*?)^```$", page(root, "notebooks.md"), re.M | re.S)
+    for cell in cells:
+        exec(compile(cell, "docs/notebooks.md", "exec"), namespace)
+    assert (tmp_path / "roofline-tensor.svg").read_text("utf-8").startswith("<?xml")
+    assert not namespace["gains"].empty
+    described = set(
+        re.findall(
+            r"`(\w+)`",
+            " ".join(
+                line.split("|")[1]
+                for line in page(root, "notebooks.md").splitlines()
+                if "| `" in line
+            ),
+        )
+    )
+    assert described == set(namespace["run"].findings.columns)
 
 
 def test_every_environment_variable_of_ours_is_documented(root: Path) -> None:

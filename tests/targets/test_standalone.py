@@ -56,7 +56,8 @@ def test_every_target_is_listed(root: Path) -> None:
 def test_a_missing_module_is_an_error_with_a_hint_and_exit_code_3(root: Path, name: str) -> None:
     done = run(root / "targets" / name)
     assert done.returncode == 3, done.stderr
-    error, empty, hint = done.stderr.splitlines()
+    *notes, error, empty, hint = done.stderr.splitlines()
+    assert all(line.startswith("note: ") for line in notes)
     assert error.startswith("error: the interpreter ")
     assert error.endswith(f" has no module {NEEDS[name]}")
     assert empty == ""

@@ -1,0 +1,227 @@
+"""A run in a notebook: its findings as a table, its figures as SVG, and a first screen as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import count
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.parsers.errors import ProfError, UsageError
+from nsight_prof.parsers.tables import parquet_file, tables
+from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bound import LABELS
+from nsight_prof.reports.cells import known, records, text
+from nsight_prof.reports.formats import NA, counted, duration, share, shorten
+from nsight_prof.reports.load import Run, load_run
+
+SENTENCES, KERNELS, LONGEST_NAME = 3, 5, 60
+"""What the first screen shows: sentences, kernels, characters of a kernel's name."""
+COLUMNS = {
+    "run": "string", "rank": "Int64", "title": "string", "sentence": "string", "action": "string",
+    "gain_ns": "float64", "gain_program": "float64", "gain_of": "string", "share": "float64",
+    "confidence": "string", "kernel_ids": "object", "stage": "string", "cause": "string",
+    "disprove": "string",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Figures of a report by name, as SVG; a notebook shows them below each other."""
+
+    svgs: dict[str, str]
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<div>{svg[svg.index('<svg') :]}</div>" for svg in self.svgs.values())
+
+    def _repr_svg_(self) -> str | None:
+        return next(iter(self.svgs.values())) if len(self.svgs) == 1 else None
+
+    def __repr__(self) -> str:
+        return f"Figure({', '.join(self.svgs)})"
+
+
+def findings_table(run: Run) -> pd.DataFrame:
+    """Return the findings of the report, a row each; see `Run.findings`."""
+    rows = [row for name, one in _members(run).items() for row in _rows(one, name)]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    has_members = bool(run.manifest.ranks or run.manifest.variants)
+    return frame if has_members else frame.drop(columns="run")
+
+
+def _members(run: Run) -> dict[str, Run]:
+    """Return the runs that have tables of a program: variants, ranks, or the run itself by ""."""
+    if run.manifest.ranks:
+        paths = [run.directory.rank(record.rank).path for record in run.manifest.ranks]
+        return {path.name: load_run(path) for path in paths}
+    return run.variants or {"": run}
+
+
+def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
+    from nsight_prof.reports.findings import OVERVIEW, findings
+
+    for section in _sections(run):
+        for told in section.findings:
+            yield {"run": name, "title": section.title, "sentence": told.sentence}
+    if run.is_bench:
+        return
+    ranks = count(1)
+    for finding in findings(run):
+        yield {
+            "run": name,
+            "rank": None if finding.key in OVERVIEW else next(ranks),
+            **{column: getattr(finding, column) for column in list(COLUMNS)[2:]},
+        }
+
+
+def _sections(run: Run) -> tuple[Section, ...]:
+    """Return the sections of a report that have findings of their own."""
+    from nsight_prof.reports import bench, collectives, serving
+
+    if run.is_bench:
+        return tuple(bench.sections(run))
+    return (*serving.sections(run), *filter(None, (collectives.section(run),)))
+
+
+def figure_names(run: Run) -> list[str]:
+    """Return the names that `figure` knows: those of single figures."""
+    return list(_figures(run))
+
+
+def figure(run: Run, name: str) -> Figure:
+    """Return the figure `name`, or all figures of the group `name`; raises as `Run.figure`."""
+    from nsight_prof.reports.plots.style import render_svg
+
+    known_ones = _figures(run)
+    chosen = [n for n, picture in known_ones.items() if n == name] or [
+        n for n, picture in known_ones.items() if picture.group == name and not picture.stage
+    ]
+    if not chosen:
+        names = ", ".join(known_ones)
+        has = f"it has: {names}" if names else "it has none: nothing that was recorded makes one"
+        raise UsageError(f"{run.path} has no figure {name!r}; {has}", "run.figures lists them")
+    return Figure({n: render_svg(known_ones[n].draw()).decode() for n in chosen})
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    from nsight_prof.reports.plots.gallery import bench_pictures, pictures, sweep_pictures
+
+    if run.manifest.ranks:
+        return {}
+    if run.manifest.variants:
+        from nsight_prof.reports.sweep import sweep_view
+
+        made = sweep_pictures(sweep_view(run.path))
+    elif run.is_bench:
+        made = bench_pictures(_sections(run))
+    else:
+        from nsight_prof.reports.views import report_view
+
+        made = pictures(report_view(run))
+    return {picture.name: picture for picture in made}
+
+
+def first_screen(run: Run) -> str:
+    """Return what a run shows in a notebook, as HTML: what it is, what it says, where the rest is.
+
+    A part whose tables cannot be read says so and why; nothing of prof's errors is raised.
+    """
+    recipe = run.manifest.recipe
+    title = text(recipe.get("name")) or run.manifest.run_id
+    parts = [
+        f"<p><b>{escape(title)}</b> {escape(text(recipe.get('question')))}<br>"
+        f"<small>{escape(_facts(run))}</small></p>",
+        _part("What it says", lambda: _list(_headline(run))),
+        _part("Kernels", lambda: _kernels(run)),
+        f"<p><small>{_more(run)}</small></p>",
+    ]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _facts(run: Run) -> str:
+    gpus = dict.fromkeys(text(gpu.get("name")) for gpu in run.manifest.gpus)
+    facts = [run.manifest.run_id, f"measured {run.manifest.created}", ", ".join(filter(None, gpus))]
+    if run.manifest.ranks:
+        facts.append(counted(len(run.manifest.ranks), "rank"))
+    if run.manifest.variants:
+        facts.append(counted(len(run.manifest.variants), "variant"))
+    return " · ".join(filter(None, facts))
+
+
+def summary_line(run: Run) -> str:
+    """Return what `repr` shows of a run: from the manifest alone."""
+    recipe = text(run.manifest.recipe.get("name"))
+    return f"<Run {shorten(' · '.join(filter(None, (recipe, _facts(run)))), 160)}>"
+
+
+def _part(what: str, make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except ProfError as error:
+        return f"<p>{what}: not available: {escape(error.message)} ({escape(error.hint)})</p>"
+
+
+def _headline(run: Run) -> list[str]:
+    if run.manifest.ranks:
+        from nsight_prof.reports.ranks import job_view
+
+        return list(job_view(run.path).answer[:SENTENCES])
+    if run.manifest.variants:
+        from nsight_prof.reports.sweep import sweep_view
+
+        return list(sweep_view(run.path).answer[:SENTENCES])
+    made = _sections(run)
+    if run.is_bench:
+        from nsight_prof.reports.bench.view import leading
+
+        return [told.sentence for told in leading(made, SENTENCES)][:SENTENCES]
+    from nsight_prof.reports.findings import headline
+    from nsight_prof.reports.views import section_sentences
+
+    return [*section_sentences(made)[: SENTENCES - 1], *headline(run)][:SENTENCES]
+
+
+def _list(sentences: Iterable[str]) -> str:
+    rows = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{rows}</ul>" if rows else ""
+
+
+def _kernels(run: Run) -> str:
+    """Return the kernels with the most GPU time; empty for a run without any."""
+    frame = run.kernels.dropna(subset=["total_ns"])
+    if frame.empty:
+        return ""
+    bounds = dict(zip(run.counters["kernel_id"], run.counters["bound_by"], strict=True))
+    head = "".join(f"<th>{name}</th>" for name in ("kernel", "GPU time", "share", "bound by"))
+    rows = []
+    for row in records(frame.head(KERNELS)):
+        cells = (
+            shorten(text(row["short_name"]), LONGEST_NAME),
+            duration(known(row["total_ns"])),
+            share(known(row["share"])),
+            LABELS.get(text(bounds.get(row["kernel_id"])), NA),
+        )
+        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _more(run: Run) -> str:
+    ways = ["<code>run.findings</code>", "<code>run.figures</code>, <code>run.figure(name)</code>"]
+    if run.manifest.variants:
+        ways.append("<code>run.variants</code>")
+    held, damaged = [], []
+    for name in tables():
+        path = run.directory.tables / f"{name}.parquet"
+        if not path.is_file():
+            continue
+        try:
+            with parquet_file(path) as file:
+                held += [f"{name} ({file.metadata.num_rows:,})"] * (file.metadata.num_rows > 0)
+        except ProfError:
+            damaged.append(name)
+    ways += [f"tables (rows): <code>run.</code> {', '.join(held)}"] * bool(held)
+    ways += [f"cannot be read: {', '.join(damaged)} (prof report makes them again)"] * bool(damaged)
+    return "<br>".join(ways)
