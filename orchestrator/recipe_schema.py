@@ -166,13 +166,6 @@ class Recipe(Model):
                 "a benchmark counts every case: leave `select` out beside `bench`; the target's "
                 "own option chooses cases: target.args.only or bench.count_args.only"
             )
-        for step in ("untraced", "operators"):
-            if getattr(self, step).enabled:
-                raise ValueError(
-                    f"a benchmark measures itself un-profiled: leave `{step}` out beside `bench`"
-                )
-        if self.counters.args:
-            raise ValueError("a benchmark's arguments under ncu stand in bench.count_args")
         if self.capture != "profiler-api":
             raise ValueError(
                 "a benchmark target brackets its counted cases with cudaProfilerStart and Stop: "
@@ -185,6 +178,19 @@ class Recipe(Model):
                 "a benchmark target sweeps its own cases in one run: leave `sweep` out beside "
                 "`bench`, and give the target what to sweep in target.args"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _bench_steps(self) -> Self:
+        if self.bench is None:
+            return self
+        for step in ("untraced", "operators"):
+            if getattr(self, step).enabled:
+                raise ValueError(
+                    f"a benchmark measures itself un-profiled: leave `{step}` out beside `bench`"
+                )
+        if self.counters.args:
+            raise ValueError("a benchmark's arguments under ncu stand in bench.count_args")
         for key in RESERVED_ARGS:
             if key in self.target.args or key in self.bench.count_args:
                 raise ValueError(f"the argument {key} is set by prof: leave it out beside `bench`")

@@ -213,7 +213,7 @@ def sqlite_case(inputs: Inputs, folder: Path, rng: random.Random) -> Case:
     return Case(["read", str(path)], lambda: None, read)
 
 
-def _mutate_database(db: sqlite3.Connection, rng: random.Random) -> None:
+def _mutate_database(db: sqlite3.Connection, rng: random.Random) -> None:  # noqa: C901
     tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     table = rng.choice([KERNEL, *tables])
     columns = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]

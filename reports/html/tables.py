@@ -82,8 +82,11 @@ def _dress(table: _Table, marks: Mapping[str, str]) -> None:
     # An empty cell stands for the one above it: sorting would tear them apart. In the last row it
     # is the sum of what is not shown. A last row in bold is the sum of all.
     whole = all(cell.text for _, cells in rows[:-1] for cell in cells)
-    if len(rows) < LEAST_ROWS or not whole:
-        return
+    if len(rows) >= LEAST_ROWS and whole:
+        _make_sortable(table, rows, right)
+
+
+def _make_sortable(table: _Table, rows: list[tuple[Token, list[_Cell]]], right: list[bool]) -> None:
     table.opening.attrJoin("class", "sortable")
     last, cells = rows[-1]
     if not cells[0].text:
