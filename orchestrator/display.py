@@ -22,18 +22,19 @@ MARKS = {
 PLAIN_EVERY_S = 60.0
 
 
-def make_display() -> Display:
-    """Return the display for stderr: stdout is left to the result."""
+def make_display(quiet: bool = False) -> Display:
+    """Return the display for stderr: stdout is left to the result. `quiet`: warnings alone."""
     console = make_console(stderr=True)
-    return Display(console, live=console.is_terminal)
+    return Display(console, live=console.is_terminal and not quiet, quiet=quiet)
 
 
 class Display:
     """A `Progress` that writes to a console; `live` draws a spinner with the elapsed time."""
 
-    def __init__(self, console: Console, live: bool) -> None:
+    def __init__(self, console: Console, live: bool, quiet: bool = False) -> None:
         self._console = console
         self.live = live
+        self._quiet = quiet
         self._status: Status | None = None
         self._waiting: _Waiting | None = None
         self._began = 0.0
@@ -83,7 +84,7 @@ class Display:
 
     def warning(self, sentence: str) -> None:
         """Print a warning above the spinner."""
-        self._line(f"[yellow]warning:[/] {escape(sentence)}")
+        self._console.print(f"[yellow]warning:[/] {escape(sentence)}", soft_wrap=True)
 
     def close(self) -> None:
         """Take the spinner away, whatever happened."""
@@ -95,7 +96,8 @@ class Display:
             self._status = None
 
     def _line(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)
 
 
 class _Waiting:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import click
 
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say
 
 REGRESSION = 1
 
 
 @click.command("compare")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=click.Path(path_type=Path), shell_complete=completion.runs)
+@click.argument("b", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.option(
     "--fail-on",
     "rules",
@@ -29,6 +31,8 @@ REGRESSION = 1
     show_default=True,
     help="github: short, for a pull request or $GITHUB_STEP_SUMMARY.",
 )
+@click.option("--json", "style", flag_value="json", help="The same as --format json.")
+@script_options.quiet("nothing but broken rules, on stderr")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout else.")
 @click.option(
     "--repeat-a",
@@ -36,6 +40,7 @@ REGRESSION = 1
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="A further run of A's program: shows its noise. Repeatable.",
 )
 @click.option(
@@ -44,6 +49,7 @@ REGRESSION = 1
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="The same for B.",
 )
 @click.option(
@@ -59,6 +65,7 @@ def command(
     b: Path,
     rules: tuple[str, ...],
     style: str,
+    quiet: bool,
     output: Path | None,
     repeats_a: tuple[Path, ...],
     repeats_b: tuple[Path, ...],
@@ -103,12 +110,14 @@ def command(
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
     view = compare(*sides, limits, force, per)
     text = page(view) if style == "html" else FORMATS[style](view)
-    if output is None:
+    if output is None and not quiet:
         say(text, nl=False)
-    else:
+    elif output is not None:
         with written_whole(output) as partial:
             partial.write_bytes(as_utf8(text))
-        say(f"comparison: {output}", err=not output.is_file())
+        if not quiet:
+            say(f"comparison: {output}", err=not output.is_file())
     for limit in view.limits:
-        say(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
+        if limit.state == "broken" or not quiet:
+            say(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
     return REGRESSION if any(limit.state == "broken" for limit in view.limits) else 0

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsight_prof.orchestrator.commands import script_options
+
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.doctor import Check
 
@@ -14,13 +16,14 @@ MISSING = 3
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@script_options.as_json
+@script_options.quiet("only what is missing")
 @click.option(
     "--target-python",
     metavar="PYTHON",
     help="Interpreter of the target, which has to have torch; prof's own by default.",
 )
-def command(as_json: bool, target_python: str | None) -> None:
+def command(as_json: bool, quiet: bool, target_python: str | None) -> None:
     """Say whether this machine can profile, what is missing, and the remedy.
 
     Looks for a GPU and its driver, nsys and ncu (also the nsys inside Nsight Compute's folder), the
@@ -38,16 +41,15 @@ def command(as_json: bool, target_python: str | None) -> None:
     checks = examine(target_python)
     if as_json:
         import dataclasses
-        import json
 
-        click.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=1))
+        script_options.say_json([dataclasses.asdict(check) for check in checks])
     else:
-        _show(checks)
+        _show(checks, quiet)
     missing = any(check.state == "missing" for check in checks)
     click.get_current_context().exit(MISSING if missing else 0)
 
 
-def _show(checks: list[Check]) -> None:
+def _show(checks: list[Check], quiet: bool) -> None:
     from rich.markup import escape
 
     from nsight_prof.orchestrator.console import make_console
@@ -55,11 +57,15 @@ def _show(checks: list[Check]) -> None:
     console = make_console()
     width = max(len(check.name) for check in checks)
     for check in checks:
+        if quiet and check.state != "missing":
+            continue
         state = f"[{COLOURS[check.state]}]{check.state:7}[/]"
         console.print(f"{state}  {check.name:{width}}  {escape(check.detail)}", soft_wrap=True)
         if check.remedy and check.state != "ok":
             remedy = f"{'':7}  {'':{width}}  remedy: {escape(check.remedy)}"
             console.print(remedy, soft_wrap=True)
+    if quiet:
+        return
     missing = [check.name for check in checks if check.state == "missing"]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can profile"
     console.print(f"\n{verdict}", soft_wrap=True)

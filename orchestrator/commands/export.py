@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
@@ -19,7 +21,7 @@ FORMATS = (*TRACES, "parquet", "csv")
 
 
 @click.command("export")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.option(
     "--format",
     "form",
@@ -43,7 +45,11 @@ FORMATS = (*TRACES, "parquet", "csv")
     metavar="NAME",
     help="Only this table; of one table -o may be a file. All that have rows by default.",
 )
-def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None:
+@script_options.quiet("nothing")
+@script_options.as_json
+def command(
+    run: Path, form: str, output: Path, tables: tuple[str, ...], as_json: bool, quiet: bool
+) -> None:
     """Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.
 
     The timeline opens in ui.perfetto.dev and chrome://tracing. Kernels, copies and memsets stand on
@@ -57,6 +63,7 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
       prof export runs/mine --format csv -o tables
       prof export runs/mine --format parquet --table launches -o launches.parquet
     """
+    from nsight_prof.reports.export.table_files import export_tables
     from nsight_prof.reports.load import load_run
 
     check_one_run(run)
@@ -66,16 +73,24 @@ def command(run: Path, form: str, output: Path, tables: tuple[str, ...]) -> None
             f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
             f"export one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
         )
-    if form in TRACES:
-        _timeline(loaded, output, tables)
-        return
-    from nsight_prof.reports.export.table_files import export_tables
+    made = (
+        [_timeline(loaded, output, tables, quiet or as_json)]
+        if form in TRACES
+        else [
+            {"file": str(path), "rows": rows}
+            for path, rows in export_tables(loaded, form, output, tables).items()
+        ]
+    )
+    # Beside what went to /dev/stdout nothing else may stand there.
+    err = not all(Path(str(one["file"])).is_file() for one in made)
+    if as_json:
+        script_options.say_json(made, err=err)
+    elif not quiet and form not in TRACES:
+        for one in made:
+            say(f"{one['file']}: {one['rows']:,} rows", err=err)
 
-    for path, rows in export_tables(loaded, form, output, tables).items():
-        say(f"{path}: {rows:,} rows", err=not path.is_file())
 
-
-def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
+def _timeline(run: Run, output: Path, tables: tuple[str, ...], quiet: bool) -> dict[str, Any]:
     from nsight_prof.reports.export.trace_file import export_trace
 
     if tables:
@@ -89,8 +104,10 @@ def _timeline(run: Run, output: Path, tables: tuple[str, ...]) -> None:
     done = export_trace(run, output)
     for note in done.notes:
         say(f"note: {note}", err=True)
-    # Beside what went to /dev/stdout nothing else may stand there.
-    err = not done.path.is_file()
-    arrows = f"{done.arrows:,} arrows from call to GPU work"
-    say(f"{done.path}: {done.events:,} events, {arrows}", err=err)
-    say("open it in https://ui.perfetto.dev (nothing is uploaded) or chrome://tracing", err=err)
+    if not quiet:
+        err = not done.path.is_file()
+        arrows = f"{done.arrows:,} arrows from call to GPU work"
+        say(f"{done.path}: {done.events:,} events, {arrows}", err=err)
+        where = "https://ui.perfetto.dev (nothing is uploaded) or chrome://tracing"
+        say(f"open it in {where}", err=err)
+    return {"file": str(done.path), "events": done.events, "arrows": done.arrows}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say
 
 
@@ -23,7 +25,11 @@ from nsight_prof.orchestrator.say import say
     metavar="REGEX",
     help="NVTX range names that are stages of the program; the outermost ranges by default.",
 )
-def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None:
+@script_options.quiet("only the run directory; what is left out of a folder goes to stderr")
+@script_options.as_json
+def command(
+    files: tuple[Path, ...], out: Path, stages: tuple[str, ...], as_json: bool, quiet: bool
+) -> None:
     """Make a run directory from existing Nsight files of any version.
 
     A run holds one trace (.nsys-rep, its .sqlite export, or the CSV of `nsys stats -r
@@ -43,8 +49,22 @@ def command(files: tuple[Path, ...], out: Path, stages: tuple[str, ...]) -> None
       prof import 'ncu/*.ncu-rep' --out runs/counters
       prof import rank0.sqlite rank1.sqlite --out runs/job
       prof import kern_sum.csv --out runs/summary
+      prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
     from nsight_prof.orchestrator.importing import import_files
+    from nsight_prof.parsers.run_dir import read_manifest
 
-    run = import_files(files, out, stages, say)
-    say(f"run: {run.path}\nnext: prof report {run.path}")
+    run = import_files(files, out, stages, partial(say, err=as_json or quiet))
+    if as_json:
+        manifest = read_manifest(run)
+        made = {
+            "run": str(run.path),
+            "files": manifest.imported,
+            "recorded": manifest.created or None,
+            "tools": manifest.tools,
+            "ranks": [{"rank": one.rank, "file": one.file} for one in manifest.ranks],
+            "notes": manifest.assumptions,
+        }
+        script_options.say_json(made)
+    else:
+        say(str(run.path) if quiet else f"run: {run.path}\nnext: prof report {run.path}")

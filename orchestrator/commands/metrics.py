@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,8 +21,21 @@ DEFAULT_DTYPES = ("bf16",)
 
 
 @click.command("metrics")
-@click.option("--chip", default="GH100", show_default=True, help="For this chip or GPU.")
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Only this set; repeatable.")
+@click.option(
+    "--chip",
+    default="GH100",
+    show_default=True,
+    help="For this chip or GPU.",
+    shell_complete=completion.chips,
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME",
+    help="Only this set; repeatable.",
+    shell_complete=completion.metric_sets,
+)
 @click.option(
     "--dtype",
     "dtypes",
@@ -28,7 +44,7 @@ DEFAULT_DTYPES = ("bf16",)
     help="Tensor Core input type to count, bf16 by default; repeatable.",
 )
 @click.option("--names", is_flag=True, help="Print the names for `ncu --metrics` alone.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@script_options.as_json
 def command(
     chip: str, sets: tuple[str, ...], dtypes: tuple[str, ...], names: bool, as_json: bool
 ) -> None:
@@ -45,8 +61,6 @@ def command(
       prof metrics --chip 'RTX 4090' --dtype fp8
       ncu --metrics $(prof metrics --names) ./my_app
     """
-    import json
-
     from nsight_prof.parsers.metrics import catalogue
 
     known = catalogue()
@@ -57,7 +71,7 @@ def command(
     if names:
         click.echo(",".join(tool_metrics))
     elif as_json:
-        click.echo(json.dumps(_as_data(known, chosen, chip, dtypes), indent=1))
+        script_options.say_json(_as_data(known, chosen, chip, dtypes))
     else:
         _print_tables(known, chosen, chip, dtypes)
 

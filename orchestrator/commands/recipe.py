@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say, say_error
 from nsight_prof.orchestrator.suggesting import SuggestingGroup
 
@@ -26,26 +29,42 @@ def command() -> None:
 
 
 @command.command("list")
-def list_recipes() -> None:
+@script_options.quiet("only the names")
+@script_options.as_json
+def list_recipes(as_json: bool, quiet: bool) -> None:
     """List the bundled recipes with the question that each answers.
 
     \b
-    Example:
+    Examples:
       prof recipe list
+      prof recipe list --quiet | xargs prof recipe check
     """
     from nsight_prof.orchestrator.recipe import load_recipe
     from nsight_prof.orchestrator.recipe_files import bundled
 
-    names = [path.stem for path in bundled()]
-    width = max(map(len, names), default=0)
-    for name in names:
-        click.echo(f"{name:{width}}  {load_recipe(name).question}")
+    found = [
+        {"name": path.stem, "question": load_recipe(path).question, "file": str(path)}
+        for path in bundled()
+    ]
+    if as_json:
+        script_options.say_json(found)
+        return
+    width = max((len(one["name"]) for one in found), default=0)
+    for one in found:
+        say(one["name"] if quiet else f"{one['name']:{width}}  {one['question']}")
 
 
 @command.command("show", short_help="Print a recipe, or what it resolves to.")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.recipes)
 @click.option("--resolved", is_flag=True, help="Every key with its value, after extends and --set.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --resolved.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --resolved.",
+    shell_complete=completion.recipe_keys,
+)
 def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
     """Print a recipe: its file with all comments, or what it resolves to.
 
@@ -70,9 +89,20 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
 
 
 @command.command("check", short_help="Check recipes: keys, values, files, sweeps.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE…", shell_complete=completion.recipes
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key.",
+    shell_complete=completion.recipe_keys,
+)
+@script_options.quiet("only the errors of those that are wrong, to stderr")
+@script_options.as_json
+def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Check recipes: keys, values, what they extend, their sweep, and that their files exist.
 
     All are checked, and each has a line: ok or wrong. Exit codes: 0 all are right, 2 some are not.
@@ -84,17 +114,25 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...]) -> None:
     """
     from nsight_prof.parsers.errors import ProfError, UsageError
 
-    wrong = False
+    results: list[dict[str, Any]] = []
     for file in files:
+        result: dict[str, Any] = {"file": file, "ok": True, "runs": 0, "error": "", "hint": ""}
+        results.append(result)
         try:
-            count = _runs(file, overrides)
+            result["runs"] = count = _runs(file, overrides)
+            line = f"{file}: ok, {count} run{'s' if count != 1 else ''}"
         except ProfError as error:
-            wrong = True
-            say(f"{file}: wrong")
-            named = file in error.message
-            say_error(error if named else ProfError(f"{file}: {error.message}", error.hint))
-        else:
-            say(f"{file}: ok, {count} run{'s' if count != 1 else ''}")
+            result |= {"ok": False, "error": error.message, "hint": error.hint}
+            line = f"{file}: wrong"
+        if not quiet and not as_json:
+            say(line)
+        if not result["ok"]:
+            message = result["error"]
+            named = message if file in message else f"{file}: {message}"
+            say_error(ProfError(named, result["hint"]))
+    if as_json:
+        script_options.say_json(results)
+    wrong = not all(result["ok"] for result in results)
     click.get_current_context().exit(UsageError.exit_code if wrong else 0)
 
 

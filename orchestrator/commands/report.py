@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import style_options
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options, style_options
 from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
 @click.option(
     "--format",
     "formats",
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     help="Of a job, the report of this rank: that of the run directory ranks/000N in it.",
 )
 @style_options.options
+@script_options.quiet("only the path of the report; warnings and errors go to stderr")
+@script_options.as_json
 def command(
     run: Path,
     formats: str,
@@ -58,6 +61,8 @@ def command(
     rank: int | None,
     templates: Path | None,
     languages: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Render the report of a run again; needs no GPU.
 
@@ -76,6 +81,7 @@ def command(
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates
       prof report runs/job --rank 3
+      prof report runs/mine --json | jq -r '.findings[0]'
     """
     if open_it == "yes" and formats == "md":
         raise UsageError(
@@ -87,11 +93,16 @@ def command(
         run = _of_rank(RunDir(run), rank)
     from nsight_prof.orchestrator.run_lock import writing
 
-    with writing(run), _watched(run) as display:
+    with writing(run), _watched(run, quiet) as display:
         if roofs is not None:
             _attach(RunDir(run), roofs)
         findings, report = _render(RunDir(run), style, display)
-    show_report(findings, report)
+    if as_json:
+        script_options.say_json(as_data(run, findings, report))
+    elif quiet:
+        say(str(report))
+    else:
+        show_report(findings, report)
     if open_it == "yes":
         click.launch(str(report.with_suffix(".html")))
 
@@ -108,11 +119,11 @@ def _of_rank(job: RunDir, rank: int) -> Path:
 
 
 @contextmanager
-def _watched(run: Path) -> Iterator[Display]:
+def _watched(run: Path, quiet: bool) -> Iterator[Display]:
     """Show on a terminal that the report is being made, and for how long already."""
     from nsight_prof.orchestrator.display import make_display
 
-    display = make_display()
+    display = make_display(quiet)
     if display.live:
         display.started("report", f"tables and report of {run}")
     try:
@@ -128,6 +139,17 @@ def show_report(findings: Sequence[str], report: Path) -> None:
     if findings:
         say("")
     say(f"report: {report}")
+
+
+def as_data(run: Path, findings: Sequence[str], report: Path | None) -> dict[str, Any]:
+    """Return what was made, for --json: paths as text, null for what is not there."""
+    metrics = None if report is None else report.with_name("metrics.json")
+    return {
+        "run": str(run),
+        "report": None if report is None else str(report),
+        "metrics": str(metrics) if metrics is not None and metrics.is_file() else None,
+        "findings": list(findings),
+    }
 
 
 def _attach(run: RunDir, roofs: Path) -> None:

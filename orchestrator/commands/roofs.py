@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say
 from nsight_prof.orchestrator.suggesting import SuggestingGroup
 
@@ -35,7 +35,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command("list", short_help="List the roofs in the cache.")
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@script_options.as_json
 def list_roofs(as_json: bool) -> None:
     """List the roofs in the cache: of which GPU, under which driver, and when measured.
 
@@ -50,7 +50,7 @@ def list_roofs(as_json: bool) -> None:
     for why in unreadable:
         say(f"warning: {why}", err=True)
     if as_json:
-        say(json.dumps([_facts(one) for one in found], indent=1))
+        script_options.say_json([_facts(one) for one in found])
     elif not found:
         say(f"no roofs in {folder()}; measure them: {MEASURE}")
     else:
@@ -59,9 +59,11 @@ def list_roofs(as_json: bool) -> None:
 
 @command.command("show", short_help="Print the roofs of this GPU, of a file or of a run.")
 @click.argument("source", required=False, metavar="[FILE|RUN]", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON, in base units.")
+@script_options.as_json
 def show(source: Path | None, as_json: bool) -> None:
     """Print measured roofs with how each was measured, and the ridge points.
+
+    With --json in base units.
 
     Of a file of roofs or of a run that has one; by default those in the cache that hold for this
     machine's GPU, or the only ones there are. `*` marks the roofs that a report's roofline uses.
@@ -78,7 +80,7 @@ def show(source: Path | None, as_json: bool) -> None:
     path, note = _given(source) if source is not None else _of_this_machine()
     roofs = read_roofs(path)
     if as_json:
-        say(json.dumps({"file": str(path), "note": note, **as_data(roofs)}, indent=1))
+        script_options.say_json({"file": str(path), "note": note, **as_data(roofs)})
         return
     if note:
         say(f"note: {note}", err=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsight_prof.orchestrator.commands import style_options
+from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import script_options, style_options
 from nsight_prof.orchestrator.say import say
 
 if TYPE_CHECKING:
@@ -31,25 +32,28 @@ class Asked:
 
 
 @click.command("run")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=completion.recipes)
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory to make.")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=completion.recipe_keys,
     help="Override a key of the recipe; the value is YAML. May be given often.",
 )
 @click.option(
     "--replay",
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="Take the raw captures of a recorded run in place of nsys and ncu.",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="Continue a run that was interrupted or failed; finished steps are kept.",
 )
 @click.option(
@@ -67,11 +71,15 @@ class Asked:
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
 @style_options.options
+@script_options.quiet("only the run directory; warnings and errors go to stderr")
+@script_options.as_json
 def command(
     recipe: str,
     overrides: tuple[str, ...],
     templates: Path | None,
     languages: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
     **options: object,
 ) -> None:
     """Profile a program: nsys, top kernels, ncu, tables, report.
@@ -95,6 +103,7 @@ def command(
       prof run top-kernels --dry-run
       prof run top-kernels --replay captures/h200-top-kernels
       prof run top-kernels --resume runs/top-kernels-20260101-120000
+      prof run mine.yaml --json | jq -r .report
     """
     from nsight_prof.orchestrator.recipe import load_recipe
     from nsight_prof.parsers.errors import UsageError
@@ -113,6 +122,11 @@ def command(
         from nsight_prof.orchestrator.dry_run import render_dry_run
         from nsight_prof.orchestrator.secrets import choose_environment
 
+        if as_json or quiet:
+            raise UsageError(
+                "--dry-run prints commands, and neither JSON nor less of them",
+                "leave out --json and --quiet",
+            )
         if asked.replay is not None:
             raise UsageError(
                 "--dry-run shows the commands of a run, and a replay starts none",
@@ -123,16 +137,16 @@ def command(
         known = choose_environment(os.environ, loaded.target.env, loaded.to_dict())
         say(known.redact(render_dry_run(loaded, folder)), nl=False)
         return
-    outcome = _run(loaded, asked)
-    _show(outcome)
+    outcome = _run(loaded, asked, quiet)
+    _show(outcome, as_json, quiet)
     click.get_current_context().exit(outcome.exit_code)
 
 
-def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
+def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:
     from nsight_prof.orchestrator.display import make_display
     from nsight_prof.orchestrator.runner import RunOptions, run_recipe
 
-    display = make_display()
+    display = make_display(quiet)
     options = RunOptions(
         asked.out, asked.replay, asked.resume, asked.force, asked.roofs, progress=display
     )
@@ -142,12 +156,21 @@ def _run(recipe: Recipe, asked: Asked) -> RunOutcome:
         display.close()
 
 
-def _show(outcome: RunOutcome) -> None:
+def _show(outcome: RunOutcome, as_json: bool, quiet: bool) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
-    from nsight_prof.orchestrator.commands.report import show_report
+    from nsight_prof.orchestrator.commands.report import as_data, show_report
     from nsight_prof.orchestrator.journal import resume
 
-    if outcome.report_path is not None:
+    if as_json:
+        errors = [
+            {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+            for error in outcome.errors
+        ]
+        made = as_data(outcome.run_dir, outcome.findings, outcome.report_path)
+        script_options.say_json({**made, "errors": errors, "exit_code": outcome.exit_code})
+    elif quiet:
+        say(str(outcome.run_dir))
+    elif outcome.report_path is not None:
         say("")
         show_report(outcome.findings, outcome.report_path)
     for error in outcome.errors:

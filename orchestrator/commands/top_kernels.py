@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.say import say
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Trace:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the selection to this YAML file.",
 )
-def command(trace: Path, output: Path | None, **options: Any) -> None:
+@script_options.quiet("only the names of the kernels, one a line")
+@script_options.as_json
+def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Rank the kernels of a trace and write a selection file.
 
     TRACE is an nsys report (.nsys-rep), its .sqlite export, or the kernel summary of `nsys stats`
@@ -67,6 +70,7 @@ def command(trace: Path, output: Path | None, **options: Any) -> None:
     Examples:
       prof top-kernels trace.sqlite
       prof top-kernels trace.nsys-rep -k 10 --coverage 0.95 -o top-kernels.yaml
+      prof top-kernels trace.sqlite --json | jq '.kernels[] | {short_name, share}'
       prof top-kernels trace.sqlite --by-stage --exclude 'elementwise|copy'
     """
     from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
@@ -77,10 +81,19 @@ def command(trace: Path, output: Path | None, **options: Any) -> None:
         read.kernels, read.launches, read.stage_kernels, SelectOptions(**options)
     )
     selection.notes += read.warnings
-    _show(selection, read.kernels)
+    if as_json:
+        script_options.say_json(_as_data(selection, read.kernels))
+    elif quiet:
+        for note in selection.notes:
+            say(f"note: {note}", err=True)
+        for kernel in selection.kernels:
+            say(kernel.short_name)
+    else:
+        _show(selection, read.kernels)
     if output is not None:
         write_selection(output, selection)
-        say(f"selection: {output}", err=True)
+        if not quiet:
+            say(f"selection: {output}", err=True)
 
 
 def _read(path: Path) -> Trace:
@@ -128,6 +141,18 @@ def _read_sqlite(path: Path) -> Trace:
     with open_trace(path) as trace:
         kernels, launches, stages = trace.kernels(), trace.launches(), trace.stage_kernels()
         return Trace(kernels, launches, stages, tuple(trace.warnings))
+
+
+def _as_data(selection: Selection, kernels: pd.DataFrame) -> dict[str, Any]:
+    """Return the selection for --json: as in its file, with calls and ns of each kernel."""
+    from dataclasses import asdict
+
+    data = asdict(selection)
+    facts = kernels.set_index("kernel_id")
+    for kernel in data["kernels"]:
+        row = facts.loc[kernel["kernel_id"]]
+        kernel |= {"calls": int(row["calls"]), "total_ns": int(row["total_ns"])}
+    return {**data, "kernels_of_trace": len(kernels)}
 
 
 def _show(selection: Selection, kernels: pd.DataFrame) -> None:

@@ -70,7 +70,7 @@ def test_a_terminal_shows_that_the_report_is_being_made(
     console = Console(file=seen, force_terminal=True, width=300, color_system=None)
     assert main(["report", run]) == 0
     plain = capsys.readouterr()
-    monkeypatch.setattr(display, "make_display", lambda: display.Display(console, live=True))
+    monkeypatch.setattr(display, "make_display", lambda quiet: display.Display(console, live=True))
     assert main(["report", run]) == 0
     assert capsys.readouterr().out == plain.out
     assert f"report: tables and report of {run}" in seen.getvalue()
