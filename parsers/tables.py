@@ -24,11 +24,14 @@ ROWS_A_BYTE = 2
 """Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
 
 DTYPES = {
-    "string": "string",
-    "int": "Int64",
-    "float": "float64",
-    "bool": "boolean",
-    "category": "category",
+    name: pd.api.types.pandas_dtype(dtype)
+    for name, dtype in {
+        "string": "string",
+        "int": "Int64",
+        "float": "float64",
+        "bool": "boolean",
+        "category": "category",
+    }.items()
 }
 
 
@@ -53,6 +56,11 @@ def tables() -> dict[str, tuple[Column, ...]]:
 
 def empty(table: str) -> pd.DataFrame:
     """Return an empty frame with all columns of `table`."""
+    return _empty(table).copy()
+
+
+@cache
+def _empty(table: str) -> pd.DataFrame:
     return check(pd.DataFrame({c.name: [] for c in tables()[table]}), table)
 
 
@@ -68,15 +76,18 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     extra = [n for n in frame.columns if n not in names]
     if missing or extra:
         raise ValueError(f"table {table}: missing columns {missing}, undeclared columns {extra}")
-    checked = {}
+    checked = frame[names].reset_index(drop=True)
     for column in columns:
+        values, dtype = checked[column.name], DTYPES[column.dtype]
+        if values.dtype == dtype:
+            continue
         try:
             # What does not fit is an error below; numpy would print a warning before.
             with np.errstate(invalid="ignore"):
-                checked[column.name] = frame[column.name].astype(DTYPES[column.dtype])  # type: ignore[call-overload]
+                checked[column.name] = values.astype(dtype)
         except (TypeError, ValueError) as error:
             raise ValueError(f"table {table}, column {column.name}: {error}") from error
-    return pd.DataFrame(checked).reset_index(drop=True)
+    return checked
 
 
 def write(frame: pd.DataFrame, table: str, folder: Path, *, csv: bool = True) -> None:

@@ -12,7 +12,7 @@ from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import share
 from nsight_prof.reports.gemm import padding_findings, paddings
 from nsight_prof.reports.kernel_findings import bound_findings, kernel_findings
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.program_findings import program_findings
 
@@ -28,6 +28,7 @@ OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
 
+@once
 def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first."""
     found = program_findings(run)

@@ -14,7 +14,7 @@ from nsight_prof.parsers.formulas import tile_padding
 from nsight_prof.reports.cells import Row, known, names, number, text
 from nsight_prof.reports.evidence import Evidence, Finding, say, source, threshold
 from nsight_prof.reports.formats import duration, share, significant
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import kernel_time, profiled
 
 TOLERANCE = 0.005
@@ -98,6 +98,7 @@ def padded_flops(shape: Shape, tile: str) -> list[float]:
     return [shape.flops * ratio * along_k for ratio in ratios for along_k in (1.0, depth)]
 
 
+@once
 def paddings(run: Run) -> list[Padding]:
     """Return for each known shape the profiled kernel whose counted FLOPs it explains."""
     rows = [row for row in profiled(run) if row["category"] in ("gemm", "gemv")]

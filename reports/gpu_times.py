@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.reports.cells import Row, count, known, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""
@@ -47,6 +47,7 @@ class GpuTime:
     copies_alone_ns: float
 
 
+@once
 def gpu_times(run: Run) -> tuple[GpuTime, ...]:
     """Return every GPU that did any work; empty where the run has no trace."""
     whole = run.gpu_stages[run.gpu_stages["stage"] == ALL]

@@ -12,7 +12,7 @@ from nsight_prof.reports.evidence import Evidence, threshold
 from nsight_prof.reports.formats import percent
 from nsight_prof.reports.kernel_facts import resource_use
 from nsight_prof.reports.kernel_needs import needs
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import profiled, sm_count
 from nsight_prof.reports.roofline import Ceiling, ceilings
 from nsight_prof.reports.rules import DEFECT, FEW_WARPS, against_bound
@@ -92,6 +92,7 @@ def context_of(run: Run) -> Context:
     return Context(sm_count(run), ceilings(run.roofs), needs(run))
 
 
+@once
 def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context, floor = context_of(run), shortest_launch(run)

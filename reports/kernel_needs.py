@@ -17,7 +17,7 @@ from typing import Any
 
 from nsight_prof.reports.cells import Row, names, number, records, text
 from nsight_prof.reports.gemm import paddings
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Need:
     size: tuple[int, ...] = ()
 
 
+@once
 def needs(run: Run) -> dict[str, Need]:
     """Return what is known of each kernel, by kernel_id.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
@@ -17,6 +18,8 @@ from nsight_prof.parsers.selection import Selection, read_selection
 
 if TYPE_CHECKING:
     from nsight_prof.reports.notebook import Figure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -293,8 +296,29 @@ class Run:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")
 
+    @cached_property
+    def _results(self) -> dict[Any, Any]:
+        """What functions marked `once` found out about this run, by function."""
+        return {}
+
     def _read(self, table: str) -> pd.DataFrame:
         return tables.read(self.directory.tables, table)
+
+
+def once(analysis: Callable[[Run], T]) -> Callable[[Run], T]:
+    """Let an analysis compute its result once per run: many views ask for the same one.
+
+    The result lives as long as the run, and nobody may change it.
+    """
+
+    @wraps(analysis)
+    def result(run: Run) -> T:
+        if analysis not in run._results:
+            run._results[analysis] = analysis(run)
+        found: T = run._results[analysis]
+        return found
+
+    return result
 
 
 def load_run(path: Path | str) -> Run:

@@ -9,7 +9,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 
 TRACE_ONLY = (
     *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
@@ -18,6 +18,7 @@ TRACE_ONLY = (
 """Columns of `kernels` that `counters` does not have under the same name."""
 
 
+@once
 def profiled(run: Run) -> list[Row]:
     """Return a row for each kernel that has counters, most GPU time first.
 

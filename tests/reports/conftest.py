@@ -6,8 +6,10 @@ other: bytes are the given per cent of the roof times the duration.
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -327,14 +329,20 @@ def _stalls() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(tables.empty("stalls").columns))
 
 
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """Folder of the run with or without counters, written once; tests take copies."""
+    return cache(lambda counters: build_run(tmp_path_factory.mktemp("built"), counters=counters))
+
+
 @pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Path]:
+def make_run(tmp_path: Path, built: Callable[[bool], Path]) -> Callable[..., Path]:
     """Builder of runs: `make_run(counters=False)` gives the folder of a trace-only run."""
     made: list[Path] = []
 
-    def make(**options: Any) -> Path:
+    def make(*, counters: bool = True) -> Path:
         made.append(tmp_path / f"run{len(made)}")
-        return build_run(made[-1], **options)
+        return Path(shutil.copytree(built(counters), made[-1]))
 
     return make
 

@@ -1,5 +1,6 @@
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_padding_is_a_finding_only_where_it_costs_a_per_cent(run: Run) -> None:
     assert padding_findings(run) == []
     sizes = {"name": "gate_up", "stage": "prefill", "m": 3841, "n": 28672, "k": 4033, "calls": 4}
     stdout(run).write_text(json.dumps({"gemms": [sizes]}))
-    (finding,) = padding_findings(run)
+    (finding,) = padding_findings(replace(run))  # what is known of a run is kept with it
     assert finding.gain_kernel == pytest.approx(1 - 3841 * 4033 / 4096**2)
     assert finding.gain_program == pytest.approx(finding.share * finding.gain_kernel)
     assert "1.08 times the FLOPs" in finding.sentence

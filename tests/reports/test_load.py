@@ -1,10 +1,16 @@
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports import kernel_judge, program_findings
+from nsight_prof.reports.findings import findings, headline
+from nsight_prof.reports.load import Run, load_run, once
+from nsight_prof.reports.views import report_view
 
 
 def test_every_table_is_an_attribute_with_all_its_columns(run: Run) -> None:
@@ -36,3 +42,39 @@ def test_a_damaged_table_is_named(run: Run) -> None:
     path.write_bytes(b"not parquet")
     with pytest.raises(ArtifactUnreadable, match=r"kernels\.parquet"):
         _ = run.kernels
+
+
+def test_an_analysis_is_done_once_per_run(run: Run) -> None:
+    asked: list[Run] = []
+
+    @once
+    def count(run: Run) -> int:
+        asked.append(run)
+        return len(run.kernels)
+
+    other = replace(run)
+    assert count(run) == count(run) == count(other) == len(run.kernels)
+    assert list(map(id, asked)) == [id(run), id(other)]
+
+
+def test_a_report_judges_each_kernel_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: Counter[str] = Counter()
+    programs: list[Run] = []
+    judge, program = kernel_judge._judged, program_findings.timeline
+
+    def counted(row: Any, *rest: Any) -> Any:
+        judged[row["kernel_id"]] += 1
+        return judge(row, *rest)
+
+    def listed(run: Run) -> Any:
+        programs.append(run)
+        return program(run)
+
+    monkeypatch.setattr(kernel_judge, "_judged", counted)
+    monkeypatch.setattr(program_findings, "timeline", listed)
+    report_view(run)
+    headline(run)
+    findings(run)
+    assert len(programs) == 1
+    assert set(judged) <= set(run.counters["kernel_id"])
+    assert set(judged.values()) == {1}

@@ -55,10 +55,12 @@ def suite(tmp_path: Path, root: Path) -> Path:
 def run(suite: Path, *options: str) -> set[str]:
     """Run the suite as scripts/test does; return the names, without groups, of its tests."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *options]
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each of the processes would load all
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "1", "--dist", "loadgroup"]
     done = subprocess.run(
-        [*command, "--junitxml=all.xml"], cwd=suite, env=environment, capture_output=True, text=True
-    )
+        [*command, "--junitxml=all.xml", *options],
+        cwd=suite, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr  # one test fails
     cases = ElementTree.parse(suite / "all.xml").iter("testcase")
     return {case.attrib["name"].removesuffix("@one") for case in cases}
