@@ -1,4 +1,4 @@
-"""Renders a run to its report folder: report.md, stakeholder_summary.md, metrics.json, pictures.
+"""Renders a run to its report folder: report.md, details.md, summaries, metrics.json, pictures.
 
 Beside each of these texts lies the same as one HTML file.
 A run that served something has results.json, too.
@@ -37,14 +37,15 @@ from nsight_prof.reports.metrics_json import (
 from nsight_prof.reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
-from nsight_prof.reports.provenance import Provenance, provenance
+from nsight_prof.reports.profile.pages import linked_pages, profile_pages
+from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
 from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
-from nsight_prof.reports.view_models import Fact, ReportView
+from nsight_prof.reports.view_models import Fact
 from nsight_prof.reports.views import report_view, section_sentences
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
@@ -90,16 +91,16 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
         "anchors": anchors_of(view),
     }
+    pages = profile_pages(view, content, sources, partial(render_template, style=style))
+    summaries = _summaries("stakeholder_summary.md.j2", partial(summarise, view), style)
     files = {
-        REPORT: render_template("report.md.j2", content, style),
-        **_summaries("stakeholder_summary.md.j2", partial(summarise, view), style),
+        **linked_pages({**pages.markdown, **summaries}),
         METRICS: render_metrics(view, run.gaps),
-        **_counter_pages(view, sources, style),
         **_results(run, view.sections),
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
     first = [*told, *headline(run)][:HEADLINE]
-    return _write(run.directory.report, files, shown, first, style)
+    return _write(run.directory.report, files, shown, first, style, {**pages.html, **summaries})
 
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:
@@ -138,19 +139,6 @@ def _summaries(
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
     """Return results.json of a run that served something."""
     return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
-
-
-def _counter_pages(
-    view: ReportView, sources: Mapping[str, Provenance], style: Style
-) -> dict[str, str]:
-    """Return a page of all counters for each kernel that has some."""
-    return {
-        f"counters/kernel-{kernel.number}.md": render_template(
-            "counters.md.j2", {"kernel": kernel, "source": sources[kernel.kernel_id]}, style
-        )
-        for kernel in view.kernels
-        if kernel.kernel_id in sources and sources[kernel.kernel_id].raw
-    }
 
 
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
@@ -192,7 +180,9 @@ def _write(
     shown: Iterable[Picture],
     first: Iterable[str],
     style: Style,
+    texts: Mapping[str, str] | None = None,
 ) -> ReportPaths:
+    """Write a report; HTML pages are made from `texts` where they are not those of the files."""
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
     figures: dict[str, str] = {}
@@ -201,7 +191,9 @@ def _write(
         new.mkdir(parents=True)
         for picture in shown:
             drawn += _draw(picture, new, figures, style)
-        pages = html_pages(files, figures, style.templates) if HTML in style.formats else {}
+        pages = (
+            html_pages(texts or files, figures, style.templates) if HTML in style.formats else {}
+        )
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(as_utf8(text))

@@ -1,5 +1,6 @@
 """Recorded runs: those that tests replay by the recipe of their name, and copies with tables."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -21,3 +22,11 @@ def with_tables(name: str, folder: Path) -> Run:
     shutil.copytree(ROOT / "captures" / name, folder)
     build_tables(RunDir(folder))
     return load_run(folder)
+
+
+def whole_report(folder: Path) -> str:
+    """All markdown pages of a report in `folder` as one text, links between them as on one page."""
+    names = ["report.md", "details.md", *sorted(p.name for p in folder.glob("counters/*.md"))]
+    paths = [folder / name for name in names[:2]] + [folder / "counters" / n for n in names[2:]]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+    return re.sub(r"\]\((?:[./a-z]*(?:report|details|kernel-\d+)\.md)#", "](#", text)

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.recorded import REPLAYED
+from tests.recorded import REPLAYED, whole_report
 
 # One worker for all of them: each recorded run is then replayed once.
 pytestmark = pytest.mark.xdist_group("captures")
@@ -109,7 +109,7 @@ def test_the_report_says_that_the_gemm_does_the_padding_of_its_tile(replay: Repl
     # 26 tiles of 320 columns cover 8192: 8320 / 8192 = 1.0156 times 2 x 8192^3 operations.
     (row,) = [
         line
-        for line in (folder / "report" / "report.md").read_text(encoding="utf-8").splitlines()
+        for line in whole_report(folder / "report").splitlines()
         if line.startswith("| gemm | case:gemm/8192x8192x8192/bf16")
     ]
     assert "8192 x 8192 x 8192" in row

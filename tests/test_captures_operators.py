@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.reports.formats import difference, duration, listed, quantity, seconds, share
+from tests.recorded import whole_report
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -35,7 +36,7 @@ def section(run: Path, key: str) -> Any:
 
 
 def sentence(run: Path, words: str) -> str:
-    report = (run / "report" / "report.md").read_text(encoding="utf-8")
+    report = whole_report(run / "report")
     part = report.partition('<a id="section-operators">')[2].replace("\\", "")
     (found,) = {line for line in part.splitlines() if words in line}
     return found
@@ -116,7 +117,7 @@ def test_attention_beside_what_its_kernels_could_save(run: Path) -> None:
     assert (
         f"has {duration(sum(ours.values()))} for kernels {listed([str(n) for n in ours])}" in told
     )
-    listing = (run / "report" / "report.md").read_text(encoding="utf-8")
+    listing = whole_report(run / "report")
     todo = listing.partition("## What to do")[2].partition('<a id="finding-1">')[0]
     done = [number for number in ours if f"[{number}](#kernel-{number})" in todo]
     assert ("lists none of them" in told) == (not done)
@@ -140,7 +141,7 @@ def test_the_roofs_of_the_largest_product_differ_by_the_clock(run: Path) -> None
 
 
 def test_what_the_operator_view_does_more_stands_above_the_modules(run: Path) -> None:
-    lines = (run / "report" / "report.md").read_text(encoding="utf-8").splitlines()
+    lines = whole_report(run / "report").splitlines()
     at = lines.index("### GPU time of the model's modules")
     assert lines[at + 2].startswith("Not of the traced steps")
     seen = table(run, "operators")

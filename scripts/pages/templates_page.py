@@ -14,6 +14,7 @@ from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.language import LANGUAGES, words_of
 from nsight_prof.reports.links import Anchors
 from nsight_prof.reports.plots.gallery import Picture
+from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.summary_models import SummaryView
@@ -35,25 +36,36 @@ class Page:
 
 
 PICTURES = "list of Picture"
+SOURCES = "Provenance by kernel id"
+OF_A_RUN: Mapping[str, type | str] = {
+    "view": ReportView,
+    "pictures": PICTURES,
+    "sources": SOURCES,
+    "notes": Footnotes,
+    "anchors": Anchors,
+    "layout": Layout,
+}
 PAGES = (
-    Page(
-        "report.md.j2",
-        "report.md of a profile run",
-        {
-            "view": ReportView,
-            "pictures": PICTURES,
-            "sources": "Provenance by kernel id",
-            "notes": Footnotes,
-            "anchors": Anchors,
-        },
-    ),
+    Page("report.md.j2", "report.md of a profile run", OF_A_RUN),
+    Page("tables.md.j2", "all tables of details.md", OF_A_RUN),
+    Page("details.md.j2", "details.md of a profile run",
+         {"view": ReportView, "tables": "markdown of `tables.md.j2`",
+          "folds": "markdown of `kernels.md.j2`"}),
+    Page("kernel.md.j2", "what is known of one kernel",
+         {"kernel": KernelRow, "view": ReportView, "sources": SOURCES, "anchors": Anchors}),
+    Page("kernels.md.j2", "kernels one below the other",
+         {"kernels": "list of KernelRow", "blocks": "markdown of `kernel.md.j2` by number",
+          "sources": SOURCES}),
+    Page("kernel_page.md.j2", "counters/kernel-N.md",
+         {"kernel": KernelRow, "source": Provenance, "block": "markdown of `kernel.md.j2`",
+          "counters": "markdown of `counters.md.j2`"}),
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
          {"view": BenchView, "pictures": PICTURES}),
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),
-    Page("counters.md.j2", "counters/kernel-N.md", {"kernel": KernelRow, "source": Provenance}),
+    Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
     Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
     Page("ranks.md.j2", "report.md of a job of several ranks", {"view": JobView}),
     Page("report.html.j2", "the HTML file of each of these",

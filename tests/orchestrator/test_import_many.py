@@ -18,6 +18,7 @@ from nsight_prof.orchestrator.rank_numbers import number_ranks
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
 from nsight_prof.reports.load import load_run
+from tests.recorded import whole_report
 
 BUSY = """
 WITH operations AS (
@@ -359,7 +360,7 @@ def test_the_report_names_each_file_and_what_it_adds(kernel_folders: Path, tmp_p
     folder = min(path for path in kernel_folders.iterdir() if path.is_dir())
     run = import_files([folder], tmp_path / "run")
     assert main(["report", str(run.path), "--format", "md"]) == 0
-    text = (run.path / "report/report.md").read_text(encoding="utf-8")
+    text = whole_report(run.path / "report")
     (idle,) = [line for line in text.splitlines() if line.startswith("| ncu.metrics.csv")]
     assert "0: adds nothing" in idle
     (first,) = [line for line in text.splitlines() if line.startswith("| ncu.details.csv")]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.recorded import whole_report
+
 pytestmark = pytest.mark.xdist_group("captures")
 
 
@@ -14,7 +16,7 @@ def test_a_report_has_bytes_ranks_and_bandwidth_of_each_operation_and_size(
     replay: Callable[[str], Path],
 ) -> None:
     run = replay("data-parallel")
-    page = (run / "report" / "report.md").read_text(encoding="utf-8")
+    page = whole_report(run / "report")
     assert "| collective | bytes | ranks | calls | time | of it waiting |" in page
     assert "| all-reduce, sum, bf16 | 268 MB | 2 | 5 |" in page
     assert "| all-gather | 268 MB | 2 | 5 |" in page
@@ -36,6 +38,6 @@ def test_a_report_has_bytes_ranks_and_bandwidth_of_each_operation_and_size(
 
 
 def test_a_trace_without_payloads_says_how_to_have_them(replay: Callable[[str], Path]) -> None:
-    page = (replay("vllm-tensor-parallel") / "report" / "report.md").read_text(encoding="utf-8")
+    page = whole_report(replay("vllm-tensor-parallel") / "report")
     assert "Bytes, ranks and bandwidth are not available:" in page
     assert "nsys export --type=sqlite --include-blobs=true" in page

@@ -15,6 +15,7 @@ from nsight_prof.reports.run_time import run_time
 from nsight_prof.reports.stage_times import wall_time
 from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.views import report_view
+from tests.recorded import whole_report
 
 
 def on_gpus(run: Run, idle_ns: dict[int, float]) -> Run:
@@ -100,7 +101,7 @@ def test_which_gpus_worked_is_not_guessed_without_launches(several: Run) -> None
 @pytest.mark.xdist_group("captures")
 def test_the_pages_of_a_recorded_run_on_two_gpus_tell_each(replay: Callable[[str], Path]) -> None:
     folder = replay("vllm-tensor-parallel") / "report"
-    page: Any = (folder / "report.md").read_text(encoding="utf-8")
+    page: Any = whole_report(folder)
     assert "| GPU time in kernels (sum of 2 GPUs) | Wall time | GPU idle (each of 2 GPUs) |" in page
     assert "| 392 ms | 209 ms | 5.7 % to 6.2 % |" in page
     assert "For 2.9 % of the wall time no GPU works at all." in page

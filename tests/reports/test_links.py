@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,17 @@ from nsight_prof.reports.load import Run
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.view_models import KernelRow
 from nsight_prof.reports.views import report_view
-from tests.recorded import REPLAYED
+from tests.recorded import REPLAYED, whole_report
 
 pytestmark = pytest.mark.xdist_group("captures")
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "docs").glob("example*/**/*.md"))
+PROGRAMS = [
+    name
+    for name in REPLAYED
+    if "bench:" not in (ROOT / f"recipes/{name.removeprefix('h200-')}.yaml").read_text("utf-8")
+]
 ID = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -51,6 +57,14 @@ def dead(text: str, folder: Path) -> list[str]:
     return lost
 
 
+def dead_links(folder: Path) -> dict[str, list[str]]:
+    """The links without a target of each page of a report that has some."""
+    pages = {p: p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.md"))}
+    lost = {str(p.relative_to(folder)): dead(text, p.parent) for p, text in pages.items()}
+    return {name: links for name, links in lost.items() if links}
+
+
+@cache
 def _ids_of(path: Path) -> set[str] | None:
     """The ids of a page; none of what is no text; None where there is no such file."""
     if not path.exists():
@@ -143,8 +157,8 @@ def test_kernels_without_counters_are_the_same_number_everywhere(run: Run) -> No
 def test_no_link_of_a_report_is_dead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     paths = render_report(run)
-    text = paths.report.read_text(encoding="utf-8")
-    assert dead(text, paths.folder) == []
+    assert dead_links(paths.folder) == {}
+    text = whole_report(paths.folder)
     assert len(ID.findall(text)) == len(set(ID.findall(text)))
 
 
@@ -158,9 +172,9 @@ def test_every_claim_of_a_recorded_run_leads_to_a_number(
     replay: Callable[[str], Path], recorded: str
 ) -> None:
     folder = replay(recorded.removeprefix("h200-")) / "report"
-    text = (folder / "report.md").read_text(encoding="utf-8")
+    text = whole_report(folder)
     told = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    assert dead(text, folder) == []
+    assert dead_links(folder) == {}
     known = ids(text)
     assert len(ID.findall(text)) == len(set(ID.findall(text)))
     assert len(told["answer"]) == len(told["answer_anchors"])
@@ -170,6 +184,15 @@ def test_every_claim_of_a_recorded_run_leads_to_a_number(
         anchor = f"overview-{key}" if rank is None else f"finding-{rank}"
         block = text[text.index(f'<a id="{anchor}"></a>') :].split("</details>")[0]
         assert re.search(r"\]\(#(?!kernel-\d+\))", block), finding["title"]
+
+
+@pytest.mark.parametrize("recorded", PROGRAMS)
+def test_the_first_page_of_a_recorded_program_is_short(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    page = replay(recorded.removeprefix("h200-")) / "report" / "report.md"
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 400
+    assert page.stat().st_size <= 60_000
 
 
 @pytest.mark.parametrize("recorded", REPLAYED)
@@ -193,7 +216,7 @@ def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
 ) -> None:
     folder = replay(recorded.removeprefix("h200-")) / "report"
     told = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    shown = rows((folder / "report.md").read_text(encoding="utf-8"))
+    shown = rows(whole_report(folder))
     for finding in told.get("findings", ()):
         for seen in finding["evidence"]:
             names = [place["name"] for place in seen["where"]]

@@ -27,6 +27,7 @@ from nsight_prof.reports.ncu_rules import rules_view, short, subjects
 from nsight_prof.reports.ncu_topics import Topic, limiters_of, stall_of, topics, topics_of
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.rules import kernel_rules
+from tests.recorded import whole_report
 
 FIXTURES = ["stencil.ncu-rep", "stream.ncu-rep", "pdl.ncu-rep", "copy_blocked.csv", "cublaslt.log"]
 PUBLISHED = [
@@ -218,7 +219,7 @@ def test_rules_come_from_the_details_page_where_the_counters_are_a_raw_page(
     assert list(run.ncu_rules["rule"]) == ["LaunchConfiguration"] * 2
     assert set(run.ncu_rules["kernel_id"]) == set(run.kernels["kernel_id"])
     assert gaps_of(run) == []
-    text = render_report(run).report.read_text(encoding="utf-8")
+    text = whole_report(render_report(run).folder)
     assert "### What ncu's own rules say" in text
     assert "only 4 blocks" in text
 
@@ -243,7 +244,7 @@ def test_a_damaged_details_page_leaves_the_counters(raw_run: RunDir) -> None:
 def test_a_run_without_rules_says_nothing_of_them(make_run: Any) -> None:
     run = load_run(make_run())
     assert rules_view(run, {}) == RulesView()
-    assert "own rules" not in render_report(run).report.read_text(encoding="utf-8")
+    assert "own rules" not in whole_report(render_report(run).folder)
 
 
 def test_a_unit_that_is_no_roof_of_prof_explains_ncus_share(root: Path, imported: Any) -> None:

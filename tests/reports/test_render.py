@@ -23,6 +23,7 @@ from nsight_prof.reports.render import (
 )
 from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from nsight_prof.reports.view_models import Caveat, Fact
+from tests.recorded import whole_report
 
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
 
@@ -95,7 +96,7 @@ def test_the_answer_stands_before_everything_else(run: Run) -> None:
 
 
 def test_every_kernel_has_its_details_with_the_full_name(run: Run) -> None:
-    text = render_report(run).report.read_text()
+    text = whole_report(render_report(run).folder)
     for place, name in enumerate(run.kernels["name"], 1):
         assert f'<a id="kernel-{place}"></a>' in text
         assert f"```text\n{name}\n```" in text
@@ -125,7 +126,7 @@ def test_a_value_that_is_not_available_leads_to_its_reason(run: Run) -> None:
     tables.write(frame, "counters", run.directory.tables)
     columns = list(tables.empty("gaps").columns)
     tables.write(pd.DataFrame(gaps, columns=columns), "gaps", run.directory.tables)
-    text = render_report(load_run(run.path)).report.read_text()
+    text = whole_report(render_report(load_run(run.path)).folder)
     assert "| n/a (a) (" in text
     assert "- n/a (a): the roof is unknown" in text
 
@@ -146,12 +147,14 @@ def test_two_clicks_lead_from_a_claim_to_its_counter(run: Run) -> None:
     paths = render_report(load_run(run.path))
     text = paths.report.read_text()
     check_markdown(text, paths.folder)
-    details = text[text.index('<a id="kernel-2"></a>') : text.index('<a id="kernel-3"></a>')]
-    assert f"| `{metric}` | 24.000001 % |" in details
-    assert "[All 2 counters of this launch](counters/kernel-2.md)" in details
+    assert "[2](counters/kernel-2.md#kernel-2)" in text
     page = (paths.folder / "counters" / "kernel-2.md").read_text()
-    check_markdown(page.replace("../report.md#kernel-2", "../report.md"), paths.folder / "counters")
-    assert "| `smsp__inst_executed.sum` | 77 inst |" in page
+    check_markdown(page, paths.folder / "counters")
+    block, _, counters = page.partition("## All 2 counters of this launch")
+    assert f"| `{metric}` | 24.000001 % |" in block
+    assert "| `smsp__inst_executed.sum` | 77 inst |" in counters
+    html = paths.page.read_text()
+    assert '<details data-fold="counters/kernel-2.md">' in html
 
 
 def test_a_hostile_kernel_name_changes_nothing_but_itself(run: Run) -> None:
@@ -160,8 +163,9 @@ def test_a_hostile_kernel_name_changes_nothing_but_itself(run: Run) -> None:
     )
     tables.write(kernels, "kernels", run.directory.tables)
     paths = render_report(load_run(run.path))
-    text = paths.report.read_text()
-    check_markdown(text, paths.folder)
+    for page in paths.folder.rglob("*.md"):
+        check_markdown(page.read_text(), page.parent)
+    text = whole_report(paths.folder)
     assert "<b>__z__</b>" not in re.sub(r"```text\n.*?\n```", "", text, flags=re.DOTALL)
     html = MarkdownIt("commonmark").enable("table").render(text)
     assert "<td>void a_b::c&lt;float*, (X)3&gt;(`T`|U, <span>$</span>y<span>$</span>," in html
@@ -286,7 +290,7 @@ def test_a_sweep_without_any_result_has_no_picture(tmp_path: Path) -> None:
 
 
 def test_a_block_of_a_kernel_calls_columns_by_their_labels(run: Run) -> None:
-    text = render_report(run).report.read_text()
+    text = whole_report(render_report(run).folder)
     missing = re.findall(r"\| Not available \| (.*) \|", text)
     assert missing
     assert not [line for line in missing if "_pct" in line]

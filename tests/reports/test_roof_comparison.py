@@ -13,6 +13,7 @@ from nsight_prof.reports.figure_models import Roof
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
+from tests.recorded import whole_report
 
 BF16 = (
     Roof("tensor", "bf16", "Tensor bf16", 800e12, "FLOP/s", "measured", 1.5e9, ""),
@@ -76,7 +77,7 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
-    text = render_report(measured_run).report.read_text()
+    text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
     assert "by the run roofline-1" in text
     assert "Kernels are compared with the measured roof where there is one" in text
@@ -88,6 +89,6 @@ def test_a_report_without_measured_roofs_says_how_to_have_them(
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
-    text = render_report(run).report.read_text()
+    text = whole_report(render_report(run).folder)
     assert "prof run recipes/roofline.yaml measures" in text
     assert "| Roof | Measured" not in text

@@ -12,6 +12,7 @@ from nsight_prof.reports.load import Run
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.serving.operator_rows import stages_of_operators
 from nsight_prof.reports.serving.operators import section
+from tests.recorded import whole_report
 
 Make = Callable[..., Run]
 # prefill of 20 tokens: N, K, calls a step, ns a call, share of the roof
@@ -169,6 +170,6 @@ def test_host_operators_alone_are_a_table(serving_run: Make, rows: Any) -> None:
 def test_the_report_shows_it(serving_run: Make, rows: Any) -> None:
     run = serving_run(**rows)
     render_report(run)
-    report = (run.path / "report" / "report.md").read_text(encoding="utf-8")
+    report = whole_report(run.path / "report")
     assert "## Operators and matrix products" in report
     assert "### Three views of a run of a stage" in report

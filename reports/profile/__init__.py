@@ -1,0 +1,1 @@
+"""Pages of a profile run: a short report, its details, and a page for each kernel."""

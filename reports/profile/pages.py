@@ -1,0 +1,89 @@
+"""The markdown pages of a profile run, and the same as one text for the HTML page.
+
+Templates link to `#place` whatever page the place is on. In markdown files these links lead to the
+page that has the place; the HTML page has all of them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsight_prof.reports.profile.layout import Layout
+from nsight_prof.reports.provenance import Provenance
+from nsight_prof.reports.view_models import KernelRow, ReportView
+
+REPORT, DETAILS = "report.md", "details.md"
+Render = Callable[[str, Mapping[str, Any]], str]
+_PLACE = re.compile(r'<a id="([^"]+)"></a>')
+_LINK = re.compile(r"\]\((?:report\.md)?#([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Texts of a profile run by file name.
+
+    `markdown` are the files as they are written. `html` are those that HTML pages are made from:
+    report.md with all details in one text, and only the table of counters of each kernel.
+    """
+
+    markdown: dict[str, str] = field(default_factory=dict)
+    html: dict[str, str] = field(default_factory=dict)
+
+
+def profile_pages(
+    view: ReportView,
+    content: Mapping[str, Any],
+    sources: Mapping[str, Provenance],
+    render: Render,
+) -> Pages:
+    """Return report.md, details.md and counters/kernel-N.md of each kernel with counters.
+
+    `content` is what templates are given, `render` makes a text of a template and its content.
+    """
+    blocks = {k.number: render("kernel.md.j2", {**content, "kernel": k}) for k in view.kernels}
+    content = {**content, "layout": Layout(), "blocks": blocks}
+    without = [k for k in view.kernels if k.kernel_id not in sources]
+    report, tables = render("report.md.j2", content), render("tables.md.j2", content)
+    every, others = (
+        render("kernels.md.j2", {**content, "kernels": some}) for some in (view.kernels, without)
+    )
+    details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
+    pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{tables}"})
+    if view.kernels:
+        pages.html[REPORT] += f"\n## Every kernel in detail\n\n{every}"
+    for kernel in view.kernels:
+        if kernel.kernel_id in sources:
+            name, source = _file(kernel), sources[kernel.kernel_id]
+            counters = render("counters.md.j2", {"kernel": kernel, "source": source})
+            given = {"kernel": kernel, "source": source, "block": blocks[kernel.number]}
+            pages.markdown[name] = render("kernel_page.md.j2", {**given, "counters": counters})
+            if source.raw:
+                pages.html[name] = counters
+    return pages
+
+
+def _file(kernel: KernelRow) -> str:
+    return f"counters/kernel-{kernel.number}.md"
+
+
+def linked_pages(pages: Mapping[str, str]) -> dict[str, str]:
+    """Return markdown pages whose links to a place lead to the page that has it.
+
+    A place is `<a id="…"></a>`; a link to a place of no page stays as it is.
+    """
+    where = {place: name for name, text in pages.items() for place in _PLACE.findall(text)}
+
+    def led(name: str, text: str) -> str:
+        def target(found: re.Match[str]) -> str:
+            page = where.get(found[1], name)
+            if page == name:
+                return f"](#{found[1]})"
+            return f"]({posixpath.relpath(page, posixpath.dirname(name) or '.')}#{found[1]})"
+
+        return _LINK.sub(target, text)
+
+    return {name: led(name, text) for name, text in pages.items()}
