@@ -42,14 +42,17 @@ def profile_pages(
 ) -> Pages:
     """Return report.md, details.md and counters/kernel-N.md of each kernel with counters.
 
-    `content` is what templates are given, `render` makes a text of a template and its content.
+    `content` is what report.md.j2 is given beside the layout, `render` makes a text of a template
+    and its content.
     """
-    blocks = {k.number: render("kernel.md.j2", {**content, "kernel": k}) for k in view.kernels}
-    content = {**content, "layout": Layout(), "blocks": blocks}
+    given = {name: content[name] for name in ("view", "sources", "anchors")}
+    blocks = {k.number: render("kernel.md.j2", {**given, "kernel": k}) for k in view.kernels}
+    content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]
     report, tables = render("report.md.j2", content), render("tables.md.j2", content)
     every, others = (
-        render("kernels.md.j2", {**content, "kernels": some}) for some in (view.kernels, without)
+        render("kernels.md.j2", {"kernels": some, "blocks": blocks, "sources": sources})
+        for some in (view.kernels, without)
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{tables}"})
@@ -59,8 +62,10 @@ def profile_pages(
         if kernel.kernel_id in sources:
             name, source = _file(kernel), sources[kernel.kernel_id]
             counters = render("counters.md.j2", {"kernel": kernel, "source": source})
-            given = {"kernel": kernel, "source": source, "block": blocks[kernel.number]}
-            pages.markdown[name] = render("kernel_page.md.j2", {**given, "counters": counters})
+            block = {"block": blocks[kernel.number], "counters": counters}
+            pages.markdown[name] = render(
+                "kernel_page.md.j2", {"kernel": kernel, "source": source, **block}
+            )
             if source.raw:
                 pages.html[name] = counters
     return pages
