@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def render(
         ArtifactUnreadable: the same of a bundled template.
     """
     try:
-        return _environment(own, finalize or _finalize).get_template(name).render(content)
+        environment = _environment(templates_folder(), own, finalize or _finalize)
+        return environment.get_template(name).render(content)
     except FAULTS as error:
         known = "; what templates may name is in docs/templates.md" if own is not None else ""
         # Of templates of their own people hear as of any other option; the bundled ones are files.
@@ -130,9 +132,15 @@ def render(
         ) from error
 
 
-def _environment(own: Path | None, finalize: Callable[[Any], Any]) -> jinja2.Environment:
-    """Return the environment of templates: they reach what they are given, and nothing else."""
-    bundled = jinja2.FileSystemLoader(templates_folder())
+@lru_cache(maxsize=8)
+def _environment(
+    folder: Path, own: Path | None, finalize: Callable[[Any], Any]
+) -> jinja2.Environment:
+    """Return the environment of templates: they reach what they are given, and nothing else.
+
+    It keeps compiled templates: a report renders the same one for each of its kernels.
+    """
+    bundled = jinja2.FileSystemLoader(folder)
     loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
     if own is not None:
         loaders.insert(0, jinja2.FileSystemLoader(own))
