@@ -1,18 +1,25 @@
-"""Says of a file whose content no reader foresaw that it cannot be read, and why."""
+"""Says of a file whose content no reader foresaw that it cannot be read, and why.
+
+Only what reads a file stands inside of `reading`, never a caller's own work: what goes wrong there
+is a defect and must look like one.
+"""
 
 from __future__ import annotations
 
 import csv
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What readers raise over values that nobody writes; `--debug` shows where."""
 
@@ -41,6 +48,20 @@ def reading(path: Path, what: str, hint: str) -> Iterator[None]:
         raise ArtifactUnreadable(
             f"{path} cannot be read as {what}: {reason(error)}", hint
         ) from error
+
+
+def reads(what: str, hint: str) -> Callable[[Method], Method]:
+    """Let a method read the file that its object names as `path`; see `reading`."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def read(self: Any, *args: Any, **options: Any) -> Any:
+            with reading(self.path, what, hint):
+                return method(self, *args, **options)
+
+        return read  # type: ignore[return-value]
+
+    return decorate
 
 
 def reason(error: BaseException) -> str:

@@ -6,7 +6,7 @@ end with `check`; an empty result is an empty frame that has all columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +20,7 @@ from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.parsers.reading import reading
 
+WHAT = ("a table", "make the tables again: prof report RUN")
 ROWS_A_BYTE = 2
 """Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
 
@@ -108,19 +109,33 @@ def read(folder: Path, table: str) -> pd.DataFrame:
     path = folder / f"{table}.parquet"
     if not path.is_file():
         return empty(table)
-    with parquet_file(path) as file:
+    with parquet_file(path) as file, reading(path, *WHAT):
         return check(file.read().to_pandas(), table)
+
+
+def parts(path: Path, rows: int, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+    """Read a table's file part by part, `rows` rows at a time; raises as `read`."""
+    with parquet_file(path) as file:
+        batches = file.iter_batches(rows, columns=columns)
+        while True:
+            with reading(path, *WHAT):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                frame = batch.to_pandas()
+            yield frame
 
 
 @contextmanager
 def parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
-    """Open a table's file; what its content makes go wrong inside is said of it.
+    """Open a table's file.
 
     Raises:
         ArtifactUnreadable: it is damaged, of another layout, or says to hold more than it can.
     """
-    with reading(path, "a table", "make the tables again: prof report RUN"):
+    with reading(path, *WHAT):
         file = parquet.ParquetFile(path)
         if file.metadata.num_rows > ROWS_A_BYTE * path.stat().st_size:
             raise ValueError(f"{file.metadata.num_rows:,} rows are more than its size can hold")
+    with file:
         yield file

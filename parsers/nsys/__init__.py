@@ -12,13 +12,13 @@ from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
 from nsight_prof.parsers.nsys.kern_sum_csv import is_kern_sum, read_kern_sum, read_kernel_summary
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
 from nsight_prof.parsers.nsys.paths import Stages
-from nsight_prof.parsers.nsys.trace import NsysTrace
+from nsight_prof.parsers.nsys.trace import HINT, WHAT, NsysTrace
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run_dir import plain_file
 
-WHAT = "an SQLite export of nsys"
-HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 __all__ = [
+    "HINT",
+    "WHAT",
     "Events",
     "NsysTrace",
     "is_kern_sum",
@@ -66,9 +66,17 @@ def open_trace(path: Path, stages: Stages = ()) -> Iterator[NsysTrace]:
         ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.
         NoKernels: the trace holds no GPU kernel.
     """
-    with plain_file(path) as plain, reading(path, WHAT, HINT):
-        db = Database(plain, path)
-        try:
-            yield NsysTrace(db, stages)
-        finally:
-            db.close()
+    with plain_file(path) as plain:
+        with reading(path, WHAT, HINT):
+            trace = _trace(plain, path, stages)
+        with trace:
+            yield trace
+
+
+def _trace(plain: Path, path: Path, stages: Stages) -> NsysTrace:
+    db = Database(plain, path)
+    try:
+        return NsysTrace(db, stages)
+    except BaseException:
+        db.close()
+        raise

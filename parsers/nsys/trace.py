@@ -29,17 +29,24 @@ from nsight_prof.parsers.nsys.paths import Stages
 from nsight_prof.parsers.nsys.stages import Work, attribute_calls
 from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
 from nsight_prof.parsers.nsys.timeline import read_operations
+from nsight_prof.parsers.reading import reads
+
+WHAT = "an SQLite export of nsys"
+HINT = "copy the file again, or export the report again: nsys export --type sqlite"
+of_file = reads(WHAT, HINT)
 
 
 class NsysTrace:
     """An nsys SQLite export, read on demand; long columns are read once and kept as numbers.
 
-    All frames are tidy tables of tables.yaml. `warnings` grows as more is read. `recorded` is when
+    All frames are tidy tables of tables.yaml. A method that reads raises ArtifactUnreadable for a
+    file that does not hold what nsys writes. `warnings` grows as more is read. `recorded` is when
     it was recorded, UTC in ISO 8601, empty where it does not tell. Close it, or use it as a context
     manager.
     """
 
     def __init__(self, db: Database, stages: Stages = ()) -> None:
+        self.path = db.path
         self._db = db
         self._stages = stages
         self.product_version, self.schema_version = schema.versions(db)
@@ -57,14 +64,17 @@ class NsysTrace:
         """Close the file."""
         self._db.close()
 
+    @of_file
     def identity(self) -> Identity:
         """Host, time, processes and devices of the trace."""
         return read_identity(self._db)
 
+    @of_file
     def gpus(self) -> pd.DataFrame:
         """GPUs of the machine (table `gpus`), those that ran kernels first."""
         return read_gpus(self._db, self._kernel_rows.queues[:, 0])
 
+    @of_file
     def kernels(self, *, with_stages: bool = True) -> pd.DataFrame:
         """One row a kernel: mangled name x grid x block (table `kernels`), most GPU time first.
 
@@ -85,15 +95,18 @@ class NsysTrace:
         frame = frame.sort_values(["total_ns", "kernel_id"], ascending=[False, True])
         return tables.check(frame, "kernels")
 
+    @of_file
     def launches(self) -> pd.DataFrame:
         """One row a launch, ordered by start (table `launches`). Long traces: `write_launches`."""
         size = len(self._work.kernels.start)
         return next(launch_frames(self._work, size))
 
+    @of_file
     def write_launches(self, path: Path) -> None:
         """Write the table `launches` as Parquet, part by part, in bounded memory."""
         write_launches(path, launch_frames(self._work))
 
+    @of_file
     def stages(self) -> pd.DataFrame:
         """Time of each stage and of all (table `stages`), in the order of their first start.
 
@@ -103,10 +116,12 @@ class NsysTrace:
         """
         return self._work.stages()
 
+    @of_file
     def stage_kernels(self) -> pd.DataFrame:
         """GPU time of each kernel in each stage (table `stage_kernels`), most time first."""
         return self._work.stage_kernels()
 
+    @of_file
     def range_kernels(self) -> pd.DataFrame:
         """GPU time of each kernel in each NVTX range, whatever its depth, by the range's name.
 
@@ -115,18 +130,22 @@ class NsysTrace:
         """
         return self._work.range_kernels()
 
+    @of_file
     def process_names(self, wanted: set[int]) -> dict[int, str]:
         """Names of processes by their id, of those `wanted` that the trace names."""
         return process_names(self._db, wanted)
 
+    @of_file
     def memory_operations(self) -> pd.DataFrame:
         """Copies and memsets by kind (table `memory_operations`)."""
         return memory_operations(self._db)
 
+    @of_file
     def api_calls(self) -> pd.DataFrame:
         """CUDA API calls by function (table `api_calls`)."""
         return api_calls(self._db)
 
+    @of_file
     def engine_steps(self) -> pd.DataFrame:
         """Steps of an inference engine on each GPU (table `engine_steps`).
 
@@ -134,34 +153,42 @@ class NsysTrace:
         """
         return self._engine.steps
 
+    @of_file
     def engine_gaps(self) -> pd.DataFrame:
         """What the host did while the GPU was idle, by engine step (table `engine_gaps`)."""
         return self._engine.gaps
 
+    @of_file
     def idle_gaps(self) -> pd.DataFrame:
         """What the host did while no GPU worked, by stage and cause (table `idle_gaps`)."""
         return self._idle_gaps[0]
 
+    @of_file
     def devices(self) -> pd.DataFrame:
         """Which GPU each device of each process is (table `devices`)."""
         return self._devices.table
 
+    @of_file
     def gpu_stages(self) -> pd.DataFrame:
         """Time of each stage and of all on each GPU (table `gpu_stages`)."""
         return gpu_stages(self._work, self._devices, self.stages())
 
+    @of_file
     def gpu_idle_gaps(self) -> pd.DataFrame:
         """What the host did while a GPU was idle, for each GPU (table `gpu_idle_gaps`)."""
         return self._idle_gaps[1]
 
+    @of_file
     def collectives(self) -> pd.DataFrame:
         """Calls of NCCL on each rank with bytes and bandwidth (table `collectives`)."""
         return collectives(self._db, self._work, self._devices)
 
+    @of_file
     def why_no_collectives(self) -> str | None:
         """Why table `collectives` is empty; None where no NCCL kernel ran."""
         return why_none(self._db, self._kernel_rows)
 
+    @of_file
     def modules(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """GPU time of the model's modules by kind of step (tables `modules`, `module_kernels`).
 
@@ -169,6 +196,7 @@ class NsysTrace:
         """
         return module_tables(self._work, self._engine.works, self._engine.module_ranges)
 
+    @of_file
     def why_no_modules(self) -> str | None:
         """Why there is no table `modules`; None where there is one, or no engine step."""
         if self._engine.steps.empty or self._engine.module_ranges:

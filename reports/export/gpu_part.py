@@ -13,6 +13,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.host_events import call_key
 from nsight_prof.parsers.nsys.memory_events import COPY, MemoryEvents
+from nsight_prof.parsers.reading import reading
 from nsight_prof.reports.export import event_text
 from nsight_prof.reports.export.host_part import HostPart
 from nsight_prof.reports.export.lanes import Array, disjoint
@@ -41,9 +42,9 @@ def read_launches(path: Path) -> Launches:
     """Read where and when each launch ran, part by part."""
     with tables.parquet_file(path) as file:
         columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
-        book: Codebook[tuple[int, ...]] = Codebook()
-        for batch in file.iter_batches(1 << 17, columns=["start_ns", "duration_ns", *_QUEUE]):
-            frame = batch.to_pandas()
+    book: Codebook[tuple[int, ...]] = Codebook()
+    for frame in tables.parts(path, 1 << 17, ["start_ns", "duration_ns", *_QUEUE]):
+        with reading(path, *tables.WHAT):
             queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
             duration = frame["duration_ns"].to_numpy(np.int64)
             start = frame["start_ns"].to_numpy(np.int64)
@@ -53,9 +54,10 @@ def read_launches(path: Path) -> Launches:
 
 
 def _frames(path: Path) -> Iterator[pd.DataFrame]:
-    with tables.parquet_file(path) as file:
-        for batch in file.iter_batches(ROWS):
-            yield batch.to_pandas()
+    for frame in tables.parts(path, ROWS):
+        with reading(path, *tables.WHAT):
+            checked = tables.check(frame, "launches")
+        yield checked
 
 
 @dataclass

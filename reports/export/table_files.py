@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import UsageError
@@ -72,14 +74,12 @@ def _write(writer: Callable[[Path, Path], None], source: Path, target: Path) -> 
 
 
 def _csv(source: Path, target: Path) -> None:
-    with (
-        tables.parquet_file(source) as file,
-        target.open("w", encoding="utf-8", newline="") as stream,
-    ):
+    with tables.parquet_file(source) as file:
         names = [name for name in file.schema_arrow.names if not name.startswith("__index")]
-        write_csv(file.schema_arrow.empty_table().select(names).to_pandas(), stream)
-        for batch in file.iter_batches(ROWS, columns=names):
-            write_csv(batch.to_pandas(), stream, header=False)
+    with target.open("w", encoding="utf-8", newline="") as stream:
+        write_csv(pd.DataFrame(columns=names), stream)
+        for frame in tables.parts(source, ROWS, names):
+            write_csv(frame, stream, header=False)
 
 
 def _copy(source: Path, target: Path) -> None:

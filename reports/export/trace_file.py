@@ -19,7 +19,6 @@ import numpy as np
 
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.nsys import Events, read_events
-from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.bound import LABELS
 from nsight_prof.reports.cells import number, records, text
@@ -54,11 +53,6 @@ def export_trace(run: Run, path: Path) -> Exported:
         StepFailed: the file cannot be written.
     """
     table = run.directory.tables / "launches.parquet"
-    with reading(table, "a table", "make the tables again: prof report RUN"):
-        return _export(run, table, path)
-
-
-def _export(run: Run, table: Path, path: Path) -> Exported:
     launches = read_launches(table) if table.is_file() else None
     if launches is None or not len(launches.start):
         raise UsageError(
