@@ -337,10 +337,8 @@ def test_the_wrapper_that_prof_starts_is_there_and_explains_itself(tmp_path: Pat
 WAITS = """
 import os, sys, time
 print("layer 3 of 28,", os.environ["MINE"], file=sys.stderr, flush=True)
-end = time.monotonic() + 60
-while time.monotonic() < end and not os.path.exists(os.environ["HEARD"]):
+while not os.path.exists(os.environ["HEARD"]):
     time.sleep(0.02)
-sys.exit(0 if os.path.exists(os.environ["HEARD"]) else 1)
 """
 
 

@@ -89,7 +89,8 @@ def test_a_load_test_from_end_to_end(start: Start, tmp_path: Path) -> None:
     expected |= {"engine_process": "server", "dummy_weights": True, "dtype": "bfloat16"}
     assert {name: engine[name] for name in expected} == expected
     during = [stats for stats in found["engine_stats"] if stats["case"] == names[-1]]
-    assert len(during) >= 3  # before, after, and at least once between
+    # Before and after each point, and between them as often as the machine allows.
+    assert len(found["engine_stats"]) > 2 * len(names)
     assert during[-1]["generation_tokens"] - during[0]["generation_tokens"] == 160
     phases = [phase["name"] for phase in found["phase"]]
     assert phases == ["start engine", "warm-up", *["measure"] * 3, "end engine"]
@@ -127,12 +128,13 @@ def test_rates_follow_what_the_server_can_do(start: Start, tmp_path: Path) -> No
 def test_a_server_that_fails_is_told_and_ended(
     start: Start, fault: str, words: tuple[str, ...], message: str, hint: str
 ) -> None:
-    process = start(*words, fault=fault)
+    port = free_port()  # a server that is given a second may not come to tell its own
+    process = start(*words, "--port", str(port), fault=fault)
     _, log = process.communicate()
     assert process.returncode == 1
     assert re.search(rf"(?m)^error: .*{re.escape(message)}", log)
     assert hint in log.rpartition("hint: ")[2]
-    assert nobody_listens(port_of(log))
+    assert nobody_listens(port)
 
 
 @pytest.mark.parametrize("how", ["dies", "fades"])
