@@ -67,7 +67,7 @@ def look_around(recipe: Recipe, program: Program) -> Machine:
         raise ToolMissing(
             "this machine shows no NVIDIA GPU",
             "check nvidia-smi (in a container: --gpus all), or replay a recorded run: "
-            f"--replay captures/…{tiny and tiny + '--set counters.enabled=false'}",
+            f"--replay RUN{tiny and tiny + '--set counters.enabled=false'}",
         )
     tools: dict[str, Tool] = {}
     obstacles: dict[str, ProfError] = {}

@@ -152,7 +152,8 @@ def read_records(path: Path) -> BenchRecords:
     if not reader.conditions and not reader.cases and reader.problems:
         raise ArtifactUnreadable(
             f"{path} holds no record of a benchmark: {reader.problems[0]}",
-            "name a file that a target wrote with --out; docs/bench-records.md describes it",
+            "name a file that a target wrote with --out; docs/bench-records.md in prof's "
+            "repository describes it",
         )
     return reader.finish()
 

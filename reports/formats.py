@@ -296,7 +296,9 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     what = shorten(repr(value), WIDTH_OF_FAULT)
-    raise TypeError(f"{what} has no format: send it through a filter of docs/templates.md")
+    raise TypeError(
+        f"{what} has no format: send it through a filter of docs/templates.md in prof's repository"
+    )
 
 
 FILTERS: dict[str, Callable[..., str]] = {

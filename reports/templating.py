@@ -123,7 +123,11 @@ def render(
         environment = _environment(templates_folder(), own, finalize or _finalize)
         return environment.get_template(name).render(content)
     except FAULTS as error:
-        known = "; what templates may name is in docs/templates.md" if own is not None else ""
+        known = (
+            "; what templates may name is in docs/templates.md in prof's repository"
+            if own is not None
+            else ""
+        )
         # Of templates of their own people hear as of any other option; the bundled ones are files.
         kind = ArtifactUnreadable if own is None else UsageError
         raise kind(

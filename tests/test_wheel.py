@@ -1,11 +1,14 @@
 """The wheel has one import package, with all that its folders hold, apart from any others."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,47 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     ours |= {f"{PACKAGE}/{path.name}" for path in (source / PACKAGE).glob("*.py")}
     assert f"{PACKAGE}/targets/serving/configs/qwen2.5-7b/config.json" in ours
     assert held == ours
+
+
+# A path of the checkout; of those of docs/ it must be said that they are in the repository.
+CHECKOUT = re.compile(
+    r"(?<![\w/.-])(captures|recipes|scripts|docs|tests|shared|templates|targets)/[\w.*…<>-]+"
+    r"( of prof| in prof's\s+repository)?"
+)
+
+
+def said(name: str, text: str) -> Iterator[str]:
+    """Give the texts of a file that its users may come to read: no comments and no docstrings.
+
+    The docstrings of commands are their help; of recipes and templates all may be read.
+    """
+    if not name.endswith(".py"):
+        yield text
+        return
+    tree = ast.parse(text)
+    own = f"{PACKAGE}/orchestrator/"
+    is_help = name.startswith((f"{own}commands/", f"{own}cli.py"))
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text_of = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text_of, str) and (is_help or id(node) not in alone):
+            yield text_of
+
+
+def test_paths_in_hints_and_help_are_in_the_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+        shown = re.compile(r".*\.(py|j2)|.*/recipes/.*\.yaml")
+        texts = {name: archive.read(name).decode() for name in held if shown.fullmatch(name)}
+    found, wrong = 0, []
+    for name, text in texts.items():
+        for path in (match for part in said(name, text) for match in CHECKOUT.finditer(part)):
+            found += 1
+            words, where = path[0].removesuffix(path[2] or "").rstrip("."), path[2]
+            known = where is not None if path[1] == "docs" else f"{PACKAGE}/{words}" in held
+            wrong += [] if known else [f"{name}: {path[0]}"]
+    assert found > 50  # the recipes alone say how they are run
+    assert wrong == []
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ def command(
 
     The timeline opens in ui.perfetto.dev and chrome://tracing. Kernels, copies and memsets stand on
     the streams of their GPU, NVTX ranges and CUDA API calls on the threads of the host, and arrows
-    lead from a call to what it issued. A kernel tells its shape, its stage and what bounds it. The
-    columns of the tables are in docs/tables.md.
+    lead from a call to what it issued. A kernel tells its shape, its stage and what bounds it.
+    Columns of the tables: docs/tables.md in prof's repository.
 
     \b
     Examples:

@@ -39,7 +39,8 @@ def command(
     on this machine, the others need nothing.
 
     A named file is imported or refused. Of a folder, and those in it, whatever prof reads is taken,
-    and the rest is named. docs/importing.md says how files are joined and ranks numbered.
+    and the rest is named. How files are joined and ranks numbered: docs/importing.md in prof's
+    repository.
 
     \b
     Examples:

@@ -110,7 +110,7 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, qui
     \b
     Examples:
       prof recipe check mine.yaml
-      prof recipe check recipes/*.yaml
+      prof recipe check *.yaml
     """
     from nsight_prof.parsers.errors import ProfError, UsageError
 

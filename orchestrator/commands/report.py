@@ -75,8 +75,7 @@ def command(
     \b
     Examples:
       prof report runs/top-kernels-20260101-120000
-      prof report captures/h200-top-kernels
-      prof report runs/mine --roofs captures/h200-roofline
+      prof report runs/mine --roofs runs/roofline
       prof report runs/mine --format html --open yes
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates

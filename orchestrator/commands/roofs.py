@@ -28,7 +28,7 @@ def command(context: click.Context) -> None:
     Examples:
       prof roofs
       prof roofs list
-      prof roofs show captures/h200-roofline
+      prof roofs show runs/roofline
     """
     if context.invoked_subcommand is None:
         context.invoke(show)
@@ -71,7 +71,7 @@ def show(source: Path | None, as_json: bool) -> None:
     \b
     Examples:
       prof roofs show
-      prof roofs show captures/h200-roofline
+      prof roofs show runs/roofline
       prof roofs show --json
     """
     from nsight_prof.orchestrator.roofs_view import as_data, render

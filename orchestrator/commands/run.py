@@ -101,7 +101,7 @@ def command(
       prof run roofline --repeat 3
       prof run top-kernels --language ko
       prof run top-kernels --dry-run
-      prof run top-kernels --replay captures/h200-top-kernels
+      prof run top-kernels --replay runs/recorded
       prof run top-kernels --resume runs/top-kernels-20260101-120000
       prof run mine.yaml --json | jq -r .report
     """

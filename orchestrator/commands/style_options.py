@@ -32,7 +32,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         metavar="DIR",
         help="Folder with templates of your own; each takes the place of the bundled one of its "
-        "name (docs/templates.md).",
+        "name (docs/templates.md in prof's repository).",
     )
     return templates(languages(command))
 

@@ -58,7 +58,7 @@ def _no_gpu(match: re.Match[str]) -> ProfError:
     return ToolMissing(
         f"the program sees no GPU: {match[0].strip()}",
         "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, start it with --gpus all; "
-        "without a GPU, replay a recorded run: --replay captures/…",
+        "without a GPU, replay a recorded run: --replay RUN",
     )
 
 

@@ -62,7 +62,7 @@ def _no_device(match: re.Match[str]) -> ProfError:
     return ToolMissing(
         f"vLLM sees no GPU: {words_of(match)}",
         "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, start it with --gpus all; "
-        "vLLM must be a build for CUDA; without a GPU, replay a recorded run: --replay captures/…",
+        "vLLM must be a build for CUDA; without a GPU, replay a recorded run: --replay RUN",
     )
 
 
