@@ -11,6 +11,7 @@ from nsight_prof.orchestrator.run_lock import writing
 from nsight_prof.parsers.artifacts import check_artifacts
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, check_one_run, read_manifest
+from nsight_prof.parsers.substeps import substep
 
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
@@ -31,6 +32,7 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     from nsight_prof.reports.render import render_report
 
     _check_address_space()
+    substep("checking the captures")
     check_artifacts(run)
     build_tables(run)
     made = render_report(load_run(run.path), style)
@@ -76,6 +78,7 @@ def report_job(
     _check_address_space()
     manifest = read_manifest(job)
     for record in manifest.ranks:
+        substep(f"rank {record.rank}")
         try:
             check_artifacts(job.rank(record.rank))
             build_tables(job.rank(record.rank))

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from nsight_prof.parsers.run_dir import (
     check_one_run,
     read_manifest,
 )
+from nsight_prof.parsers.substeps import watched_by
 
 if TYPE_CHECKING:
     from nsight_prof.reports.templating import Style
@@ -162,7 +164,8 @@ def _report(step: Step, work: Work, journal: Journal, errors: list[ProfError]) -
             attach(work, journal.manifest)
             journal.save()
             try:
-                found, path = make_report(work.run, *_own_templates(work.recipe))
+                with watched_by(partial(work.progress.doing, step.name)):
+                    found, path = make_report(work.run, *_own_templates(work.recipe))
             finally:
                 # The roofs stand also where the report about them could not be rendered.
                 result.warnings += filter(None, [keep(work, journal.manifest)])

@@ -24,6 +24,7 @@ from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run_dir import RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
+from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench_tables import (
     complete_gpus,
@@ -74,8 +75,10 @@ def build_tables(run: RunDir) -> None:
 def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     """Write all tables; return the roofs that the run measured."""
     gaps = Gaps()
+    substep("reading the trace")
     frames = _traced(run, folder, gaps)
     traced = not frames.get("gpus", tables.empty("gpus")).empty
+    substep("reading the counters")
     counted = _read_counters(run, gaps)
     capture = None if counted is None else counted.capture
     frames |= _counted(run, frames, capture, gaps)
@@ -93,6 +96,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     frames |= operator_frames(run, frames, folder, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
+    substep("writing the tables")
     for table in tables.tables():
         if table != "launches":
             frame = frames.get(table, tables.empty(table))

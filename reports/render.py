@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.models import Section
@@ -82,6 +83,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         UsageError: the style names templates or languages that there are not.
     """
     style = style_of(run.manifest.recipe, given)
+    substep("findings and text")
     if run.is_bench:
         return _render_bench(run, style)
     view = report_view(run)
@@ -190,7 +192,9 @@ def _write(
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         for picture in shown:
+            substep("figures", picture.name)
             drawn += _draw(picture, new, figures, style)
+        substep("pages")
         pages = (
             html_pages(texts or files, figures, style.templates) if HTML in style.formats else {}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from nsight_prof.orchestrator.commands import script_options, style_options
 from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.parsers.substeps import substep, watched_by
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.display import Display
@@ -119,14 +121,17 @@ def _of_rank(job: RunDir, rank: int) -> Path:
 
 @contextmanager
 def _watched(run: Path, quiet: bool) -> Iterator[Display]:
-    """Show on a terminal that the report is being made, and for how long already."""
+    """Show on a terminal which part of the report is being made, and for how long already."""
     from nsight_prof.orchestrator.display import make_display
 
     display = make_display(quiet)
-    if display.live:
-        display.started("report", f"tables and report of {run}")
     try:
-        yield display
+        if display.live:
+            display.started("report", f"tables and report of {run}")
+            with watched_by(partial(display.doing, "report")):
+                yield display
+        else:
+            yield display
     finally:
         display.close()
 
@@ -180,6 +185,7 @@ def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[s
     if not variants:
         return make_report(run, *given)
     for name in variants:
+        substep(name)
         try:
             make_report(RunDir(run.path / VARIANTS / name), *given)
         except ProfError as error:

@@ -1,12 +1,14 @@
 """The display of a run, on a terminal and without one."""
 
 import io
+from functools import partial
 
 import pytest
 from rich.console import Console
 
 from nsight_prof.orchestrator.display import Display, elapsed
 from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.parsers.substeps import substep, watched_by
 
 
 def display(live: bool) -> tuple[Display, io.StringIO]:
@@ -28,6 +30,17 @@ def test_without_a_terminal_each_step_is_a_plain_line() -> None:
         "warning: something [odd]",
         "trace: failed, it broke",
     ]
+
+
+def test_parts_of_the_report_are_shown_beside_the_spinner() -> None:
+    shown, out = display(live=True)
+    shown.started("report", "tables and report")
+    with watched_by(partial(shown.doing, "report")):
+        substep("figures", "roofline")
+        shown.finished("report", StepState.DONE, "")
+    substep("after", "it")
+    assert "report: figures: roofline" in out.getvalue()
+    assert "after" not in out.getvalue()
 
 
 def test_a_long_step_says_now_and_then_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:

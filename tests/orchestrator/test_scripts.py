@@ -47,7 +47,14 @@ def test_a_replayed_run_its_report_and_its_export_as_json(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, capture = tmp_path / "run", root / "captures/h200-known-gemm"
-    made = answer(capsys, "run", "known-gemm", "--replay", capture, "--out", run)
+    arguments = map(str, ("known-gemm", "--replay", capture, "--out", run, "--json"))
+    assert main(["run", *arguments]) == 0
+    captured = capsys.readouterr()
+    made = json.loads(captured.out)
+    parts = ("checking the captures", "reading the trace", "reading the counters",
+             "writing the tables", "findings and text", "figures", "pages")  # fmt: skip
+    told = [line for line in captured.err.splitlines() if line.removeprefix("report: ") in parts]
+    assert told == [f"report: {part}" for part in parts]
     assert (made["run"], made["errors"], made["exit_code"]) == (str(run), [], 0)
     assert made["findings"]
     assert json.loads(Path(made["metrics"]).read_text())["run_id"] == "run"
