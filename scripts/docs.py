@@ -238,7 +238,7 @@ def render_tables() -> str:
         "is empty, never 0; `gaps` says why.\n",
     ]
     for name, columns in tables().items():
-        rows = [[f"`{c.name}`", DTYPES[c.dtype], c.unit, c.meaning] for c in columns]
+        rows = [[f"`{c.name}`", str(DTYPES[c.dtype]), c.unit, c.meaning] for c in columns]
         parts.append(f"## {name}\n\n{TABLES[name]}\n")
         parts.append(table(["column", "dtype", "unit", "meaning"], rows))
     return "\n".join(parts)
