@@ -39,6 +39,7 @@ from nsight_prof.reports.gaps import Gaps, joined, summed
 from nsight_prof.reports.ncu_only import gpus_of, kernels_of
 from nsight_prof.reports.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.reports.operator_tables import operator_frames
+from nsight_prof.reports.prediction import predicted_frames
 from nsight_prof.reports.serving_tables import serving_frames
 
 ROWS_AS_CSV = 200_000
@@ -74,6 +75,10 @@ def build_tables(run: RunDir) -> None:
 
 def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     """Write all tables; return the roofs that the run measured."""
+    if predicted := predicted_frames(run):
+        for table, frame in predicted.items():
+            tables.write(frame, table, folder)
+        return None
     gaps = Gaps()
     substep("reading the trace")
     frames = _traced(run, folder, gaps)

@@ -80,6 +80,11 @@ class Run:
         return bool(self.manifest.recipe.get("bench")) or self.manifest.step("bench") is not None
 
     @property
+    def is_prediction(self) -> bool:
+        """Whether the run predicts a model instead of measuring anything."""
+        return self.manifest.step("predict") is not None
+
+    @property
     def directory(self) -> RunDir:
         """Names of the files inside the run."""
         return RunDir(self.path)
@@ -290,6 +295,21 @@ class Run:
     def rank_kernels(self) -> pd.DataFrame:
         """Table `rank_kernels` of a job: each kernel over the ranks."""
         return self._read("rank_kernels")
+
+    @cached_property
+    def predicted_points(self) -> pd.DataFrame:
+        """Table `predicted_points`: points of serving that were predicted."""
+        return self._read("predicted_points")
+
+    @cached_property
+    def predicted_steps(self) -> pd.DataFrame:
+        """Table `predicted_steps`: their engine steps."""
+        return self._read("predicted_steps")
+
+    @cached_property
+    def predicted_operators(self) -> pd.DataFrame:
+        """Table `predicted_operators`: the operators of these steps."""
+        return self._read("predicted_operators")
 
     @cached_property
     def gaps(self) -> pd.DataFrame:

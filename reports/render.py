@@ -38,6 +38,7 @@ from nsight_prof.reports.metrics_json import (
 from nsight_prof.reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
+from nsight_prof.reports.prediction import prediction_view
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
 from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
@@ -86,6 +87,10 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     substep("findings and text")
     if run.is_bench:
         return _render_bench(run, style)
+    if run.is_prediction:
+        prediction = prediction_view(run)
+        text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
+        return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
     view = report_view(run)
     shown = pictures(view)
     sources = provenance(run)

@@ -73,6 +73,9 @@ TABLES = {
     "module_kernels": "A row a kernel in a module of the model, in a stage.",
     "operators": "A row an operator and its shapes in a stage, from the torch profiler.",
     "gemms": "A row a matrix product of the model in a stage: operator, kernel, share of the roof.",
+    "predicted_points": "A row for each serving point that was predicted.",
+    "predicted_steps": "A row for each predicted engine step: the prefill and a decode of a point.",
+    "predicted_operators": "A row for each operator of a predicted step.",
     "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",
 }
 VARIABLES = {

@@ -139,11 +139,14 @@ def point_changes(a: Side, b: Side) -> tuple[PointChange, ...]:
 
 
 def _points(run: Run) -> dict[tuple[str, str], Row]:
-    """Return the points that were measured without a profiler, by source and name."""
+    """Return points that were measured without a profiler or predicted, by source and name."""
     found: dict[tuple[str, str], Row] = {}
     for row in records(run.serving_points):
         if text(row["status"]) == OK and text(row["source"]) in ("bench", "untraced"):
             found.setdefault((text(row["source"]), text(row["case"])), row)
+    for row in records(run.predicted_points):
+        if text(row["status"]) == OK:
+            found.setdefault(("predicted", text(row["case"])), row)
     return found
 
 

@@ -49,7 +49,7 @@ def compare(
             refuse_repeats(side)
     view = (
         _bench(a, b, settings, differing)
-        if a.run.is_bench and b.run.is_bench
+        if all(side.run.is_bench or side.run.is_prediction for side in (a, b))
         else _profile(a, b, settings, differing)
     )
     if not _has_times(view):

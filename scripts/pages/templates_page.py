@@ -14,6 +14,7 @@ from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.language import LANGUAGES, words_of
 from nsight_prof.reports.links import Anchors
 from nsight_prof.reports.plots.gallery import Picture
+from nsight_prof.reports.prediction import PredictionView
 from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
@@ -66,6 +67,8 @@ PAGES = (
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
+    Page("prediction.md.j2", "report.md of a prediction",
+         {"view": PredictionView, "pictures": PICTURES}),
     Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
     Page("ranks.md.j2", "report.md of a job of several ranks", {"view": JobView}),
     Page("report.html.j2", "the HTML file of each of these",

@@ -1,0 +1,136 @@
+"""`prof predict`: how fast a model serves, from its configuration and recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nsight_prof.orchestrator.commands.report import show_report
+from nsight_prof.orchestrator.say import say
+from nsight_prof.parsers.errors import UsageError
+
+if TYPE_CHECKING:
+    from nsight_prof.parsers.predict.serving import Workload
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers from 1, joined by commas."""
+
+    name = "N[,N…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the numbers as a tuple."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of whole numbers such as 1,8,64", param, ctx)
+        if min(found) < 1:
+            self.fail(f"{value!r} holds a number below 1", param, ctx)
+        return found
+
+
+@click.command("predict")
+@click.argument("model")
+@click.option(
+    "--on",
+    "runs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A recorded run that costs come from. Repeatable; all of one kind of GPU.",
+)
+@click.option("--gpu", default="", metavar="NAME", help="Predict for this GPU by its datasheet.")
+@click.option(
+    "--tp", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs that share it."
+)
+@click.option("--prompt", type=Numbers(), default="512", show_default=True, help="Prompt tokens.")
+@click.option("--output", type=Numbers(), default="128", show_default=True, help="Output tokens.")
+@click.option("--batch", type=Numbers(), help="Requests at once. [default: 1,8,32,128]")
+@click.option("--concurrency", type=Numbers(), help="Clients of a closed loop.")
+@click.option(
+    "--max-batched-tokens",
+    type=click.IntRange(min=1),
+    help="Most tokens of a step. [default: that of the recorded engine, else vLLM's 8192]",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    "utilization",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="Part of the memory that the engine may take.",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="New run directory.")
+def command(
+    model: str,
+    runs: tuple[Path, ...],
+    gpu: str,
+    tp: int,
+    prompt: tuple[int, ...],
+    output: tuple[int, ...],
+    batch: tuple[int, ...] | None,
+    concurrency: tuple[int, ...] | None,
+    max_batched_tokens: int | None,
+    utilization: float,
+    out: Path | None,
+) -> None:
+    """Predict how fast a model serves, from recorded runs; needs no GPU.
+
+    MODEL is a config.json of Hugging Face, a folder with one, lines of YAML with the same keys, or
+    a bundled name (qwen2.5-7b). Costs come from the runs of --on: measured kernels (prof run
+    llm-kernels, gemm-staircase), the roofs (prof run roofline), and a recorded engine (prof run
+    vllm-kernels, vllm-baseline); the more of them, the narrower the interval. With --gpu alone
+    they are the roofline of a datasheet. Every number says its tier: T0 datasheet, T1 kernels of
+    other shapes measured on such a GPU, T2 the very products of this model, T3 a recorded engine
+    that served it. What was never measured is refused: experts, quantized weights, MLA.
+
+    \b
+    Examples:
+      prof predict qwen2.5-7b --gpu h200-sxm
+      prof predict config.json --on runs/llm-kernels --on runs/roofline --batch 1,16,64
+      prof predict qwen2.5-7b --on runs/llm-kernels --on runs/vllm-kernels --concurrency 8,32
+      prof predict llama-3.1-8b --on runs/llm-kernels --gpu h100-sxm --prompt 512,4096
+    """
+    from nsight_prof.orchestrator.predicting import Settings, plan, predict
+
+    loads = _workloads(prompt, output, batch, concurrency)
+    settings = Settings(gpu, tp, loads, max_batched_tokens or 0, utilization)
+    made = plan(model, runs, settings)
+    run, headline, _ = predict(made, out)
+    show_report(headline, run.report / "report.md")
+    for note in dict.fromkeys(made.notes):
+        say(f"note: {note}", err=True)
+
+
+def _workloads(
+    prompts: tuple[int, ...],
+    outputs: tuple[int, ...],
+    batches: tuple[int, ...] | None,
+    clients: tuple[int, ...] | None,
+) -> tuple[Workload, ...]:
+    from nsight_prof.parsers.predict.serving import Workload
+
+    if batches is None and clients is None:
+        batches = (1, 8, 32, 128)
+    loads = [
+        load
+        for prompt in prompts
+        for output in outputs
+        for load in (
+            *(Workload(prompt, output, batch=batch) for batch in batches or ()),
+            *(Workload(prompt, output, concurrency=number) for number in clients or ()),
+        )
+    ]
+    if len(loads) > MOST_POINTS:
+        raise UsageError(
+            f"{len(loads):,} points were asked for, and at most {MOST_POINTS:,} are predicted",
+            "give fewer prompts, outputs or batches",
+        )
+    return tuple(loads)
+
+
+MOST_POINTS = 10_000

@@ -1,0 +1,311 @@
+"""Predicts a model from recorded runs, and writes what it finds as a run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof.orchestrator.predict_sources import Source, read_model
+from nsight_prof.orchestrator.reporting import make_report
+from nsight_prof.orchestrator.run_lock import new_folder
+from nsight_prof.orchestrator.version import prof_version
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.artifacts import describe
+from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.model_shape import ModelShape, model_shape
+from nsight_prof.parsers.predict.costs import (
+    Carried,
+    Costs,
+    Datasheet,
+    Gpu,
+    datasheet,
+)
+from nsight_prof.parsers.predict.measured import has_products, measured_costs
+from nsight_prof.parsers.predict.operators import check_known, operators
+from nsight_prof.parsers.predict.points import Prediction, frames
+from nsight_prof.parsers.predict.serving import (
+    BATCHED_TOKENS,
+    CAPTURED,
+    Engine,
+    Host,
+    Predictor,
+    Workload,
+    fitted_host,
+)
+from nsight_prof.parsers.predict.trace import Calibrated, Trace
+from nsight_prof.parsers.run_dir import (
+    STEPS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+
+STEP = "predict"
+UTILIZATION = 0.9
+"""Part of the memory that vLLM takes where nothing is said."""
+ACTIVATIONS = 3
+"""Copies of gate and up that the largest step holds at once: both, and their product."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for, beside the model and the runs."""
+
+    gpu: str = ""
+    tensor_parallel: int = 1
+    workloads: tuple[Workload, ...] = ()
+    batched_tokens: int = 0
+    utilization: float = UTILIZATION
+
+
+@dataclass
+class Plan:
+    """A model and the sources that predict it: what was chosen of each, and what was assumed."""
+
+    name: str
+    shape: ModelShape
+    sources: tuple[Source, ...]
+    settings: Settings
+    notes: list[str] = field(default_factory=list)
+    left_out: frozenset[tuple[int, int]] = frozenset()
+
+    @cached_property
+    def shard(self) -> ModelShape:
+        """What one GPU holds."""
+        return self.shape.shard(self.settings.tensor_parallel)
+
+    @cached_property
+    def measured(self) -> Gpu | None:
+        """The GPU of the runs; None without a run."""
+        names = sorted({source.gpu["name"] for source in self.sources})
+        if len(names) > 1:
+            raise UsageError(
+                f"the runs are of several GPUs: {', '.join(names)}",
+                "give runs of one kind of GPU; --gpu carries them over to another",
+            )
+        return datasheet(names[0]) if names else None
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """The GPU that is predicted for."""
+        if self.settings.gpu:
+            return datasheet(self.settings.gpu)
+        if self.measured is None:
+            raise UsageError(
+                "neither a run nor a GPU was given",
+                "name recorded runs (--on RUN), or a GPU by its datasheet (--gpu h200-sxm)",
+            )
+        return self.measured
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """The recorded engine: of this very model where there is one, else of the same split."""
+        found = [trace for source in self.sources if (trace := source.trace()) is not None]
+        here = self.settings.tensor_parallel
+        found.sort(key=lambda t: (t.shape != self.shard, t.shape.tensor_parallel != here))
+        return next(iter(found), None)
+
+    @cached_property
+    def bench(self) -> pd.DataFrame:
+        """Measured cases of all sources."""
+        found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
+        return pd.concat(found) if found else tables.empty("bench")
+
+    def costs(self) -> Costs:
+        """Return the costs of the highest tier that the sources allow."""
+        if self.measured is None:
+            return Datasheet(self.gpu)
+        base: Costs = Datasheet(self.measured)
+        if has_products(self.bench):
+            base = measured_costs(self.bench, self.measured, self.left_out)
+        if self.trace is not None:
+            base = Calibrated.of_trace(base, self.trace, same=self.trace.shape == self.shard)
+            if self.trace.shape != self.shard:
+                self.notes.append(
+                    "the recorded engine served another model: what its kernels take beyond the "
+                    "benchmark is carried over, and how well that holds is not known"
+                )
+        if self.gpu.name != self.measured.name:
+            self.notes.append(
+                f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
+                f"roofline that it reached on {self.measured.name}, and no interval says how well "
+                "that holds; the lower bound is the datasheet's roofline"
+            )
+            return Carried(base, self.measured, self.gpu)
+        return base
+
+    def engine(self) -> Engine:
+        """Return the settings of the recorded engine, or vLLM's own."""
+        rows = [row for source in self.sources for row in source.engines if row["mode"] != "eager"]
+        tokens = self.settings.batched_tokens
+        sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
+        if not tokens:
+            told = [row["max_num_batched_tokens"] for row in rows]
+            tokens = next((int(t) for t in told if t and not pd.isna(t)), 0)
+        if not tokens:
+            tokens = BATCHED_TOKENS
+            self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
+        return Engine(tokens, tuple(sizes or CAPTURED))
+
+    def predictor(self) -> Predictor:
+        """Return the predictor, with what the host adds as far as the sources tell."""
+        made = Predictor(self.shard, self.costs(), self.gpu, self.engine(), self._gaps())
+        points = [
+            (work, number(row["ttft_p50_s"]))
+            for source in self.sources
+            if source.shape == self.shard
+            for work, row in source.points()
+            if work.batch * work.prompt <= made.engine.batched_tokens
+        ]
+        points = [(work, ttft) for work, ttft in points if ttft > 0]
+        if points:
+            made.host = fitted_host(made, points)
+        if math.isnan(made.host.overhead_s):
+            self.notes.append(
+                "the time to first token is that of the GPU alone: no recorded engine served this "
+                "model and tells what the host adds"
+            )
+        elif math.isnan(made.host.eager_s):
+            self.notes.append(
+                "prompts that take the GPU less than the host needs to issue them come later than "
+                "predicted: no recorded point of so short prompts tells by how much"
+            )
+        return Predictor(made.shape, made.costs, made.gpu, made.engine, made.host)
+
+    def _gaps(self) -> Host:
+        trace = self.trace
+        if trace is not None:
+            part = self.shard.layers / trace.shape.layers
+            host = trace.decode.host_s * part
+            gaps = trace.decode.gap_s * part, trace.prefill.gap_s * part
+            return Host(decode_s=host, gap_decode_s=gaps[0], gap_prefill_s=gaps[1])
+        found = [source.table("measured_roofs") for source in self.sources]
+        roofs = [row for table in found for row in records(table)]
+        launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
+        if launch is None:
+            self.notes.append(
+                "the gaps between kernels are not known and taken as none: add a recorded engine, "
+                "or the run of prof run roofline"
+            )
+            return Host()
+        calls = sum(one.calls for one in operators(self.shard, Workload(1, 2, 1).steps()[1]))
+        gap = float(launch) * calls
+        return Host(gap_decode_s=gap, gap_prefill_s=gap)
+
+    def kv_tokens(self, engine: Engine) -> int:
+        """Return the tokens that the KV cache of each GPU holds.
+
+        Beside the weights a recorded engine on the same GPU tells what else takes memory; else it
+        is what the largest step's feed-forward layer holds.
+        """
+        recorded = [self._recorded_rest(s) for s in self.sources if self.measured == self.gpu]
+        rest = next((value for value in recorded if value is not None), None)
+        if rest is None:
+            wide = ACTIVATIONS * self.shard.intermediate + 2 * self.shard.hidden
+            rest = engine.batched_tokens * wide * self.shard.weight_bytes
+        left = self.memory * self.settings.utilization - self.weights - rest
+        return max(0, int(left / self.shard.kv_bytes_per_token()))
+
+    @property
+    def weights(self) -> float:
+        """Bytes of the weights on each GPU."""
+        return self.shard.parameters() * self.shard.weight_bytes
+
+    @property
+    def memory(self) -> float:
+        """Bytes of a GPU's memory, as the driver or the datasheet says."""
+        told = [number(source.gpu["memory_bytes"]) for source in self.sources]
+        same = self.measured == self.gpu
+        return next((v for v in told if v > 0), self.gpu.memory_bytes) if same else (
+            self.gpu.memory_bytes
+        )  # fmt: skip
+
+    def _recorded_rest(self, source: Source) -> float | None:
+        """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""
+        if source.shape != self.shard:
+            return None
+        for row in source.engines:
+            asked = json.loads(row["args"] or "{}")
+            if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
+                part = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
+                rest = number(source.gpu["memory_bytes"]) * part[0] - self.weights - part[1]
+                if math.isfinite(rest):
+                    return rest
+        return None
+
+
+def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
+    """Return how a model is predicted.
+
+    Raises:
+        UsageError: the model is not known, or the runs do not allow it.
+    """
+    name, config = read_model(model)
+    try:
+        shape = model_shape(config)
+    except ArtifactUnreadable as error:
+        raise UsageError(
+            error.message, "only what was measured is predicted: dense decoders in 16 bits"
+        ) from error
+    check_known(shape)
+    return Plan(name, shape, tuple(map(Source.opened, runs)), settings)
+
+
+def predict(
+    made: Plan, out: Path | None
+) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
+    """Predict the workloads of a plan into a new run directory; return it and its first findings.
+
+    Raises:
+        UsageError: `out` is not empty, or an operator is not known.
+    """
+    predictor = made.predictor()
+    prediction = Prediction(made.name, predictor, made.kv_tokens(predictor.engine))
+    found = frames(prediction, made.settings.workloads)
+    run = write_run(made, out, found, "predict")
+    headline, _ = make_report(run)
+    return run, headline, found
+
+
+def write_run(made: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
+    """Write a run directory whose only step left the tables `found`."""
+    if out is not None and (out / "manifest.json").exists():
+        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
+    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in made.name)
+    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
+    for table, frame in found.items():
+        tables.write(frame, table, run.step(record), csv=False)
+    record.files = describe(run.step(record))
+    asked = made.settings
+    recipe = {
+        "name": f"{made.name} on {made.gpu.name}",
+        "question": "How fast will this model serve on this GPU?",
+        "predict": {
+            "model": made.name,
+            "gpu": made.gpu.name,
+            "datasheet": made.gpu.source,
+            "on": [source.name for source in made.sources],
+            "tensor_parallel": asked.tensor_parallel,
+            "utilization": asked.utilization,
+            "weight_bytes": made.weights,
+            "kv_bytes_per_token": made.shard.kv_bytes_per_token(),
+            "memory_bytes": made.memory,
+        },
+    }
+    manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
+                        recipe=recipe, steps=[record],
+                        assumptions=list(dict.fromkeys(made.notes)))  # fmt: skip
+    write_manifest(run, manifest)
+    return run

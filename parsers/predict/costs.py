@@ -1,0 +1,150 @@
+"""Says how long an operator takes, and by which source: its tier.
+
+Tiers, lowest first. T0: the roofline of a datasheet, which nothing can beat. T1: a smooth roofline
+fitted to measured cases of other shapes, with what near shapes differ from it. T2: products of
+exactly these outputs and inputs were measured (`measured`). T3: a recorded engine (`trace`).
+
+Intervals come from held-out residuals: what was measured is left out of the fit in turn, and the
+5th and 95th percentile of what the fit then misses bound the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.predict.operators import Kind, Operator
+
+LOW, HIGH = 5, 95
+"""Percentiles of held-out residuals that bound an estimate."""
+T0, T1, T2, T3 = "T0", "T1", "T2", "T3"
+
+
+class Estimate(NamedTuple):
+    """Seconds of one call with the bounds of its interval, and the tier of its source.
+
+    `high` is infinite where nothing was measured.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    tier: str
+
+
+class Costs(Protocol):
+    """A source of costs."""
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return how long one call of an operator takes."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the datasheet promises: FLOP/s (bf16, dense), B/s of DRAM, bytes of memory."""
+
+    name: str
+    flop_per_s: float
+    bytes_per_s: float
+    memory_bytes: float
+    source: str
+    names: tuple[str, ...] = ()
+
+    def roofline(self, operator: Operator) -> float:
+        """Return the least seconds of an operator: computing or moving, whichever is longer."""
+        return max(operator.flops / self.flop_per_s, operator.bytes / self.bytes_per_s)
+
+    def bound(self, operator: Operator) -> str:
+        """Return which of both that is: Tensor Cores or DRAM."""
+        moving = operator.bytes / self.bytes_per_s
+        return "tensor" if operator.flops / self.flop_per_s > moving else "dram"
+
+
+def datasheets() -> dict[str, Gpu]:
+    """Return the GPUs of gpus.yaml by key."""
+    return {
+        name: Gpu(
+            name,
+            float(facts["flop_per_s"]),
+            float(facts["bytes_per_s"]),
+            float(facts["memory_bytes"]),
+            str(facts["source"]),
+            tuple(facts["names"]),
+        )
+        for name, facts in packaged_yaml("nsight_prof.parsers.predict", "gpus.yaml").items()
+    }
+
+
+def datasheet(key: str) -> Gpu:
+    """Return a GPU by its key or by the name that the driver gives it.
+
+    Raises:
+        UsageError: there is no datasheet of it.
+    """
+    known = datasheets()
+    found = next((gpu for gpu in known.values() if key == gpu.name or key in gpu.names), None)
+    if found is None:
+        raise UsageError(
+            f"the datasheet of the GPU {key} is not known", f"--gpu knows {', '.join(known)}"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Datasheet:
+    """T0: the roofline of a datasheet."""
+
+    gpu: Gpu
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the roofline's time, which is the lower bound; there is no upper one."""
+        if operator.kind is Kind.COLLECTIVE:
+            raise no_collective()
+        least = self.gpu.roofline(operator)
+        return Estimate(least, least, math.inf, T0)
+
+
+def no_collective() -> UsageError:
+    """Return the refusal of tensor parallelism whose communication nothing tells."""
+    return UsageError(
+        "the time of the collectives of tensor parallelism is not known",
+        "add a recorded run of an engine on as many GPUs: --on RUN",
+    )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """T0 for a GPU of which nothing is measured: the part of its roofline that another reached."""
+
+    base: Costs
+    measured: Gpu
+    gpu: Gpu
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate; the roofline bounds it below, nothing does above."""
+        if operator.kind is Kind.COLLECTIVE:
+            raise no_collective()
+        least = self.gpu.roofline(operator)
+        reached = least / self.measured.roofline(operator)
+        return Estimate(self.base.of(operator).seconds * reached, least, math.inf, T0)
+
+
+class Residuals(NamedTuple):
+    """Factors that bound an estimate: percentiles of measured over predicted, held out."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, measured_over_predicted: Iterable[float]) -> Residuals:
+        """Return the percentiles LOW and HIGH; none at all bound nothing from above."""
+        found = np.array(list(measured_over_predicted))
+        if not len(found):
+            return cls(0.0, math.inf)
+        return cls(*(float(value) for value in np.percentile(found, [LOW, HIGH])))

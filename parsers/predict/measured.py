@@ -1,0 +1,283 @@
+"""Costs from measured cases of benchmarks on the same GPU (T1, T2), with held-out residuals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.costs import T1, T2, Estimate, Gpu, Residuals, no_collective
+from nsight_prof.parsers.predict.fit import Array, fit
+from nsight_prof.parsers.predict.operators import Kind, Operator
+
+ALIGNED = 16
+"""Products whose outputs or inputs are no multiple of it take slower kernels; no model has any."""
+POINTWISE = ("rms-norm", "add-rms-norm", "silu-mul", "rotary")
+"""Measured small operators that a decoder has; others move their bytes in other ways."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """Measured products: rows m, n, k and seconds, and the fit through them.
+
+    The smooth roofline is t0 + ((F (1 + s / mn) / e)^p + (B / b)^p)^(1/p) with F and B the
+    seconds of the datasheet for computing and moving: a fixed cost, two efficiencies, how sharp
+    the ridge is, and the output elements at which half of the GPU has work. What near shapes differ
+    from it is weighted by inverse distance in log2 of the sizes.
+    """
+
+    gpu: Gpu
+    sizes: Array
+    seconds: Array
+    parameters: Array
+    residuals: Residuals
+    anchored: Residuals
+    held_out: tuple[tuple[tuple[int, int, int], float, float], ...] = ()
+    _logs: Array = field(default_factory=lambda: np.zeros(0), repr=False)
+
+    START = (3e-6, 0.8, 0.9, 3.0, 3e5)
+    NEAR, STRETCH = 1.0, (2.0, 1.0, 1.0)
+
+    @classmethod
+    def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array) -> Products:
+        """Return the fit, with its residuals: each (n, k) left out in turn."""
+        whole = cls._once(gpu, sizes, seconds, np.array(cls.START))
+        held: list[tuple[tuple[int, int, int], float, float]] = []
+        ratios: list[float] = []
+        anchored: list[float] = []
+        for n, k in sorted({(n, k) for _, n, k in sizes.tolist()}):
+            out = (sizes[:, 1] == n) & (sizes[:, 2] == k)
+            if out.all():
+                break
+            rest = cls._once(gpu, sizes[~out], seconds[~out], whole.parameters)
+            predicted = rest.predict(sizes[out])
+            ratio = seconds[out] / predicted
+            # Many sizes of one matrix weigh no more than those of a model's.
+            step = max(1, len(ratio) // 12)
+            ratios += ratio[::step].tolist()
+            anchored += _anchored(sizes[out][:, 0], np.log(ratio))[::step]
+            held += [
+                ((int(row[0]), int(n), int(k)), float(t), float(p))
+                for row, t, p in zip(sizes[out], seconds[out], predicted, strict=True)
+            ]
+        return cls(
+            gpu, sizes, seconds, whole.parameters, Residuals.of(ratios),
+            Residuals.of(np.exp(anchored)), tuple(held), whole._logs,
+        )  # fmt: skip
+
+    @classmethod
+    def _once(cls, gpu: Gpu, sizes: Array, seconds: Array, start: Array) -> Products:
+        groups = pd.Series(1, index=range(len(sizes))).groupby([sizes[:, 1], sizes[:, 2]])
+        weights = 1 / np.sqrt(np.maximum(groups.transform("size").to_numpy() / 8, 1))
+        found = fit(lambda p: _smooth(gpu, sizes, p), seconds, weights, start)
+        logs = np.log(seconds / _smooth(gpu, sizes, found))
+        nothing = Residuals(0.0, math.inf)
+        return cls(gpu, sizes, seconds, found, nothing, nothing, (), np.stack([logs, weights]))
+
+    def predict(self, sizes: Array) -> Array:
+        """Return the seconds of products (rows of m, n, k)."""
+        stretch = np.array(self.STRETCH)
+        ours, theirs = np.log2(self.sizes) * stretch, np.log2(sizes) * stretch
+        squares = ((theirs[:, None, :] - ours[None]) ** 2).sum(2)
+        weights = self._logs[1] / (squares + self.NEAR**2) ** 2
+        shift = weights @ self._logs[0] / weights.sum(1)
+        return np.asarray(_smooth(self.gpu, sizes, self.parameters) * np.exp(shift))
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate: along m between measured cases of these n and k, or by the fit."""
+        size = np.array([[operator.m, operator.n, operator.k]], dtype=float)
+        same = (self.sizes[:, 1] == operator.n) & (self.sizes[:, 2] == operator.k)
+        rows = self.sizes[same][:, 0]
+        if len(rows) < 3 or not rows.min() <= operator.m <= rows.max():
+            seconds = float(self.predict(size)[0])
+            low, high = self.residuals
+            return Estimate(seconds, seconds * low, seconds * high, T1)
+        order = np.argsort(rows)
+        logs = np.log(self.seconds[same] / self.predict(self.sizes[same]))[order]
+        shift = np.interp(math.log(operator.m), np.log(rows[order]), logs)
+        seconds = float(self.predict(size)[0] * math.exp(shift))
+        low, high = self.anchored
+        return Estimate(seconds, seconds * low, seconds * high, T2)
+
+
+def _smooth(gpu: Gpu, sizes: Array, parameters: Array) -> Array:
+    fixed, computing, moving, sharp, half = parameters
+    m, n, k = sizes.T
+    flops = 2 * m * n * k / gpu.flop_per_s * (1 + half / (m * n)) / computing
+    bytes_ = 2 * (m * k + n * k + m * n) / gpu.bytes_per_s / moving
+    power = 1 + sharp
+    return np.asarray(fixed + (flops**power + bytes_**power) ** (1 / power))
+
+
+def _anchored(rows: Array, logs: Array) -> list[float]:
+    """Return what is missed between the smallest and the largest m where both are known."""
+    if len(rows) < 3:
+        return []
+    order = np.argsort(rows)
+    x, y = np.log(rows[order]), logs[order]
+    return [float(v) for v in (y - np.interp(x, x[[0, -1]], y[[0, -1]]))[1:-1]]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """t0 + work / rate, for operators that one resource bounds."""
+
+    fixed: float
+    rate: float
+    residuals: Residuals
+
+    @classmethod
+    def fitted(cls, work: Array, seconds: Array, groups: Sequence[str], start: float) -> Affine:
+        """Return the fit, with residuals: each group left out in turn."""
+
+        def once(chosen: Array) -> Array:
+            return fit(
+                lambda p: p[0] + work[chosen] / p[1],
+                seconds[chosen],
+                np.ones(int(chosen.sum())),
+                np.array([3e-6, start]),
+            )
+
+        names = np.array(groups)
+        ratios: list[float] = []
+        for name in dict.fromkeys(groups):
+            rest = names != name
+            if rest.sum() >= 2:
+                fixed, rate = once(rest)
+                ratios += (seconds[~rest] / (fixed + work[~rest] / rate)).tolist()
+        fixed, rate = once(np.ones(len(work), dtype=bool))
+        return cls(float(fixed), float(rate), Residuals.of(ratios))
+
+    def of(self, work: float) -> Estimate:
+        """Return the estimate for FLOPs or bytes, whichever it was fitted to."""
+        seconds = self.fixed + work / self.rate
+        return Estimate(seconds, seconds * self.residuals.low, seconds * self.residuals.high, T1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """T1 and T2: cases of benchmarks on the same GPU."""
+
+    products: Products
+    attention: dict[Kind, Affine]
+    pointwise: Affine
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate of the fit of the operator's kind."""
+        if operator.kind is Kind.PRODUCT:
+            return self.products.of(operator)
+        if operator.kind is Kind.COLLECTIVE:
+            raise no_collective()
+        if operator.kind is Kind.POINTWISE:
+            return self.pointwise.of(operator.bytes)
+        work = operator.flops if operator.kind is Kind.PREFILL else operator.bytes
+        return self.attention[operator.kind].of(work)
+
+
+class _Case(NamedTuple):
+    """A measured case: its group, of which the residuals are held out together, work and time."""
+
+    group: str
+    work: float
+    seconds: float
+
+
+@dataclass
+class _Cases:
+    """Measured cases: products by (m, n, k), attention by kind and shape, small operators."""
+
+    products: dict[tuple[int, int, int], list[float]] = field(default_factory=dict)
+    attention: dict[Kind, dict[str, _Case]] = field(default_factory=dict)
+    pointwise: list[_Case] = field(default_factory=list)
+
+
+def measured_costs(
+    bench: pd.DataFrame, gpu: Gpu, leave_out: frozenset[tuple[int, int]] = frozenset()
+) -> Measured:
+    """Return the costs that table `bench` holds of cold bf16 cases with random data.
+
+    Args:
+        bench: cases of targets llm_kernels, gemm and gemm_staircase.
+        gpu: the GPU that they were measured on.
+        leave_out: (outputs, inputs) of products that are held out.
+
+    Raises:
+        UsageError: there are too few cases of some kind.
+    """
+    cases = _Cases()
+    for params, row in _usable(bench):
+        _sort_in(cases, params, row)
+    products = {size: t for size, t in cases.products.items() if size[1:] not in leave_out}
+    _enough(len({size[1:] for size in products}), "matrix products", 4)
+    _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
+    attention = {}
+    for kind, rate in ((Kind.PREFILL, gpu.flop_per_s), (Kind.DECODE, gpu.bytes_per_s)):
+        mine = list(cases.attention.get(kind, {}).values())
+        _enough(len(mine), str(kind), 3)
+        attention[kind] = _affine(mine, rate)
+    sizes = np.array(sorted(products), dtype=float)
+    times = np.array([float(np.median(products[size])) for size in sorted(products)])
+    return Measured(
+        Products.fitted(gpu, sizes, times), attention, _affine(cases.pointwise, gpu.bytes_per_s)
+    )
+
+
+def has_products(bench: pd.DataFrame) -> bool:
+    """Tell whether table `bench` holds products to predict from."""
+    cases = _Cases()
+    for params, row in _usable(bench):
+        _sort_in(cases, params, row)
+    return bool(cases.products)
+
+
+def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], dict[str, float]]]:
+    rows = bench[
+        bench["status"].eq("ok")
+        & bench["mode"].eq("cold")
+        & bench["data"].eq("normal")
+        & bench["dtype"].eq("bf16")
+        & bench["median_s"].gt(0)
+    ]
+    for row in records(rows[["params", "median_s", "bytes", "flops"]]):
+        yield json.loads(row["params"]), row
+
+
+def _sort_in(cases: _Cases, params: dict[str, object], row: dict[str, float]) -> None:
+    """Put a case where it belongs; what says nothing about a decoder is left out."""
+    family, variant, seconds = params.get("family"), str(params.get("variant")), row["median_s"]
+    if (family == "linear" and variant == "graph") or (family is None and variant == "cublas"):
+        numbers = (params.get("tokens", params.get("m")), params.get("n"), params.get("k"))
+        m, n, k = (int(str(value)) for value in numbers)
+        if n % ALIGNED == 0 and k % ALIGNED == 0:
+            cases.products.setdefault((m, n, k), []).append(seconds)
+    elif family == "attention" and variant == "graph":
+        kind = Kind.PREFILL if params.get("stage") == "prefill" else Kind.DECODE
+        shape = {k: v for k, v in params.items() if k not in ("backend", "variant")}
+        key = json.dumps(shape, sort_keys=True)
+        known = cases.attention.setdefault(kind, {})
+        # Of all back ends the fastest: none of them is vLLM's.
+        if key not in known or seconds < known[key].seconds:
+            work = row["flops"] if kind is Kind.PREFILL else row["bytes"]
+            known[key] = _Case(key, work, seconds)
+    elif params.get("op") in POINTWISE and variant == "compiled-graph":
+        cases.pointwise.append(_Case(str(params["op"]), row["bytes"], seconds))
+
+
+def _enough(found: int, what: str, least: int) -> None:
+    if found < least:
+        raise UsageError(
+            f"the runs hold too few cases of {what} to predict from: {found}",
+            "measure them on this GPU: prof run llm-kernels",
+        )
+
+
+def _affine(cases: Sequence[_Case], rate: float) -> Affine:
+    work, times = np.array([c.work for c in cases]), np.array([c.seconds for c in cases])
+    return Affine.fitted(work, times, [c.group for c in cases], rate / 2)

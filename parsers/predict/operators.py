@@ -1,0 +1,179 @@
+"""Lists the operators of one engine step of a dense decoder, with their work.
+
+FLOPs and bytes are what an operator must do: every operand once. Names follow vLLM's modules and
+the order is that of a forward pass. The model is the shard of one GPU for tensor parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.model_shape import ModelShape
+
+LOGIT_BYTES = 10
+"""Bytes that sampling moves for each logit: bf16 read, fp32 written, fp32 read (argmax)."""
+
+
+class Kind(StrEnum):
+    """What decides how long an operator takes."""
+
+    PRODUCT = "product"
+    PREFILL = "prefill attention"
+    DECODE = "decode attention"
+    POINTWISE = "pointwise"
+    COLLECTIVE = "collective"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a step: `calls` times the same work.
+
+    `m`, `n`, `k` are those of a product y = x W^T (m tokens, n outputs, k inputs), else `m` is the
+    number of tokens. `flops` and `bytes` are of one call.
+    """
+
+    name: str
+    kind: Kind
+    calls: int
+    m: int
+    n: int = 0
+    k: int = 0
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one engine step computes.
+
+    `prefill`: (new tokens, tokens already in the KV cache) of each prompt or chunk of one.
+    `decode` requests get one token more each; they have `context` tokens on average.
+    """
+
+    prefill: tuple[tuple[int, int], ...] = ()
+    decode: int = 0
+    context: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """New tokens: rows of every product in the layers."""
+        return self.decode + sum(new for new, _ in self.prefill)
+
+    @property
+    def requests(self) -> int:
+        """Requests of the step: rows of the output projection."""
+        return self.decode + len(self.prefill)
+
+
+def check_known(shape: ModelShape) -> None:
+    """Refuse a model whose operators are not listed here.
+
+    Raises:
+        UsageError: it has experts, or values other than of 16 bits.
+    """
+    if shape.experts:
+        raise UsageError(
+            f"a mixture of experts ({shape.model_type}) cannot be predicted: no run of its routed "
+            "products was recorded",
+            "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
+        )
+    if shape.dtype not in ("bfloat16", "float16"):
+        raise UsageError(
+            f"weights of type {shape.dtype} cannot be predicted: none were measured",
+            "give a model in bfloat16 or float16 (dtype in config.json)",
+        )
+    if shape.kv_bytes != shape.weight_bytes:
+        raise UsageError(
+            "a KV cache of another type than the weights cannot be predicted: none was measured",
+            "leave the type of the KV cache to the model",
+        )
+
+
+@lru_cache(maxsize=4096)
+def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, ...]:
+    """Return the operators of a step in the order of a forward pass.
+
+    Args:
+        shape: of the shard that one GPU holds.
+        step: what is computed.
+        rows: tokens that the products are padded to (a captured graph); 0: none.
+    """
+    tokens = max(rows, step.tokens)
+    logits = step.requests
+    wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    size, layers = shape.weight_bytes, shape.layers
+    act = tokens * shape.hidden * size
+
+    def pointwise(name: str, calls: int, moved: float) -> Operator:
+        return Operator(name, Kind.POINTWISE, calls, tokens, bytes=moved)
+
+    found = [pointwise("embedding", 1, 2 * act)]
+    norms = pointwise("norm", 2 * layers + 1, 4 * act)
+    for line in shape.linears():
+        name = line.path.rsplit(".", 1)[1]
+        if name == "o_proj":
+            found += [
+                pointwise("rotary", layers, 2 * tokens * (wide + grouped) * size),
+                pointwise("kv_write", layers, 4 * tokens * grouped * size),
+                *_attention(shape, step),
+            ]
+        if name == "down_proj":
+            found.append(pointwise("silu_mul", layers, 3 * tokens * shape.intermediate * size))
+        found.append(_product(name, layers, tokens, line.outputs, line.inputs, size))
+    found.append(norms)
+    head = shape.head()
+    found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size))
+    whole = head.outputs * shape.tensor_parallel
+    if shape.tensor_parallel > 1:
+        found.append(Operator("all_reduce", Kind.COLLECTIVE, 2 * layers + 1, tokens, bytes=act))
+        moved = logits * whole * size
+        found.append(Operator("all_gather", Kind.COLLECTIVE, 1, logits, bytes=moved))
+    sampled = LOGIT_BYTES * logits * whole
+    found.append(Operator("sampling", Kind.POINTWISE, 1, logits, bytes=sampled))
+    return tuple(found)
+
+
+def _product(name: str, calls: int, m: int, n: int, k: int, size: float) -> Operator:
+    moved = (m * k + n * k + m * n) * size
+    return Operator(name, Kind.PRODUCT, calls, m, n, k, 2.0 * m * n * k, moved)
+
+
+def _attention(shape: ModelShape, step: Step) -> list[Operator]:
+    """Return the attention of prompts and that of requests that go on, where there are any.
+
+    FLOPs: 4 x head dimension for each head and (query, key) pair, causal (FlashAttention-3,
+    arXiv:2407.08608, section 4.1). Bytes: queries and outputs, keys and values once.
+    """
+    found = []
+    wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if step.prefill:
+        new = sum(tokens for tokens, _ in step.prefill)
+        keys = sum(_seen(tokens + before, shape.window) for tokens, before in step.prefill)
+        pairs = sum(_pairs(tokens, before, shape.window) for tokens, before in step.prefill)
+        moved = (2 * new * wide + 2 * keys * grouped) * shape.kv_bytes
+        found.append(_attend("attention_prefill", Kind.PREFILL, shape, new, pairs, moved))
+    if step.decode:
+        keys = step.decode * _seen(step.context + 1, shape.window)
+        moved = (2 * step.decode * wide + 2 * keys * grouped) * shape.kv_bytes
+        found.append(_attend("attention_decode", Kind.DECODE, shape, step.decode, keys, moved))
+    return found
+
+
+def _attend(
+    name: str, kind: Kind, shape: ModelShape, tokens: int, pairs: float, moved: float
+) -> Operator:
+    flops = 4.0 * shape.heads * shape.head_dim * pairs
+    return Operator(name, kind, shape.layers, tokens, flops=flops, bytes=moved)
+
+
+def _seen(tokens: float, window: int | None) -> float:
+    return tokens if window is None else min(tokens, window)
+
+
+def _pairs(new: int, before: int, window: int | None) -> float:
+    if window is None or before + new <= window:
+        return new * before + new * (new + 1) / 2
+    return float(sum(min(before + i, window) for i in range(1, new + 1)))

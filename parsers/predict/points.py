@@ -1,0 +1,122 @@
+"""Turns predicted serving points into the tables predicted_points, _steps and _operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.predict.serving import Predictor, StepTime, Workload, point
+from nsight_prof.parsers.tables import check, tables
+
+STEP_KINDS = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predictor of one model with what its points need beside it.
+
+    `kv_tokens`: tokens that the KV cache of each GPU holds.
+    """
+
+    model: str
+    predictor: Predictor
+    kv_tokens: int
+
+
+def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, pd.DataFrame]:
+    """Return the three tables of the points of `workloads`."""
+    points, steps, parts = [], [], []
+    for work in workloads:
+        made = dict(zip(STEP_KINDS, map(prediction.predictor.step, work.steps()), strict=True))
+        points.append(_point(prediction, work, list(made.values())))
+        for kind, step in made.items():
+            steps.append({"case": work.name, "kind": kind, **_step(step)})
+            parts += [{"case": work.name, "kind": kind, **row} for row in _parts(step)]
+    rows = {"points": points, "steps": steps, "operators": parts}
+    return {f"predicted_{name}": _frame(f"predicted_{name}", found) for name, found in rows.items()}
+
+
+def _frame(table: str, rows: Iterable[Row]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(rows), columns=[column.name for column in tables()[table]])
+    return check(frame, table)
+
+
+def _point(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
+    needed = work.together * (work.prompt + work.output)
+    fits = needed <= prediction.kv_tokens
+    row: Row = {
+        "case": work.name,
+        "experiment": "batch" if work.batch else "closed",
+        "model": prediction.model,
+        "gpu": prediction.predictor.gpu.name,
+        "tensor_parallel": prediction.predictor.shape.tensor_parallel,
+        "batch": work.batch or None,
+        "concurrency": work.concurrency or None,
+        "prompt_tokens": work.prompt,
+        "output_tokens": work.output,
+        "status": "ok" if fits else "unsupported",
+        "reason": ""
+        if fits
+        else f"{needed:,} tokens of KV cache are needed: requests would wait "
+        "or be preempted, which is not predicted",
+        "tier": min(map(_tier, steps)),
+        "kv_tokens": prediction.kv_tokens,
+        "kv_needed_tokens": needed,
+    }
+    return row | _bounded(point(prediction.predictor, work)) if fits else row
+
+
+def _bounded(values: dict[str, float]) -> Row:
+    """Return numbers by column; a bound is kept where the table has one, infinite is unknown."""
+    names = {column.name for column in tables()["predicted_points"]}
+    return {k: _finite(v) for k, v in values.items() if k in names}
+
+
+def _tier(step: StepTime) -> str:
+    return min(part.tier for part in step.parts)
+
+
+def _step(step: StepTime) -> Row:
+    return {
+        "tokens": step.step.tokens,
+        "rows": step.rows or None,
+        "context": step.step.context if step.step.decode else None,
+        "seconds": step.seconds.value,
+        "seconds_low": step.seconds.low,
+        "seconds_high": _finite(step.seconds.high),
+        "gpu_s": step.gpu_s,
+        "gap_s": step.gap_s,
+        "host_s": step.host_s,
+        "bound_by": step.bound,
+        "tier": _tier(step),
+    }
+
+
+def _parts(step: StepTime) -> Iterable[Row]:
+    for part in step.parts:
+        one = part.operator
+        yield {
+            "operator": one.name,
+            "group": str(one.kind),
+            "calls": one.calls,
+            "m": one.m,
+            "n": one.n or None,
+            "k": one.k or None,
+            "flops": one.calls * one.flops,
+            "bytes": one.calls * one.bytes,
+            "seconds": part.seconds.value,
+            "seconds_low": part.seconds.low,
+            "seconds_high": _finite(part.seconds.high),
+            "share": part.seconds.value / step.gpu_s,
+            "roofline_s": part.roofline_s,
+            "bound_by": part.bound,
+            "tier": part.tier,
+        }
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else math.nan

@@ -1,0 +1,140 @@
+"""`prof predict` on recorded runs: costs that never saw the model against what vLLM took."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsight_prof import load_run
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.parsers.cells import Row, records
+
+Copied = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Copied:
+    """A copy of a recorded run, whose tables the first prediction makes."""
+    folder = tmp_path_factory.mktemp("captures")
+
+    def copy(name: str) -> Path:
+        if not (folder / name).exists():
+            shutil.copytree(root / "captures" / name, folder / name)
+        return folder / name
+
+    return copy
+
+
+def first_point(run: Path) -> Row:
+    return records(load_run(run).predicted_points)[0]
+
+
+@pytest.fixture
+def predicted(tmp_path: Path) -> Callable[..., Path]:
+    """Predicts into a new folder; the arguments are those of the command."""
+
+    def run(*words: str) -> Path:
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        assert main(["predict", *words, "--out", str(out)]) == 0
+        return out
+
+    return run
+
+
+def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
+    out = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1,8", "--prompt", "512,1000")
+    run = load_run(out)
+    points = run.predicted_points
+    assert list(points["case"]) == [f"batch/b{b}/p{p}/o128" for p in (512, 1000) for b in (1, 8)]
+    assert set(points["tier"]) == {"T0"}
+    assert points["tpot_p50_s_high"].isna().all()
+    # 15.2 GB of weights at 4.8 TB/s, without the table of embeddings, of which one row is read.
+    assert 2.9e-3 < points["tpot_p50_s"].iloc[0] < 3.2e-3
+    assert set(run.predicted_operators["bound_by"]) == {"dram", "tensor"}
+    report = (out / "report" / "report.md").read_text()
+    assert "tier T0" in report
+    assert (out / "report" / "report.html").is_file()
+    before = report
+    assert main(["report", str(out)]) == 0
+    assert (out / "report" / "report.md").read_text() == before
+
+
+def test_kernels_of_other_models_predict_a_recorded_step(
+    predicted: Callable[..., Path], copied: Copied
+) -> None:
+    """Truth: decode steps of vLLM at batch 8 (captures/h200-vllm-kernels)."""
+    bench, engine = copied("h200-llm-kernels"), copied("h200-vllm-kernels")
+    words = ("qwen2.5-7b", "--batch", "8", "--prompt", "1024", "--output", "32", "--on", str(bench))
+    alone = first_point(predicted(*words))
+    both = first_point(predicted(*words, "--on", str(engine)))
+    measured = next(
+        row
+        for row in records(load_run(engine).serving_points)
+        if (row["source"], row["traced"], row["batch"]) == ("untraced", False, 8)
+    )
+    tpot = measured["tpot_p50_s"]
+    assert alone["tpot_p50_s"] == pytest.approx(tpot, rel=0.2)
+    assert alone["tpot_p50_s_low"] < tpot < alone["tpot_p50_s_high"]
+    assert both["tier"] == "T3"
+    assert both["tpot_p50_s"] == pytest.approx(tpot, rel=0.03)
+    assert both["ttft_p50_s"] == pytest.approx(measured["ttft_p50_s"], rel=0.05)
+
+
+def test_two_predictions_are_compared(
+    predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "8")
+    theirs = predicted("llama-3.1-8b", "--gpu", "a100-sxm-80gb", "--batch", "8")
+    capsys.readouterr()
+    assert main(["compare", str(ours), str(theirs), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [point["case"] for point in found["view"]["points"]] == ["batch/b8/p512/o128"]
+
+
+def test_a_point_that_needs_more_memory_than_there_is_has_no_numbers(
+    predicted: Callable[..., Path],
+) -> None:
+    out = predicted("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt", "100000", "--batch", "32")
+    point = first_point(out)
+    assert point["status"] == "unsupported"
+    assert "KV cache" in point["reason"]
+    assert math.isnan(point["tpot_p50_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["qwen2.5-7b"], "neither a run nor a GPU"),
+        (["qwen2.5-7b", "--gpu", "h900"], "h900"),
+        (["qwen2.5-7b", "--gpu", "h200-sxm", "--tp", "2"], "collectives"),
+        (["qwen2.5-7b", "--gpu", "h200-sxm", "--tp", "3"], "cannot be split"),
+        (["no-such-model", "--gpu", "h200-sxm"], "no-such-model"),
+        (["model_type: deepseek_v3", "--gpu", "h200-sxm"], "deepseek_v3"),
+        (["a: [", "--gpu", "h200-sxm"], "no configuration"),
+        (["qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "0"], "below 1"),
+        (["qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "x"], "whole numbers"),
+    ],
+)
+def test_what_is_not_known_is_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["predict", *words, "--out", str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
+    predicted: Callable[..., Path], root: Path
+) -> None:
+    folder = root / "targets/serving/configs/qwen2.5-0.5b"
+    config = json.loads((folder / "config.json").read_text())
+    lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in config.items())
+    times = [
+        first_point(predicted(given, "--gpu", "h200-sxm", "--batch", "2"))["tpot_p50_s"]
+        for given in ("qwen2.5-0.5b", str(folder), str(folder / "config.json"), lines)
+    ]
+    assert len(set(times)) == 1

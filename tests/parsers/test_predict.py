@@ -1,0 +1,245 @@
+"""Operators, fits, traces and the simulation of continuous batching behind `prof predict`."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.parsers.predict.costs import (
+    T0,
+    T1,
+    T2,
+    Carried,
+    Datasheet,
+    Residuals,
+    datasheet,
+    datasheets,
+)
+from nsight_prof.parsers.predict.fit import Array, fit
+from nsight_prof.parsers.predict.measured import Products, measured_costs
+from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
+from nsight_prof.parsers.predict.serving import (
+    Engine,
+    Host,
+    Predictor,
+    Workload,
+    fitted_host,
+    point,
+    simulate,
+)
+from nsight_prof.parsers.predict.trace import cut
+from nsight_prof.reports.serving import formulas
+
+H200 = datasheet("NVIDIA H200")
+
+
+@pytest.fixture(scope="module")
+def shape(root: Path) -> ModelShape:
+    return read_model_shape(root / "targets/serving/configs/qwen2.5-7b")
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-0.5b", "qwen2.5-7b", "llama-3.1-8b"])
+@pytest.mark.parametrize(
+    "step", [Step(prefill=((512, 0), (100, 412))), Step(decode=8, context=1024)]
+)
+def test_operators_do_the_work_that_the_model_needs(root: Path, name: str, step: Step) -> None:
+    """Oracle: the closed forms of the static analysis, which count no activations."""
+    model = read_model_shape(root / "targets/serving/configs" / name)
+    found = operators(model, step)
+    decode = (round(step.context),) * step.decode
+    work = formulas.Work(step.prefill, decode)
+    needed = formulas.flops(model, work)
+
+    def flops(*kinds: Kind) -> float:
+        return sum(one.calls * one.flops for one in found if one.kind in kinds)
+
+    assert flops(Kind.PRODUCT) == needed.linear + needed.head
+    attention = flops(Kind.PREFILL, Kind.DECODE)
+    # A request that goes on sees its new token, too, in both.
+    assert attention == pytest.approx(needed.attention, rel=1e-12)
+    weights = sum(one.calls * one.n * one.k for one in found) * model.weight_bytes
+    linears = sum(line.values for line in (*model.linears(), model.head()))
+    assert weights == linears * model.weight_bytes
+    moved = sum(one.calls * one.bytes for one in found)
+    assert moved > formulas.traffic(model, work).weights
+
+
+def test_a_shard_has_half_of_the_products_and_collectives(shape: ModelShape) -> None:
+    whole = operators(shape, Step(decode=8, context=100))
+    half = operators(shape.shard(2), Step(decode=8, context=100))
+
+    def flops(found: tuple[Operator, ...]) -> float:
+        return sum(one.calls * one.flops for one in found if one.kind is Kind.PRODUCT)
+
+    assert flops(half) == pytest.approx(flops(whole) / 2)
+    assert {one.name: one.calls for one in half if one.kind is Kind.COLLECTIVE} == {
+        "all_reduce": 2 * shape.layers + 1,
+        "all_gather": 1,
+    }
+    assert not [one for one in whole if one.kind is Kind.COLLECTIVE]
+
+
+def test_datasheets_agree_with_flop_a_clock_of_the_chip() -> None:
+    """Oracle: the architecture whitepapers behind the metric catalogue."""
+    raw = pd.Series({name: gpu.flop_per_s for name, gpu in datasheets().items()})
+    clocks = {"h100-sxm": 1.83e9, "h200-sxm": 1.83e9, "a100-sxm-80gb": 1.41e9}
+    sms = {"h100-sxm": 132, "h200-sxm": 132, "a100-sxm-80gb": 108}
+    for name, clock in clocks.items():
+        rate = catalogue().datasheets["GA100" if name.startswith("a") else "GH100"].tensor["bf16"]
+        assert raw[name] == pytest.approx(rate * sms[name] * clock, rel=0.01)
+
+
+def test_a_fit_finds_the_parameters_that_made_the_values() -> None:
+    work = np.logspace(3, 10, 30)
+    known = np.array([4e-6, 3e12])
+
+    def model(p: Array) -> Array:
+        return np.asarray(p[0] + work / p[1])
+
+    found = fit(model, model(known), np.ones(30), np.array([1e-6, 1e12]))
+    assert found == pytest.approx(known, rel=1e-4)
+
+
+def products(measure: tuple[tuple[int, int], ...]) -> Products:
+    """Products that take a known time: 3 us, 80 % of the peak, 90 % of the bandwidth."""
+    sizes = np.array([(m, n, k) for n, k in measure for m in (1, 8, 64, 512, 4096)], dtype=float)
+    return Products.fitted(H200, sizes, known_time(sizes))
+
+
+def known_time(sizes: Array) -> Array:
+    m, n, k = sizes.T
+    flops = 2 * m * n * k / H200.flop_per_s / 0.8
+    moved = 2 * (m * k + n * k + m * n) / H200.bytes_per_s / 0.9
+    return np.asarray(3e-6 + (flops**4 + moved**4) ** 0.25)
+
+
+SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (1024, 8192), (8192, 1024))
+
+
+def test_products_of_other_shapes_are_t1_and_of_the_same_t2() -> None:
+    fitted = products(SHAPES)
+    for size, tier in (((128, 4096, 4096), T2), ((128, 6144, 4096), T1), ((9000, 4096, 4096), T1)):
+        m, n, k = size
+        found = fitted.of(Operator("x", Kind.PRODUCT, 1, m, n, k))
+        assert found.tier == tier
+        assert found.seconds == pytest.approx(known_time(np.array([size], float))[0], rel=0.03)
+        assert found.low <= found.seconds <= found.high
+
+
+def test_intervals_hold_what_the_fit_misses_of_shapes_that_it_never_saw() -> None:
+    fitted = products(SHAPES)
+    assert {(n, k) for (_, n, k), _, _ in fitted.held_out} == set(SHAPES)
+    low, high = fitted.residuals
+    inside = [low <= t / p <= high for _, t, p in fitted.held_out]
+    assert np.mean(inside) >= 0.8
+    assert Residuals.of(()) == (0.0, math.inf)
+
+
+def test_a_datasheet_bounds_below_and_nothing_above(shape: ModelShape) -> None:
+    one = operators(shape, Step(decode=1, context=10))[1]
+    least = Datasheet(H200).of(one)
+    assert least == (max(one.flops / 989.4e12, one.bytes / 4.8e12), least.seconds, math.inf, T0)
+    other = datasheet("b200-sxm")
+    carried = Carried(Datasheet(H200), H200, other).of(one)
+    assert carried.seconds == pytest.approx(other.roofline(one))
+    with pytest.raises(UsageError, match="collectives"):
+        Datasheet(H200).of(Operator("all_reduce", Kind.COLLECTIVE, 1, 8, bytes=1.0))
+
+
+def test_what_was_never_measured_is_refused(root: Path) -> None:
+    config = json.loads((root / "targets/serving/configs/qwen2.5-7b/config.json").read_text())
+    with pytest.raises(UsageError, match="float32"):
+        check_known(model_shape({**config, "torch_dtype": "float32"}))
+    mixture = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+    with pytest.raises(UsageError, match="mixture of experts"):
+        check_known(model_shape({**config, **mixture, "model_type": "qwen2_moe"}))
+    with pytest.raises(UsageError, match="too few cases"):
+        measured_costs(pd.DataFrame(columns=COLUMNS), H200)
+
+
+COLUMNS = ["status", "mode", "data", "dtype", "median_s", "params", "bytes", "flops"]
+
+
+def test_kernels_of_a_step_are_cut_by_their_order() -> None:
+    layer = [
+        ("gemm", "qkv"), ("elementwise", "rope"), ("kv_cache", "write"), ("attention", "fwd"),
+        ("attention", "combine"), ("gemm", "o"), ("gemm", "cuBLAS split-K reduction"),
+        ("collective", "NCCL all-reduce"), ("norm", "n"), ("gemm", "up"), ("elementwise", "silu"),
+        ("gemm", "down"), ("norm", "n"),
+    ]  # fmt: skip
+    step = [("attention", "prepare"), *layer, *layer, ("gemm", "head"), ("reduction", "argmax")]
+    found = cut([(*kernel, 1.0) for kernel in step], layers=2)
+    assert found == {
+        "embedding": 1, "qkv_proj": 2, "rotary": 2, "kv_write": 2, "attention": 4, "o_proj": 4,
+        "all_reduce": 2, "norm": 4, "gate_up_proj": 2, "silu_mul": 2, "down_proj": 2,
+        "lm_head": 1, "sampling": 1,
+    }  # fmt: skip
+    assert cut([(*kernel, 1.0) for kernel in step], layers=3) is None
+
+
+def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
+    """By hand: 3 prompts of 60 in steps of 100 tokens; the second prompt is cut."""
+    steps: list[Step] = []
+
+    def second(step: Step) -> float:
+        steps.append(step)
+        return 1.0
+
+    served = simulate(second, Engine(100), 60, 4, concurrency=3, requests=3)
+    assert [step.prefill for step in steps[:3]] == [
+        ((60, 0), (40, 0)),
+        ((20, 40), (60, 0)),
+        (),
+    ]
+    assert [step.decode for step in steps] == [0, 1, 3, 3, 2]
+    assert [(one.first_s, one.finish_s) for one in served] == [(1, 4), (2, 5), (2, 5)]
+    assert steps[2].context == pytest.approx(60 + (2 + 1 + 1) / 3)
+
+
+def test_a_closed_loop_serves_all_and_keeps_its_clients_busy() -> None:
+    most = 0
+
+    def second(step: Step) -> float:
+        nonlocal most
+        most = max(most, step.requests)
+        return 0.5
+
+    served = simulate(second, Engine(64), 50, 5, concurrency=4, requests=17)
+    assert len(served) == 17
+    assert most <= 4
+    assert all(one.arrival_s < one.first_s < one.finish_s for one in served)
+    assert simulate(second, Engine(64), 50, 1, 4, 9)[-1].arrival_s > 0
+
+
+def test_a_point_is_ordered_like_its_bounds(shape: ModelShape) -> None:
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine(), Host(gap_decode_s=1e-4))
+    found = point(predictor, Workload(512, 8, batch=4))
+    assert found["tpot_p50_s"] == found["tpot_p50_s_low"] > 0
+    assert math.isnan(found["tpot_p50_s_high"])
+    assert found["output_tokens_per_s_high"] == found["output_tokens_per_s"]
+    step = predictor.step(Step(decode=4, context=512))
+    kernels = sum(part.seconds.value for part in step.parts)
+    assert step.gpu_s == pytest.approx(kernels + 1e-4)
+    assert step.rows == 4
+
+
+def test_the_host_is_fitted_to_points_that_the_gpu_does_not_explain(shape: ModelShape) -> None:
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine(16384))
+    known = Host(overhead_s=2e-3, eager_s=20e-3, graph_s=7e-3)
+
+    def ttft(work: Workload) -> float:
+        step = work.steps()[0]
+        least = known.graph_s if predictor.engine.rows(step) else known.eager_s
+        return max(predictor.seconds(step).value, least) + known.overhead_s
+
+    loads = [Workload(prompt, 8, batch=1) for prompt in (10, 600, 4000, 8000, 16000)]
+    found = fitted_host(predictor, [(work, ttft(work)) for work in loads])
+    assert found.overhead_s == pytest.approx(2e-3)
+    assert found.eager_s == pytest.approx(20e-3)
+    assert found.graph_s == pytest.approx(7e-3)
