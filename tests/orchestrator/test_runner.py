@@ -1,10 +1,11 @@
 import json
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import runner
+from nsight_prof.orchestrator import journal, runner
 from nsight_prof.orchestrator.runner import RunOptions, run_recipe
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import RunDir
@@ -31,6 +32,27 @@ def test_a_recipe_runs_from_target_to_report(lab: Any) -> None:
     # It holds the environments of other processes: see docs/security.md.
     assert "steps/1-trace/trace.nsys-rep" not in names
     assert not [name for name in names if "partial" in name or ".lock" in name]
+
+
+def test_a_clock_that_runs_backwards_makes_no_negative_times(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Backwards(datetime):
+        """Each look at the clock of the machine is an hour before the last."""
+
+        hours = 0
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            cls.hours += 1
+            return datetime(2026, 1, 2, tzinfo=tz) - timedelta(hours=cls.hours)
+
+    monkeypatch.setattr(journal, "datetime", Backwards)
+    lab.run()
+    assert Backwards.hours == len(lab.manifest.steps)
+    for step in lab.manifest.steps:
+        assert 0 <= step.seconds < 3600
+        assert step.started <= step.finished
 
 
 def test_all_kernels_are_profiled_in_one_ncu_run_of_the_program(lab: Any) -> None:
