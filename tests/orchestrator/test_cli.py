@@ -24,7 +24,8 @@ from nsight_prof.parsers.errors import (
     UsageError,
 )
 
-HEAVY = ("numpy", "pandas", "pyarrow", "matplotlib", "torch", "pydantic", "rich", "yaml", "jinja2")
+HEAVY = ("numpy", "pandas", "pyarrow", "matplotlib", "torch", "pydantic", "rich", "yaml", "jinja2",
+         "difflib", "click.shell_completion")  # fmt: skip
 
 
 def commands(parent: click.Group, path: str = "prof") -> Iterator[tuple[str, click.Command]]:
