@@ -193,6 +193,18 @@ def test_the_report_of_a_job_says_of_each_rank_what_is_true(job: Path) -> None:
     assert (job / "report/report.html").is_file()
 
 
+def test_a_notebook_shows_a_job_as_its_ranks(job: Path) -> None:
+    run = load_run(job)
+    screen = run._repr_html_()
+    assert "2 ranks" in screen
+    assert "2 ranks gave work to 2 GPUs" in screen
+    assert len(screen) < 4000
+    assert set(run.findings["run"]) == {"0000", "0001"}
+    assert run.figures == []
+    with pytest.raises(UsageError, match="it has none"):
+        run.figure("time")
+
+
 def test_a_rank_is_a_complete_run_of_its_own(job: Path) -> None:
     code, said = prof("report", job, "--rank", 1, "--format", "md")
     assert code == 0, said
