@@ -47,6 +47,7 @@ from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
+from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.view_models import Fact
 from nsight_prof.reports.views import report_view, section_sentences
 
@@ -94,9 +95,10 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     view = report_view(run)
     shown = pictures(view)
     sources = provenance(run)
+    trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
     content = {
         **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
-        "anchors": anchors_of(view),
+        **{"anchors": anchors_of(view), "trace": trace},
     }
     pages = profile_pages(view, content, sources, partial(render_template, style=style))
     summaries = _summaries("stakeholder_summary.md.j2", partial(summarise, view), style)
@@ -104,10 +106,13 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         **linked_pages({**pages.markdown, **summaries}),
         METRICS: render_metrics(view, run.gaps),
         **_results(run, view.sections),
+        **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
     first = [*told, *headline(run)][:HEADLINE]
-    return _write(run.directory.report, files, shown, first, style, {**pages.html, **summaries})
+    texts = {**pages.html, **summaries}
+    parts = {part.name: part.html for part in trace}
+    return _write(run.directory.report, files, shown, first, style, texts, parts)
 
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:
@@ -188,11 +193,15 @@ def _write(
     first: Iterable[str],
     style: Style,
     texts: Mapping[str, str] | None = None,
+    parts: Mapping[str, str] | None = None,
 ) -> ReportPaths:
-    """Write a report; HTML pages are made from `texts` where they are not those of the files."""
+    """Write a report; HTML pages are made from `texts` where they are not those of the files.
+
+    `parts` is HTML that stands on the page in place of pictures, by their name.
+    """
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
-    figures: dict[str, str] = {}
+    figures = dict(parts or {})
     try:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)

@@ -13,6 +13,8 @@ from nsight_prof.reports.formats import Markdown, markdown
 from nsight_prof.reports.html.body import Body, Carried, Heading, body
 from nsight_prof.reports.html.folds import pack
 from nsight_prof.reports.templating import render
+from nsight_prof.reports.trace_view.page import TRACE
+from nsight_prof.reports.trace_view.page import script as trace_script
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
@@ -80,7 +82,7 @@ def html_page(
     # The summary leads to the report, which is this page.
     half = body(summary, Carried(places={"report.md": "top"}), "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
-    script = _file("page.js")
+    script = "\n".join([_file("page.js"), *([trace_script()] if TRACE in main.html else [])])
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
         "language": language,

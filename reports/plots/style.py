@@ -50,6 +50,11 @@ def family(category: str) -> tuple[str, str]:
     return GREY, "other"
 
 
+def families() -> dict[str, str]:
+    """Return the name of each family of kernels by its colour."""
+    return {colour: name for colour, (name, _) in _FAMILIES.items()} | {GREY: "other"}
+
+
 def font(size: float = TEXT_PT, *, bold: bool = False) -> FontProperties:
     """Return the bundled font, by file: the reader's fonts do not change the picture."""
     # The file decides; the weight is for SVG that keeps text as text.

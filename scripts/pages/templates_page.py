@@ -21,6 +21,7 @@ from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import FILTERS
+from nsight_prof.reports.trace_view.page import TracePart
 from nsight_prof.reports.view_models import KernelRow, ReportView
 
 
@@ -45,6 +46,7 @@ OF_A_RUN: Mapping[str, type | str] = {
     "notes": Footnotes,
     "anchors": Anchors,
     "layout": Layout,
+    "trace": "list of TracePart",
 }
 PAGES = (
     Page("report.md.j2", "report.md of a profile run", OF_A_RUN),
@@ -77,7 +79,7 @@ PAGES = (
           "body": "HTML of the markdown", "summary": "HTML of the summary, empty without",
           "folds": "packed counters, empty without"}),
 )  # fmt: skip
-ALSO: tuple[type, ...] = (Picture, Provenance)
+ALSO: tuple[type, ...] = (Picture, Provenance, TracePart)
 
 INTRO = """# Templates and languages
 
@@ -184,7 +186,7 @@ def _given() -> str:
 
 def _link(given: type | str) -> str:
     if isinstance(given, str):
-        return re.sub("Picture|Provenance", lambda m: _anchor(m[0]), given)
+        return re.sub("Picture|Provenance|TracePart", lambda m: _anchor(m[0]), given)
     return (
         _anchor(given.__name__) if is_dataclass(given) and given is not Footnotes else "footnotes"
     )

@@ -1,0 +1,1 @@
+"""Timeline and tree of a traced program, within its page and as still pictures."""

@@ -1,0 +1,133 @@
+"""Level of detail of one row of a timeline: single events, or bins where there are too many.
+
+A bin adds up the events of one item (a kernel in a stage, a function, a range) that are shorter
+than the bin is wide, each with the part of it that lies within the bin; longer events stay single.
+What is drawn in a bin's place differs from the events by less than its width, and no time is lost:
+the busy time of each item is that of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_CELLS = 8
+"""Cells (bins x items) that are counted per segment that is kept: most of them are empty."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What a row of a timeline shows, by start; columns of equal length, times in ns.
+
+    A single event has `count` 1 and is busy for its whole `duration`. A bin begins at a multiple of
+    `width` after `origin`, lasts `width`, and stands for the events of one `item`: `count` of them
+    begin in it, and `busy` is their time in it. `width` 0: all events are single ones.
+    """
+
+    start: Array
+    duration: Array
+    item: Array
+    busy: Array
+    count: Array
+    width: int = 0
+    origin: int = 0
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def single(start: Array, duration: Array, item: Array) -> Segments:
+    """Return every event as it is, by start."""
+    order = np.argsort(start, kind="stable")
+    start, duration, item = (
+        np.asarray(column)[order].astype(np.int64) for column in (start, duration, item)
+    )
+    return Segments(start, duration, item, duration, np.ones(len(start), np.int64))
+
+
+def reduced(start: Array, duration: Array, item: Array, most: int) -> Segments:
+    """Return the events in at most `most` segments: single ones where these are few enough.
+
+    `start` and `duration` are ns (int64), `item` codes from 0 on. The width of bins is a power of
+    two.
+    """
+    if len(start) <= most:
+        return single(start, duration, item)
+    start, duration = np.asarray(start, np.int64), np.asarray(duration, np.int64)
+    item = np.asarray(item, np.int64)
+    origin, items = int(start.min()), int(item.max()) + 1
+    span = int((start + duration).max()) - origin + 1
+    width = _power_of_two(span * items / (most * _CELLS))
+    while True:
+        found = _binned(start, duration, item, width, origin)
+        if len(found) <= most or width >= span:
+            return found
+        width *= _power_of_two(len(found) / most)
+
+
+def _power_of_two(value: float) -> int:
+    """Return the smallest power of two that is not below `value`, and at least 2."""
+    return 1 << max(int(np.ceil(np.log2(max(value, 1.0)))), 1)
+
+
+def _binned(start: Array, duration: Array, item: Array, width: int, origin: int) -> Segments:
+    long = duration >= width
+    short = ~long
+    begin, lasts, code = start[short] - origin, duration[short], item[short]
+    items = int(item.max()) + 1
+    bins = int((start + duration).max() - origin) // width + 1
+    first = begin // width
+    rest = np.maximum(begin + lasts - (first + 1) * width, 0)
+    cell = first * items + code
+    cells = bins * items
+    count = np.bincount(cell, minlength=cells)
+    busy = np.bincount(cell, weights=lasts - rest, minlength=cells)
+    over = rest > 0
+    busy += np.bincount(cell[over] + items, weights=rest[over], minlength=cells)
+    at = np.flatnonzero((count > 0) | (busy > 0))
+    single_ones = np.flatnonzero(long)
+    columns: Sequence[tuple[Array, Array]] = (
+        (at // items * width + origin, start[single_ones]),
+        (np.full(len(at), width), duration[single_ones]),
+        (at % items, item[single_ones]),
+        (busy[at], duration[single_ones]),
+        (count[at], np.ones(len(single_ones))),
+    )
+    joined = [np.concatenate(pair).astype(np.int64) for pair in columns]
+    order = np.argsort(joined[0], kind="stable")
+    first, lasts, code, busy, count = (column[order] for column in joined)
+    return Segments(first, lasts, code, busy, count, width, origin)
+
+
+def coverage(segments: Segments, item_kind: Array, edges: Array) -> Array:
+    """Return the busy time (ns) of each kind between neighbours of `edges`: (kinds, edges - 1).
+
+    `item_kind` is the kind of each item, `edges` times in rising order. The time of a segment is
+    spread evenly over its length.
+    """
+    kinds = int(item_kind.max(initial=0)) + 1
+    found = np.zeros((kinds, len(edges) - 1))
+    ends = segments.start + segments.duration
+    for kind in range(kinds):
+        own = item_kind[segments.item] == kind
+        begin, end = segments.start[own].astype(float), ends[own].astype(float)
+        length = np.maximum(end - begin, 1)
+        found[kind] = np.diff(_until(edges, begin, end, segments.busy[own] / length))
+    return found
+
+
+def _until(edges: Array, begin: Array, end: Array, rate: Array) -> Array:
+    """Return the busy time before each edge: rate x the part of each segment before it, summed."""
+    done = np.zeros(len(edges))
+    for times, sign in ((begin, 1.0), (end, -1.0)):
+        order = np.argsort(times, kind="stable")
+        sums = np.concatenate([[0.0], np.cumsum(rate[order])])
+        moments = np.concatenate([[0.0], np.cumsum(rate[order] * times[order])])
+        at = np.searchsorted(times[order], edges, "right")
+        done += sign * (sums[at] * edges - moments[at])
+    return done

@@ -1,0 +1,253 @@
+"""Still pictures of timeline and tree as SVG: for markdown, for paper, and where no script runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+
+from nsight_prof.reports.formats import duration, share
+from nsight_prof.reports.plots.inline import COLOURS
+from nsight_prof.reports.plots.style import families
+from nsight_prof.reports.trace_view.bins import Array, coverage
+from nsight_prof.reports.trace_view.tracks import CALLS, IDLE, KERNELS, Item, Row
+from nsight_prof.reports.trace_view.tree import IDLE as IDLE_NODE
+from nsight_prof.reports.trace_view.tree import KERNEL, Node
+
+WIDTH, GUTTER, COLUMN = 900, 150, 2
+HEIGHTS = {KERNELS: 26, IDLE: 10, CALLS: 12}
+"""Height of a row by its kind, in pixels; of all others OTHER."""
+OTHER, GROUP, AXIS, GAP = 16, 20, 22, 3
+MOST_ROWS = 24
+LEVEL, DEEPEST = 22, 9
+LETTER = 6.1
+"""Mean width of a letter of TEXT pixels; names are cut to fit by it."""
+TEXT = 11
+_HEX = {name: colour for colour, name in reversed(COLOURS.items())}
+_TICKS = 8
+FAMILIES = {COLOURS[colour]: name for colour, name in families().items()}
+"""What a kernel of each colour does."""
+
+
+class Pen:
+    """Writes shapes in the colours of a page (`inline`) or in those of a light one."""
+
+    def __init__(self, *, inline: bool) -> None:
+        self._inline = inline
+        self._parts: list[str] = []
+
+    def paint(self, colour: str) -> str:
+        """Return the value of a fill for the CSS variable `colour`."""
+        return f"var(--{colour})" if self._inline else _HEX[colour]
+
+    def path(self, shapes: str, colour: str) -> None:
+        """Add a filled path."""
+        self._parts.append(f'<path style="fill:{self.paint(colour)}" d="{shapes}"/>')
+
+    def box(self, x: float, y: float, width: float, height: float, fill: str, title: str) -> None:
+        """Add a box with a border of the page's colour; `title` is what it tells."""
+        look = f"fill:{self.paint(fill)};stroke:{self.paint('paper')}"
+        place = f'x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"'
+        self._parts.append(f'<rect style="{look}" {place}><title>{escape(title)}</title></rect>')
+
+    def text(
+        self, x: float, y: float, words: str, room: float, colour: str = "ink", bold: bool = False,
+        anchor: str = "",
+    ) -> None:  # fmt: skip
+        """Add words, cut to `room` pixels; nothing where not three letters fit."""
+        letters = int(room / LETTER)
+        if letters < 3:
+            return
+        cut = words if len(words) <= letters else f"{words[: letters - 1]}…"
+        look = f"font-size:{TEXT}px;fill:{self.paint(colour)}"
+        look += ";font-weight:bold" if bold else ""
+        look += f";text-anchor:{anchor}" if anchor else ""
+        self._parts.append(
+            f'<text style="{look}" x="{_short(x)}" y="{_short(y)}">{escape(cut)}</text>'
+        )
+
+    def done(self, height: float, alt: str) -> str:
+        """Return the picture."""
+        body = "".join(self._parts)
+        view = f'viewBox="0 0 {WIDTH} {_short(height)}" width="{WIDTH}" height="{_short(height)}"'
+        if self._inline:
+            return f'<svg role="img" aria-label="{escape(alt)}" {view}>{body}</svg>'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {view} '
+            f'font-family="DejaVu Sans, Verdana, sans-serif"><title>{escape(alt)}</title>'
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{body}</svg>\n'
+        )
+
+
+def timeline_svg(
+    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, *, inline: bool
+) -> str:
+    """Return the timeline of the whole run (`span`: its first and last ns) as SVG."""
+    pen = Pen(inline=inline)
+    shown = rows[:MOST_ROWS]
+    colours = [item.colour for item in items]
+    kinds = list(dict.fromkeys(colours))
+    of_item = np.array([kinds.index(colour) for colour in colours], np.int64)
+    y = float(_axis(pen, span))
+    group = ""
+    for row in shown:
+        if row.group != group:
+            group = row.group
+            pen.text(0, y + 14, group, WIDTH, bold=True)
+            y += GROUP
+        height = HEIGHTS.get(row.kind, OTHER)
+        pen.text(0, y + height / 2 + 4, row.name, GUTTER - 6, "quiet")
+        if any(colours[code] for code in np.unique(row.segments.item).tolist()):
+            _bars(pen, row, kinds, of_item, span, y, height)
+        else:
+            _boxes(pen, row, items, span, y, height)
+        y += height + GAP
+    if len(rows) > len(shown):
+        pen.text(0, y + 12, f"{len(rows) - len(shown)} more rows", WIDTH, "quiet")
+        y += GROUP
+    y = _legend(pen, legend(rows, items), y + 6)
+    return pen.done(y, alt)
+
+
+def legend(rows: Sequence[Row], items: Sequence[Item]) -> list[tuple[str, str]]:
+    """Return colour and name of each family of kernels that the rows have."""
+    found = {
+        items[code].colour
+        for row in rows
+        if row.kind == KERNELS
+        for code in np.unique(row.segments.item).tolist()
+    }
+    return [(colour, name) for colour, name in FAMILIES.items() if colour in found]
+
+
+def _axis(pen: Pen, span: tuple[int, int]) -> int:
+    """Write round times above the rows."""
+    length = max(span[1] - span[0], 1)
+    power = 10.0 ** math.floor(math.log10(length / _TICKS))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= length / _TICKS)
+    for number in range(int(length / step) + 1):
+        x = GUTTER + number * step / length * (WIDTH - GUTTER)
+        anchor = "start" if not number else "end" if x > WIDTH - 40 else "middle"
+        pen.text(x, 13, duration(number * step) if number else "0 ms", 100, "quiet", anchor=anchor)
+    return AXIS
+
+
+def _bars(
+    pen: Pen, row: Row, kinds: Sequence[str], of_item: Array, span: tuple[int, int], y: float,
+    height: float,
+) -> None:  # fmt: skip
+    """Draw the busy part of each column of pixels, kinds upon each other."""
+    columns = (WIDTH - GUTTER) // COLUMN
+    edges = np.linspace(span[0], span[1], columns + 1)
+    busy = coverage(row.segments, of_item, edges) / max(edges[1] - edges[0], 1)
+    busy /= np.maximum(busy.sum(axis=0), 1)
+    tops = np.round(np.cumsum(busy, axis=0) * height * 2) / 2
+    below = np.zeros(columns)
+    for number, top in enumerate(tops):
+        if kinds[number]:
+            pen.path("".join(_stack(below, top, y + height)), kinds[number])
+        below = top
+
+
+def _stack(below: Array, top: Array, floor: float) -> Iterator[str]:
+    """Give one box for each run of columns of the same height."""
+    changes = np.flatnonzero((np.diff(below) != 0) | (np.diff(top) != 0)) + 1
+    first = np.concatenate([[0], changes])
+    last = np.append(changes, len(top))
+    for low, high in zip(first.tolist(), last.tolist(), strict=True):
+        tall = float(top[low] - below[low])
+        if tall > 0:
+            x, wide = GUTTER + low * COLUMN, (high - low) * COLUMN
+            yield f"M{x} {_short(floor - float(top[low]))}h{wide}v{_short(tall)}h-{wide}z"
+
+
+def _boxes(
+    pen: Pen, row: Row, items: Sequence[Item], span: tuple[int, int], y: float, height: float
+) -> None:
+    """Draw stages, steps and ranges as boxes with their names; those below a pixel as one."""
+    scale = (WIDTH - GUTTER) / max(span[1] - span[0], 1)
+    reached = -1.0
+    thin: list[str] = []
+    parts = (row.segments.start, row.segments.duration, row.segments.item)
+    for start, length, code in zip(*(part.tolist() for part in parts), strict=True):
+        x = GUTTER + max(start - span[0], 0) * scale
+        end = min(GUTTER + (start + length - span[0]) * scale, WIDTH)
+        if end - reached < 1:
+            continue
+        x = max(x, reached)
+        reached = max(end, x + 1)
+        if reached - x < 3:
+            thin.append(
+                f"M{_short(x)} {_short(y)}h{_short(reached - x)}v{height}h-{_short(reached - x)}z"
+            )
+            continue
+        pen.box(x, y, reached - x, height, "grid", f"{items[code].name}: {duration(length)}")
+        pen.text(x + 3, y + height / 2 + 4, items[code].name, reached - x - 5)
+    pen.path("".join(thin), "rest")
+
+
+def _legend(pen: Pen, named: Sequence[tuple[str, str]], y: float) -> float:
+    x = float(GUTTER)
+    for colour, name in named:
+        wide = 22 + len(name) * LETTER
+        if x + wide > WIDTH:
+            x, y = float(GUTTER), y + 18
+        pen.path(f"M{_short(x)} {_short(y)}h10v10h-10z", colour)
+        pen.text(x + 14, y + 9, name, wide)
+        x += wide + 6
+    return y + 18
+
+
+def tree_svg(root: Node, alt: str, *, inline: bool) -> str:
+    """Return the tree as an icicle: a range above what is in it, as wide as its time."""
+    pen = Pen(inline=inline)
+    depth = _draw(pen, root, 0.0, float(WIDTH), 0, root.total_ns)
+    y = (depth + 1.0) * (LEVEL + 1) + 8
+    colours = {node.colour for node in _leaves(root)}
+    y = _legend(pen, [(c, name) for c, name in FAMILIES.items() if c in colours], y)
+    return pen.done(y, alt)
+
+
+def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, whole: int) -> int:
+    y = depth * (LEVEL + 1)
+    fill = node.colour or ("faint" if node.kind == IDLE_NODE else "grid")
+    pen.box(x, y, width, LEVEL, fill, told(node, whole))
+    ink = "paper" if fill == "blue" else "ink"
+    name = f"{node.name} {share(node.total_ns / whole)}" if whole else node.name
+    pen.text(x + 4, y + 15, name, width - 6, ink)
+    deepest = depth
+    if depth >= DEEPEST:
+        return deepest
+    for child in node.children:
+        wide = width * child.total_ns / max(node.total_ns, 1)
+        if wide >= 1:
+            deepest = max(deepest, _draw(pen, child, x, wide, depth + 1, whole))
+        x += wide
+    return deepest
+
+
+def told(node: Node, whole: int) -> str:
+    """Return what a node says when it is pointed at: time, launches and idle time."""
+    parts = [f"{node.name}: {duration(node.total_ns)}"]
+    if whole:
+        parts[0] += f" ({share(node.total_ns / whole)})"
+    if node.launches:
+        parts.append(f"{node.launches:,} launches")
+    if node.busy_ns:
+        parts.append(f"kernels and copies {duration(node.busy_ns)}")
+    if node.idle_ns and node.kind != IDLE_NODE:
+        parts.append(f"idle {duration(node.idle_ns)}")
+    return ", ".join(parts)
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    if node.kind == KERNEL:
+        yield node
+    for child in node.children:
+        yield from _leaves(child)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,453 @@
+"""Rows of a run's timeline: stages, steps, streams and idle time of each GPU, threads of the host.
+
+They are read from the tables of the run (launches, kernels, engine_steps) and, for copies, ranges
+and CUDA calls, from its trace. All times are ns from the start of the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.nsys import Events, read_events
+from nsight_prof.parsers.nsys.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
+from nsight_prof.parsers.nsys.memory_events import MemoryEvents
+from nsight_prof.reports.cells import Row as CellRow
+from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.reports.export.host_part import closed
+from nsight_prof.reports.export.lanes import disjoint
+from nsight_prof.reports.formats import counted
+from nsight_prof.reports.gpu_times import gpu_of
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.plots.inline import COLOURS
+from nsight_prof.reports.plots.style import SKY, family
+from nsight_prof.reports.trace_view.bins import Array, Segments, reduced
+
+MOST_LAUNCHES, MOST_OTHERS = 1_000_000, 60_000
+"""Segments of all streams together, and of each other row: the page stays below 20 MB."""
+MOST_HOST_LAUNCHES = 2_000_000
+"""Launches up to which calls and ranges of the host are read, which takes as long as the rest."""
+MOST_STREAMS, MOST_LANES, MOST_THREADS, DEEPEST = 12, 4, 8, 6
+KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
+    "kernels", "stages", "steps", "idle", "ranges", "calls",
+)  # fmt: skip
+_COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"]
+_CODED = ["stage", "nvtx_path"]
+_WAITS = ("ynchronize", "cuMemcpy", "cudaMemcpy")
+QUEUED, LATE, UNKNOWN = "queued: the host had issued the next work", "the next call came late", ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """What segments stand for: a kernel in a stage, a copy, a range, a call, a cause of idle time.
+
+    `colour` is a CSS variable of the page (without --), "" for a row of quiet boxes. `kernel` is
+    the number of the kernel on the page, 0 for none. `facts` are further lines of its tooltip.
+    """
+
+    name: str
+    colour: str = ""
+    kernel: int = 0
+    stage: str = ""
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the timeline; `group` is the GPU or process that it belongs to."""
+
+    group: str
+    kind: str
+    name: str
+    segments: Segments
+
+
+@dataclass
+class Work:
+    """Launches and copies as columns, launches first; `path` and `stage` are -1 for none.
+
+    `queue` is a code into `queues`: GPU, process, context, stream. `key` is what an operation has
+    in common with the CUDA call that issued it. `launches` is the number of launches.
+    """
+
+    start: Array
+    duration: Array
+    kernel: Array
+    stage: Array
+    path: Array
+    queue: Array
+    key: Array
+    queues: list[tuple[int, int, int, int]]
+    stages: list[str]
+    paths: list[str]
+    kernels: list[str]
+    launches: int
+    memory: list[str] = field(default_factory=list)
+
+    @property
+    def gpu(self) -> Array:
+        """GPU of each operation."""
+        return np.array([queue[0] for queue in self.queues], np.int64)[self.queue]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Times in which a GPU had nothing to do; `op` is the operation that ended each."""
+
+    gpu: Array
+    start: Array
+    duration: Array
+    op: Array
+
+
+@dataclass
+class Items:
+    """The items of a timeline and the code of each, in the order of their first use."""
+
+    all: list[Item] = field(default_factory=list)
+    _codes: dict[Item, int] = field(default_factory=dict)
+
+    def code(self, item: Item) -> int:
+        """Return the code of an item, a new one where there is none yet."""
+        found = self._codes.setdefault(item, len(self.all))
+        if found == len(self.all):
+            self.all.append(item)
+        return found
+
+    def codes(self, items: Iterable[Item]) -> Array:
+        """Return the codes of several items."""
+        return np.array([self.code(item) for item in items], np.int64)
+
+
+def read_trace(run: Run) -> Events | None:
+    """Return copies, calls and ranges of the run's trace; None where they cannot be read."""
+    path = run.directory.artifact("trace", "trace.sqlite")
+    if path is None or number(run.kernels["calls"].sum()) > MOST_HOST_LAUNCHES:
+        return None
+    try:
+        return read_events(path)
+    except ProfError:
+        return None
+
+
+def read_work(run: Run, events: Events | None) -> Work | None:
+    """Return launches and copies of the run; None where it has no single launches."""
+    path = run.directory.tables / "launches.parquet"
+    if not path.is_file():
+        return None
+    with tables.parquet_file(path) as file:
+        frame = file.read(columns=[*_COLUMNS, *_CODED, "correlation"]).to_pandas()
+    if frame.empty:
+        return None
+    memory = None if events is None or not len(events.memory.start) else events.memory
+    coded = {name: frame[name].astype("category") for name in ("kernel_id", *_CODED)}
+    pid, correlation = (_whole(frame[name]) for name in ("pid", "correlation"))
+    frame["gpu"] = gpu_of(run, frame)
+    queue, queues = _queues(frame)
+    kernel, stage, where = (
+        coded[name].cat.codes.to_numpy(np.int64) for name in ("kernel_id", *_CODED)
+    )
+    kernels, stages, paths = (
+        [str(value) for value in coded[name].cat.categories] for name in ("kernel_id", *_CODED)
+    )
+    start, duration = _whole(frame["start_ns"]), _whole(frame["duration_ns"])
+    work = Work(
+        start, duration, kernel, stage, where, queue, call_key(pid, correlation),
+        queues, stages, paths, kernels, len(frame),
+    )  # fmt: skip
+    return work if memory is None else _with_memory(run, work, memory)
+
+
+def _queues(frame: pd.DataFrame) -> tuple[Array, list[tuple[int, int, int, int]]]:
+    names = ["gpu", "pid", "context", "stream"]
+    keys = frame[names].fillna(-1).astype(np.int64)
+    codes = keys.groupby(names, sort=True).ngroup().to_numpy(np.int64)
+    found = keys.drop_duplicates().sort_values(names).itertuples(index=False, name=None)
+    return codes, list(found)
+
+
+def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:
+    """Return the work with the copies and memsets of the trace after the launches."""
+    listed = pd.DataFrame(memory.queues, columns=["device", "context", "stream", "pid"])
+    listed["gpu"] = gpu_of(run, listed)
+    keys = [
+        (int(gpu), pid, context, stream)
+        for gpu, (_, context, stream, pid) in zip(listed["gpu"], memory.queues, strict=True)
+    ]
+    queues = dict.fromkeys([*work.queues, *keys])
+    place = {key: code for code, key in enumerate(queues)}
+    own = np.array([place[key] for key in keys], np.int64)[memory.queue]
+    nothing = np.full(len(own), -1)
+
+    def both(old: Array, new: Array) -> Array:
+        return np.concatenate([old, new]).astype(np.int64)
+
+    return replace(
+        work,
+        start=both(work.start, memory.start),
+        duration=both(work.duration, memory.duration),
+        kernel=both(work.kernel, len(work.kernels) + memory.kind),
+        stage=both(work.stage, nothing),
+        path=both(work.path, nothing),
+        queue=both(work.queue, own),
+        key=both(work.key, memory.call),
+        queues=list(queues),
+        memory=[name for _, name in memory.kinds],
+    )
+
+
+def _whole(column: pd.Series) -> Array:
+    found: Array = column.fillna(0).to_numpy(np.int64)
+    return found
+
+
+def gaps_of(work: Work) -> Gaps:
+    """Return when each GPU had nothing to do between its first and its last operation."""
+    parts = []
+    gpus = work.gpu
+    for gpu in np.unique(gpus).tolist():
+        own = np.flatnonzero(gpus == gpu)
+        order = own[np.argsort(work.start[own], kind="stable")]
+        start = work.start[order]
+        reached = np.maximum.accumulate(start + work.duration[order])
+        at = np.flatnonzero(start[1:] > reached[:-1])
+        begin = reached[at]
+        parts.append((np.full(len(at), gpu), begin, start[at + 1] - begin, order[at + 1]))
+    return Gaps(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def kernel_items(
+    run: Run, numbers: Mapping[str, int], work: Work
+) -> list[tuple[str, str, int, tuple[str, ...]]]:
+    """Return name, colour, number and facts of each code of `work.kernel`: kernels, then copies."""
+    rows_ = {text(row["kernel_id"]): row for row in records(run.kernels)}
+    found: list[tuple[str, str, int, tuple[str, ...]]] = []
+    for kernel_id in work.kernels:
+        row = rows_.get(kernel_id)
+        if row is None:
+            found.append((kernel_id, "grey", 0, ()))
+            continue
+        colour = COLOURS[family(text(row["category"]))[0]]
+        name = text(row["short_name"]) or text(row["name"])
+        fact = f"grid {text(row['grid'])}, block {text(row['block'])}"
+        found.append((name, colour, numbers.get(kernel_id, 0), (fact,)))
+    return [*found, *((name, COLOURS[SKY], 0, ()) for name in work.memory)]
+
+
+def rows(run: Run, numbers: Mapping[str, int], items: Items) -> tuple[Row, ...]:
+    """Return the rows of the run's timeline, the GPUs' first; none where launches are not known.
+
+    `numbers` are those of the kernels on the page by kernel_id; `items` gets the items.
+    """
+    events = read_trace(run)
+    work = read_work(run, events)
+    return () if work is None else rows_of(run, numbers, items, work, events)
+
+
+def rows_of(
+    run: Run, numbers: Mapping[str, int], items: Items, work: Work, events: Events | None
+) -> tuple[Row, ...]:
+    """Return the rows for work and events that were read before."""
+    names = {
+        int(number(row["gpu"])): text(row["name"])
+        for row in records(run.devices.dropna(subset="gpu"))
+    }
+    coded = _coded(kernel_items(run, numbers, work), work, items)
+    gaps = gaps_of(work)
+    calls = events.host.calls if events is not None else None
+    found: list[Row] = []
+    gpus = work.gpu
+    for gpu in np.unique(gpus).tolist():
+        name = f"GPU {gpu}: {names[gpu]}" if names.get(gpu) else f"GPU {gpu}"
+        found += _stage_rows(run, work, gpus == gpu, gpu, name, items)
+        found += _stream_rows(work, coded, gpu, name)
+        found += _idle_row(work, gaps, gpu, name, calls, items)
+    return (*found, *(() if events is None else _host_rows(events, items)))
+
+
+def _coded(
+    kernels: Sequence[tuple[str, str, int, tuple[str, ...]]], work: Work, items: Items
+) -> Array:
+    """Return the item of each operation: its kernel in its stage."""
+    width = len(work.stages) + 1
+    pairs, codes = np.unique(work.kernel * width + work.stage + 1, return_inverse=True)
+    stages = ["", *work.stages]
+    made = []
+    for pair in pairs.tolist():
+        name, colour, kernel, facts = kernels[pair // width]
+        made.append(Item(name, colour, kernel, stages[pair % width], facts))
+    return items.codes(made)[codes]
+
+
+def _stage_rows(
+    run: Run, work: Work, own: Array, gpu: int, group: str, items: Items
+) -> Iterator[Row]:
+    """Steps of an engine where it has some; else launches in a row of one stage."""
+    steps = run.engine_steps
+    if not steps.empty:
+        steps = steps.assign(gpu=gpu_of(run, steps))
+        steps = steps[(steps["gpu"] == gpu) & steps["gpu_start_ns"].notna()]
+        if not steps.empty:
+            start, end = (_whole(steps[name]) for name in ("gpu_start_ns", "gpu_end_ns"))
+            codes = items.codes(_step(row) for row in records(steps))
+            yield Row(group, STEPS, "engine steps", reduced(start, end - start, codes, MOST_OTHERS))
+            return
+    at = np.flatnonzero(own[: work.launches] & (work.stage[: work.launches] >= 0))
+    if not len(at):
+        return
+    at = at[np.argsort(work.start[at], kind="stable")]
+    stage, start = work.stage[at], work.start[at]
+    end = np.maximum.accumulate(start + work.duration[at])
+    first = np.flatnonzero(np.diff(stage, prepend=-1) != 0)
+    last = np.append(first[1:], len(at)) - 1
+    codes = items.codes(Item(name) for name in work.stages)[stage[first]]
+    until = np.minimum(end[last], np.append(start[first[1:]], end[-1]))
+    yield Row(
+        group, STAGES, "stages", reduced(start[first], until - start[first], codes, MOST_OTHERS)
+    )
+
+
+def _step(row: CellRow) -> Item:
+    parts = []
+    for kind in ("prefill", "decode"):
+        tokens, requests = (known(row[f"{kind}_{what}"]) for what in ("tokens", "requests"))
+        if tokens and requests is not None:
+            parts.append(f"{kind}: {counted(tokens, 'token')} of {counted(requests, 'request')}")
+    return Item(text(row["kind"]) or "step without requests", facts=tuple(parts))
+
+
+def _stream_rows(work: Work, item: Array, gpu: int, group: str) -> Iterator[Row]:
+    """Busiest streams of a GPU, each with lanes where its work overlaps; the others as one row."""
+    queues = [code for code, queue in enumerate(work.queues) if queue[0] == gpu]
+    time = np.bincount(work.queue, weights=work.duration, minlength=len(work.queues))
+    kept = sorted(sorted(queues, key=lambda code: -time[code])[:MOST_STREAMS])
+    for code in kept:
+        at = np.flatnonzero(work.queue == code)
+        budget = max(MOST_LAUNCHES * len(at) // len(work.queue), 1000)
+        yield from _lanes(work, item, at, group, _stream_name(work.queues, queues, code), budget)
+    rest = [code for code in queues if code not in kept]
+    if rest:
+        at = np.flatnonzero(np.isin(work.queue, rest))
+        segments = reduced(work.start[at], work.duration[at], item[at], MOST_OTHERS)
+        yield Row(group, KERNELS, f"{len(rest)} more streams", segments)
+
+
+def _lanes(work: Work, item: Array, at: Array, group: str, name: str, budget: int) -> Iterator[Row]:
+    start, duration, item = work.start[at], work.duration[at], item[at]
+    if len(at) > budget:
+        yield Row(group, KERNELS, name, reduced(start, duration, item, budget))
+        return
+    lane = np.minimum(disjoint(start, start + duration, np.zeros(len(at), int)), MOST_LANES - 1)
+    for number_ in range(int(lane.max(initial=0)) + 1):
+        own = lane == number_
+        label = name if not number_ else f"{name}, overlapping"
+        yield Row(group, KERNELS, label, reduced(start[own], duration[own], item[own], budget))
+
+
+def _stream_name(
+    queues: Sequence[tuple[int, int, int, int]], here: Sequence[int], code: int
+) -> str:
+    """Name a stream, with process and context where the GPU has several of them."""
+    _, pid, context, stream = queues[code]
+    name = f"stream {stream}" if stream >= 0 else "stream"
+    if len({queues[other][1] for other in here}) > 1:
+        name += f", process {pid}"
+    if len({queues[other][2] for other in here if queues[other][1] == pid}) > 1:
+        name += f", context {context}"
+    return name
+
+
+def _idle_row(
+    work: Work, gaps: Gaps, gpu: int, group: str, calls: ApiCalls | None, items: Items
+) -> Iterator[Row]:
+    """Gaps of a GPU by whose they are: of the call that ended one, whether it came in time."""
+    own = gaps.gpu == gpu
+    start, duration, op = gaps.start[own], gaps.duration[own], gaps.op[own]
+    if not len(start):
+        return
+    cause, name = _causes(work.key[op], start, calls)
+    names = [""] if calls is None else [*calls.names, ""]
+    pairs, codes = np.unique(cause * (len(names) + 1) + name, return_inverse=True)
+    made = []
+    for pair in pairs.tolist():
+        why = (UNKNOWN, QUEUED, LATE)[pair // (len(names) + 1)]
+        called = names[pair % (len(names) + 1)]
+        facts = tuple(filter(None, (why, called and f"ended by {called}")))
+        made.append(Item("GPU idle", "rest" if why == QUEUED else "quiet", facts=facts))
+    segments = reduced(start, duration, items.codes(made)[codes], MOST_OTHERS)
+    yield Row(group, IDLE, "idle", segments)
+
+
+def _causes(key: Array, start: Array, calls: ApiCalls | None) -> tuple[Array, Array]:
+    """Return whether the call that ended each gap is unknown (0), was done (1) or late (2).
+
+    The second array is the code of its name, one past the last for none.
+    """
+    if calls is None or not len(calls.start):
+        return np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
+    order = np.argsort(calls.call, kind="stable")
+    at = np.searchsorted(calls.call[order], key)
+    at = order[np.minimum(at, len(order) - 1)]
+    known = calls.call[at] == key
+    late = calls.start[at] + calls.duration[at].astype(np.int64) > start
+    cause = np.where(known, np.where(late, 2, 1), 0)
+    return cause, np.where(known, calls.name[at], len(calls.names))
+
+
+def _host_rows(events: Events, items: Items) -> Iterator[Row]:
+    """Ranges by depth and CUDA calls of the threads that have most of them."""
+    host = events.host
+    end = max(
+        (int((o.start + o.duration.astype(np.int64)).max()) for o in (host.calls, events.memory)
+         if len(o.start)), default=0,
+    )  # fmt: skip
+    weight = np.bincount(host.calls.thread, minlength=len(host.threads))
+    weight = weight + np.bincount(host.nvtx.thread, minlength=len(host.threads))
+    kept = sorted(np.argsort(-weight, kind="stable")[:MOST_THREADS].tolist())
+    for code in kept:
+        thread = host.threads[code]
+        name = thread.name or (
+            "main thread" if thread.pid == thread.tid else f"thread {thread.tid}"
+        )
+        group = f"Process {thread.pid}, {name}"
+        yield from _range_rows(host.nvtx, code, group, items, end)
+        yield from _call_row(host.calls, code, group, items)
+
+
+def _range_rows(
+    nvtx: NvtxEvents, thread: int, group: str, items: Items, last: int
+) -> Iterator[Row]:
+    at = np.flatnonzero((nvtx.thread == thread) & (nvtx.kind == nvtx.kinds.index(PUSH_POP)))
+    if not len(at):
+        return
+    ends, _ = closed(nvtx, at, max(last, int(nvtx.start[at].max())))
+    order = np.lexsort((-ends, nvtx.start[at]))
+    at, ends = at[order], ends[order]
+    start = nvtx.start[at]
+    # Of nested ranges by start, those that began before and have not ended are around it.
+    depth = np.arange(len(at)) - np.searchsorted(np.sort(ends), start, "right")
+    depth = np.clip(depth, 0, DEEPEST - 1)
+    codes = items.codes(Item(name) for name in nvtx.names)[nvtx.name[at]]
+    for level in range(int(depth.max()) + 1):
+        own = depth == level
+        columns = (start[own], (ends - start)[own], codes[own])
+        label = "NVTX ranges" if not level else f"NVTX, depth {level + 1}"
+        if own.any():
+            yield Row(group, RANGES, label, reduced(*columns, most=MOST_OTHERS))
+
+
+def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterator[Row]:
+    at = np.flatnonzero(calls.thread == thread)
+    if not len(at):
+        return
+    named = items.codes(
+        Item(name, "yellow" if any(word in name for word in _WAITS) else "grey")
+        for name in calls.names
+    )
+    segments = reduced(calls.start[at], calls.duration[at], named[calls.name[at]], MOST_OTHERS)
+    yield Row(group, CALLS, "CUDA calls", segments)

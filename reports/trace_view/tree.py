@@ -1,0 +1,115 @@
+"""NVTX ranges and the kernels in them as one tree: GPU time, launches and idle time of each.
+
+Idle time belongs to the range of the launch that ended it. What a node stands for is the time of
+its kernels and copies plus the idle time before them; of several streams or GPUs it adds up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsight_prof.parsers.nsys.paths import fold_repeats, shorten
+from nsight_prof.reports.trace_view.tracks import Gaps, Work
+
+RANGE, KERNEL, IDLE, REST = "range", "kernel", "idle", "rest"
+SMALLEST = 0.001
+"""Share of the whole below which children of a node are gathered."""
+
+
+@dataclass
+class Node:
+    """A range, or a kernel in it; times in ns over all of the run.
+
+    `busy_ns` adds up kernels and copies, `idle_ns` the idle time that work of the node ended.
+    `colour` is a CSS variable of the page and `kernel` the kernel's number there, 0 for none.
+    """
+
+    name: str
+    kind: str = RANGE
+    busy_ns: int = 0
+    idle_ns: int = 0
+    launches: int = 0
+    colour: str = ""
+    kernel: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def total_ns(self) -> int:
+        """What the node's width stands for."""
+        return self.busy_ns + self.idle_ns
+
+
+def tree_of(
+    work: Work, gaps: Gaps, kernels: Sequence[tuple[str, str, int, tuple[str, ...]]]
+) -> Node:
+    """Return the tree of a run; `kernels` are name, colour, number and facts by `work.kernel`."""
+    width = len(kernels)
+    pairs, codes = np.unique((work.path + 1) * width + work.kernel, return_inverse=True)
+    busy = np.bincount(codes, weights=work.duration)
+    count = np.bincount(codes, weights=np.arange(len(codes)) < work.launches)
+    idle = np.bincount(work.path[gaps.op] + 1, weights=gaps.duration, minlength=len(work.paths) + 1)
+    names = [(), *_folded(work.paths)]
+    root = Node("whole run")
+    for pair, time, times in zip(pairs.tolist(), busy.tolist(), count.tolist(), strict=True):
+        name, colour, number, _ = kernels[pair % width]
+        leaf = Node(name, KERNEL, int(time), 0, int(times), colour, number)
+        _add(root, names[pair // width], leaf)
+    for path, time in enumerate(idle.tolist()):
+        if time:
+            _add(root, names[path], Node("idle", IDLE, 0, int(time)))
+    return _gathered(root, max(root.total_ns, 1) * SMALLEST)
+
+
+def _folded(paths: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the names of each path; a number by which repeats differ becomes *."""
+    parts = [path.split("/") if path else [] for path in paths]
+    labels = list(dict.fromkeys(name for part in parts for name in part))
+    folded = dict(zip(labels, fold_repeats([shorten(label) for label in labels]), strict=True))
+    return [tuple(folded[name] for name in part) for part in parts]
+
+
+def _add(root: Node, path: Sequence[str], leaf: Node) -> None:
+    """Add a leaf under the ranges of `path`; one that is there gets its numbers."""
+    node = root
+    _count(node, leaf)
+    for name in path:
+        node = _child(node, Node(name))
+        _count(node, leaf)
+    _count(_child(node, Node(leaf.name, leaf.kind, colour=leaf.colour, kernel=leaf.kernel)), leaf)
+
+
+def _child(node: Node, like: Node) -> Node:
+    for one in node.children:
+        if (one.name, one.kind, one.kernel) == (like.name, like.kind, like.kernel):
+            return one
+    node.children.append(like)
+    return like
+
+
+def _count(node: Node, leaf: Node) -> None:
+    node.busy_ns += leaf.busy_ns
+    node.idle_ns += leaf.idle_ns
+    node.launches += leaf.launches
+
+
+def _gathered(node: Node, least: float) -> Node:
+    """Return the node with its children by size, small ones as one, idle time last."""
+    groups: dict[bool, list[Node]] = defaultdict(list)
+    for child in node.children:
+        groups[child.total_ns >= least or child.kind == IDLE].append(child)
+    small = groups[False]
+    kept = [_gathered(child, least) for child in groups[True]]
+    if len(small) == 1:
+        kept.append(_gathered(small[0], least))
+    elif small:
+        rest = Node(f"{len(small)} smaller", REST)
+        for child in small:
+            _count(rest, child)
+        kept.append(rest)
+    kept.sort(key=lambda child: (child.kind == IDLE, child.kind == REST, -child.total_ns))
+    node.children = kept
+    return node

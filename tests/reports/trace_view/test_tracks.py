@@ -1,0 +1,185 @@
+"""Rows and tree of recorded runs against plain SQL on the files of nsys."""
+
+import lzma
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.trace_view import tracks
+from nsight_prof.reports.trace_view.tracks import Items, Work, gaps_of, kernel_items
+from nsight_prof.reports.trace_view.tree import IDLE, KERNEL, Node, tree_of
+from tests.recorded import with_tables
+
+NAMES = ("h200-top-kernels", "h200-vllm-kernels", "h200-data-parallel")
+COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+
+
+@dataclass
+class Recorded:
+    """A recorded run with its rows, and the database of its trace."""
+
+    run: Run
+    work: Work
+    rows: tuple[tracks.Row, ...]
+    items: Items
+    tree: Node
+    db: sqlite3.Connection
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        return self.db.execute(query).fetchall()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Recorded]:
+    folder = tmp_path_factory.mktemp("recorded")
+    run = with_tables(request.param, folder / "run")
+    packed = run.directory.artifact("trace", "trace.sqlite")
+    assert packed is not None
+    plain = folder / "trace.sqlite"
+    plain.write_bytes(lzma.decompress(packed.read_bytes()))
+    events = tracks.read_trace(run)
+    work = tracks.read_work(run, events)
+    assert events is not None
+    assert work is not None
+    items = Items()
+    numbers = {kernel: n for n, kernel in enumerate(run.kernels["kernel_id"], 1)}
+    rows = tracks.rows_of(run, numbers, items, work, events)
+    tree = tree_of(work, gaps_of(work), kernel_items(run, numbers, work))
+    db = sqlite3.connect(plain)
+    yield Recorded(run, work, rows, items, tree, db)
+    db.close()
+
+
+def present(db: sqlite3.Connection, names: tuple[str, ...]) -> list[str]:
+    found = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    return [name for name in names if name in found]
+
+
+def operations(one: Recorded) -> str:
+    tables = present(one.db, ("CUPTI_ACTIVITY_KIND_KERNEL", *COPIES))
+    return " UNION ALL ".join(f"SELECT deviceId, streamId, start, end FROM {t}" for t in tables)
+
+
+def busy(rows: list[tracks.Row]) -> int:
+    return sum(int(row.segments.busy.sum()) for row in rows)
+
+
+def test_streams_have_the_time_of_the_trace(recorded: Recorded) -> None:
+    sums = recorded.sql(
+        f"SELECT deviceId, streamId, sum(end - start), count(*) FROM ({operations(recorded)}) "
+        "GROUP BY deviceId, streamId"
+    )
+    streams = [row for row in recorded.rows if row.kind == tracks.KERNELS]
+    for device, stream, time, count in sums:
+        own = [
+            row
+            for row in streams
+            if row.group.startswith(f"GPU {device}")
+            and row.name.split(",")[0] == f"stream {stream}"
+        ]
+        assert busy(own) == time
+        assert sum(len(row.segments) for row in own) == count
+    assert busy(streams) == sum(time for _, _, time, _ in sums)
+
+
+def test_idle_time_is_that_between_the_operations(recorded: Recorded) -> None:
+    for device, idle in recorded.sql(
+        "SELECT deviceId, sum(max(start - reached, 0)) FROM (SELECT deviceId, start, max(end) OVER "
+        "(PARTITION BY deviceId ORDER BY start, end ROWS BETWEEN UNBOUNDED PRECEDING AND 1 "
+        f"PRECEDING) AS reached FROM ({operations(recorded)})) WHERE reached IS NOT NULL "
+        "GROUP BY deviceId"
+    ):
+        own = [row for row in recorded.rows if row.kind == tracks.IDLE]
+        assert busy([row for row in own if row.group.startswith(f"GPU {device}")]) == idle
+
+
+def test_ranges_have_the_time_of_the_trace(recorded: Recorded) -> None:
+    ((time,),) = recorded.sql(
+        "SELECT sum(end - start) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NOT NULL"
+    )
+    ranges = [row for row in recorded.rows if row.kind == tracks.RANGES]
+    assert busy(ranges) == time
+    for row in ranges:
+        end = row.segments.start + row.segments.duration
+        # A row has one depth, and ranges of one depth are apart.
+        assert (row.segments.start[1:] >= end[:-1]).all()
+
+
+def test_calls_are_those_of_the_trace(recorded: Recorded) -> None:
+    ((count,),) = recorded.sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    calls = [row for row in recorded.rows if row.kind == tracks.CALLS]
+    assert sum(len(row.segments) for row in calls) == count
+
+
+def test_the_tree_adds_up_to_the_trace(recorded: Recorded) -> None:
+    ((time,),) = recorded.sql(f"SELECT sum(end - start) FROM ({operations(recorded)})")
+    ((count,),) = recorded.sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    tree = recorded.tree
+    assert (tree.busy_ns, tree.launches) == (time, count)
+    idle = [row for row in recorded.rows if row.kind == tracks.IDLE]
+    assert tree.idle_ns == busy(idle)
+    for node in walk(tree):
+        if node.children:
+            assert node.busy_ns == sum(child.busy_ns for child in node.children)
+            assert node.idle_ns == sum(child.idle_ns for child in node.children)
+            assert node.launches == sum(child.launches for child in node.children)
+        assert node.kind != KERNEL or node.launches or node.name.startswith(("copy", "memset"))
+
+
+def test_outermost_ranges_have_the_kernels_that_were_launched_in_them(recorded: Recorded) -> None:
+    found = dict(
+        (name, (count, time))
+        for name, count, time in recorded.sql(
+            "SELECT coalesce(n.text, s.value), count(*), sum(k.end - k.start) "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+            "ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24 "
+            "JOIN NVTX_EVENTS n ON n.eventType = 59 AND n.globalTid = r.globalTid "
+            "AND r.start BETWEEN n.start AND n.end LEFT JOIN StringIds s ON s.id = n.textId "
+            "WHERE NOT EXISTS (SELECT 1 FROM NVTX_EVENTS o WHERE o.eventType = 59 "
+            "AND o.globalTid = n.globalTid AND o.start < n.start AND o.end > n.end) GROUP BY 1"
+        )
+    )
+    ranges = [node for node in recorded.tree.children if node.kind == "range"]
+    assert ranges
+    for node in ranges:
+        name = node.name.removeprefix("NCCL:")
+        launches = sum(n.launches for n in leaves(node))
+        kernels = sum(n.busy_ns for n in leaves(node))
+        assert (launches, kernels) == found[name]
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    return (one for one in walk(node) if not one.children and one.kind != IDLE)
+
+
+def test_items_name_kernels_with_their_colour_number_and_grid(recorded: Recorded) -> None:
+    first = recorded.run.kernels.iloc[0]
+    own = [item for item in recorded.items.all if item.kernel == 1]
+    assert own
+    for item in own:
+        assert item.name == first["short_name"]
+        assert item.facts == (f"grid {first['grid']}, block {first['block']}",)
+
+
+def test_without_the_trace_there_are_launches_alone(recorded: Recorded, tmp_path: Path) -> None:
+    work = tracks.read_work(recorded.run, None)
+    assert work is not None
+    rows = tracks.rows_of(recorded.run, {}, Items(), work, None)
+    kinds = {row.kind for row in rows}
+    assert tracks.KERNELS in kinds
+    assert not kinds & {tracks.RANGES, tracks.CALLS}
+    kernels = [row for row in rows if row.kind == tracks.KERNELS]
+    assert busy(kernels) == recorded.run.kernels["total_ns"].sum()
