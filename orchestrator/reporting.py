@@ -27,7 +27,7 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     `style` goes before what the recipe of the run says of languages; templates are those of `style`
     alone.
     """
-    from nsight_prof.reports.analyse import build_tables
+    from nsight_prof.parsers.build.run_tables import build_tables
     from nsight_prof.reports.load import load_run
     from nsight_prof.reports.render import render_report
 
@@ -69,8 +69,8 @@ def report_job(
 
     `warn` gets the ranks whose tables cannot be made; the report names them, too.
     """
-    from nsight_prof.reports.analyse import build_tables
-    from nsight_prof.reports.rank_tables import build_rank_tables
+    from nsight_prof.parsers.build.rank_tables import build_rank_tables
+    from nsight_prof.parsers.build.run_tables import build_tables
     from nsight_prof.reports.ranks import job_view
     from nsight_prof.reports.render import render_job
     from nsight_prof.reports.templating import style_of
@@ -91,7 +91,7 @@ def report_job(
 
 def ensure_tables(path: Path) -> None:
     """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
-    from nsight_prof.reports.analyse import build_tables
+    from nsight_prof.parsers.build.run_tables import build_tables
 
     check_one_run(path)
     variants = read_manifest(RunDir(path)).variants

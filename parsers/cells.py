@@ -1,4 +1,4 @@
-"""Rows and cells of tables as plain values."""
+"""Rows and cells of tables as plain values: unknown numbers to NaN or None, unknown text to ""."""
 
 from __future__ import annotations
 
@@ -18,3 +18,25 @@ def records(frame: pd.DataFrame) -> list[Row]:
 def number(value: Any) -> float:
     """Return a float; NaN where unknown."""
     return math.nan if value is None or pd.isna(value) else float(value)
+
+
+def known(value: Any) -> float | None:
+    """Return a float; None where unknown or not finite."""
+    found = number(value)
+    return found if math.isfinite(found) else None
+
+
+def count(value: Any) -> int | None:
+    """Return an int; None where unknown."""
+    found = known(value)
+    return None if found is None else int(found)
+
+
+def text(value: Any) -> str:
+    """Return a string; empty where unknown."""
+    return "" if value is None or pd.isna(value) else str(value)
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Return the parts of a comma-separated cell, such as the stages of a kernel."""
+    return tuple(part.strip() for part in text(value).split(",") if part.strip())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import counted, duration, listed, share
@@ -16,7 +17,6 @@ from nsight_prof.reports.kernel_facts import TRANSFORM, slow_name
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
 from nsight_prof.reports.program_rules import backends, finding, limit, source_of
-from nsight_prof.reports.roofline import Ceilings, ceilings
 
 PRODUCT = ("gemm", "gemv")
 BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")

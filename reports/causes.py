@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.reports.bound import LABELS as BOUNDS
-from nsight_prof.reports.bound import WHERE as COLUMNS
+from nsight_prof.parsers.build.bound import LABELS as BOUNDS
+from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.evidence import Evidence, wording
 from nsight_prof.reports.formats import count, counted, listed, percent, share, significant

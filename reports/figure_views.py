@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from nsight_prof.parsers.build.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
 from nsight_prof.reports.causes import stall_meaning
 from nsight_prof.reports.cells import known, number, records, text
 from nsight_prof.reports.figure_models import (
@@ -19,7 +20,6 @@ from nsight_prof.reports.figure_models import (
     ThroughputBar,
 )
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
 from nsight_prof.reports.view_models import KernelRow, LevelFigures
 
 INTENSITIES = (1e-4, 1e5)

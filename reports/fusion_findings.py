@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import byte_rate, counted, data_size, duration, listed, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.program_rules import finding, limit, listing, moves, source_of
-from nsight_prof.reports.roofline import ceilings
 from nsight_prof.reports.timeline import chains
 
 CHAINS = 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nsight_prof.reports.bound import LABELS, LATENCY_BELOW, WHERE
+from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
+from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.evidence import Evidence, source, threshold
@@ -13,7 +14,6 @@ from nsight_prof.reports.formats import clock, quantity
 from nsight_prof.reports.kernel_judge import Judged, further
 from nsight_prof.reports.profiled import is_mixed
 from nsight_prof.reports.program_rules import limit
-from nsight_prof.reports.roofline import PIPES, Ceiling
 
 CONFIDENCE = ("high", "medium", "low")
 SAME = 0.001

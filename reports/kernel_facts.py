@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nsight_prof.reports.bound import LATENCY_BELOW, shares
+from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
+from nsight_prof.parsers.build.roofline import Ceilings
 from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.kernel_needs import Need
-from nsight_prof.reports.roofline import Ceilings
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""

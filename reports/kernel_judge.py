@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nsight_prof.reports.bound import LATENCY_BELOW
+from nsight_prof.parsers.build.bound import LATENCY_BELOW
+from nsight_prof.parsers.build.roofline import Ceiling, ceilings
 from nsight_prof.reports.causes import Abstained, Cause, Context, contradictions, explain
 from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence, threshold
@@ -14,7 +15,6 @@ from nsight_prof.reports.kernel_facts import resource_use
 from nsight_prof.reports.kernel_needs import needs
 from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import profiled, sm_count
-from nsight_prof.reports.roofline import Ceiling, ceilings
 from nsight_prof.reports.rules import DEFECT, FEW_WARPS, against_bound
 
 WORTH = 0.05

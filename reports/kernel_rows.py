@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import pandas as pd
 
-from nsight_prof.reports.bound import LABELS
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.cells import Row, count, known, names, number, records, text
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.gpu_times import per_gpu_stages

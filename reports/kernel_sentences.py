@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nsight_prof.reports.bound import LABELS
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.cells import names, number, text
 from nsight_prof.reports.evidence import Finding, say
 from nsight_prof.reports.formats import counted, duration, share

@@ -358,14 +358,14 @@ def load_run(path: Path | str) -> Run:
     if directory.tables.is_dir() or run.manifest.variants:
         return run
     if run.manifest.ranks:
-        from nsight_prof.reports.rank_tables import build_rank_tables
+        from nsight_prof.parsers.build.rank_tables import build_rank_tables
 
         for record in run.manifest.ranks:
             with suppress(ProfError):  # the table of the job says why
                 load_run(directory.rank(record.rank).path)
         build_rank_tables(directory)
     else:
-        from nsight_prof.reports.analyse import build_tables
+        from nsight_prof.parsers.build.run_tables import build_tables
 
         build_tables(directory)
     return run

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.parsers import tables
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
 from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, count, data_size, seconds, share, significant
 from nsight_prof.reports.load import Run
 
-STEP = "predict"
 OPEN_STEPS = 2
 """Tables of steps that are open; the others are folded."""
 TIERS = {
@@ -36,15 +33,6 @@ class PredictionView:
     answer: tuple[str, ...]
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
-
-
-def predicted_frames(run: RunDir) -> dict[str, pd.DataFrame]:
-    """Return the tables that a prediction left; none for any other run."""
-    record = read_manifest(run).step(STEP)
-    if record is None:
-        return {}
-    found = [name for name in tables.tables() if run.artifact(STEP, f"{name}.parquet") is not None]
-    return {name: tables.read(run.step(record), name) for name in found}
 
 
 def prediction_view(run: Run) -> PredictionView:

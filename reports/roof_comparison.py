@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.roofs_file import ROOFS_FILE, read_roofs
 from nsight_prof.reports.figure_models import Roof
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.roofline import Ceiling
 
 ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
 

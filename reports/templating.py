@@ -18,9 +18,9 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats, links
-from nsight_prof.reports.bound import LABELS
 from nsight_prof.reports.caveats import labelled
 from nsight_prof.reports.language import LANGUAGES
 

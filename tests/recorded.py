@@ -4,8 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.load import Run, load_run
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from nsight_prof.parsers.build.roofline import LEVELS, ridge
 from nsight_prof.reports.bench.cases import measured, params_of, ratio, shape_text
 from nsight_prof.reports.bench.models import (
     Bar,
@@ -24,7 +25,6 @@ from nsight_prof.reports.cells import Row, known, text
 from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import clock, share, significant
-from nsight_prof.reports.roofline import LEVELS, ridge
 
 
 def figures(

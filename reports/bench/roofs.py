@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from nsight_prof.parsers.bench_records import roof_key
+from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of
 from nsight_prof.parsers.confirm import confirm
 from nsight_prof.reports.bench.cases import (
     cases,
@@ -19,7 +20,6 @@ from nsight_prof.reports.bench.cases import (
 from nsight_prof.reports.cells import Row, count, known, number, records, text
 from nsight_prof.reports.formats import share, significant
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.roofline import Ceiling, ceiling_of
 
 ARITHMETIC = ("tensor", "fp16", "fp32", "fp64")
 MEMORY = ("dram", "l2", "l1", "shared")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.bench.models import BenchFinding
 from nsight_prof.reports.bench.serving_baseline_findings import capital
 from nsight_prof.reports.bench.serving_baseline_points import Baseline, Load, Point
 from nsight_prof.reports.formats import count, counted, data_size, percent, seconds, share
 from nsight_prof.reports.formats import significant as digits
-from nsight_prof.reports.serving.peaks import Peak
 
 
 def bound(found: Baseline) -> BenchFinding | None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from nsight_prof.reports.bound import LABELS
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.figure_models import RooflineKernel, RooflinePanel, RooflinePoint
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import flop_rate, intensity, share, significant

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.model_shape import Linear, ModelShape
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Json, Section
 from nsight_prof.reports.cells import known
@@ -26,7 +27,6 @@ from nsight_prof.reports.formats import (
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, Requests, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import Work, decode, floor_s, flops, prefill, traffic
-from nsight_prof.reports.serving.peaks import Peaks, peaks
 
 KEY, TITLE = "model", "The model, from its configuration"
 BATCHES = (1, 8, 64, 256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.bench.models import BenchFinding
 from nsight_prof.reports.formats import (
     byte_rate,
@@ -23,7 +24,6 @@ from nsight_prof.reports.formats import (
 from nsight_prof.reports.serving.agreement import Agreement
 from nsight_prof.reports.serving.batches import Batch
 from nsight_prof.reports.serving.counted import Counted
-from nsight_prof.reports.serving.peaks import Peak
 from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 IDLE_WORTH_SAYING = 0.1

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.model_shape import ModelShape
 from nsight_prof.reports.cells import Row, count, known, number, records, text
 from nsight_prof.reports.load import Run
@@ -19,7 +20,6 @@ from nsight_prof.reports.serving.formulas import (
     total_flops,
     total_traffic,
 )
-from nsight_prof.reports.serving.peaks import Peaks, peaks
 from nsight_prof.reports.serving.works import Counts, works
 
 KINDS = ("prefill", "mixed", "decode")

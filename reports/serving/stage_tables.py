@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.bench.models import BenchTable
 from nsight_prof.reports.formats import (
     NA,
@@ -22,7 +23,6 @@ from nsight_prof.reports.formats import (
 from nsight_prof.reports.serving.agreement import Agreement
 from nsight_prof.reports.serving.batches import Batch
 from nsight_prof.reports.serving.counted import Counted
-from nsight_prof.reports.serving.peaks import Peak
 from nsight_prof.reports.serving.stage_findings import limit
 from nsight_prof.reports.serving.stage_rows import Kind, Stages
 

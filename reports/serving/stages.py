@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from nsight_prof.parsers.build.peaks import NOT_MEASURED, Peak
 from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, Json, Section
 from nsight_prof.reports.formats import count, duration
 from nsight_prof.reports.json_text import finite
@@ -13,7 +14,6 @@ from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.agreement import Agreement, agreements
 from nsight_prof.reports.serving.batches import Batch, batches
 from nsight_prof.reports.serving.counted import Counted, counted
-from nsight_prof.reports.serving.peaks import NOT_MEASURED, Peak
 from nsight_prof.reports.serving.stage_findings import findings, limit
 from nsight_prof.reports.serving.stage_rows import Kind, Stages, stages_of
 from nsight_prof.reports.serving.stage_tables import (

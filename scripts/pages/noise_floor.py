@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from nsight_prof import load_run
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.reports.analyse import build_tables
 
 MEASURES = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 INTRO = """\

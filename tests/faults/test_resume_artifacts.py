@@ -14,9 +14,9 @@ from nsight_prof.orchestrator import cli
 from nsight_prof.orchestrator.reporting import ensure_tables
 from nsight_prof.parsers import whole_folder
 from nsight_prof.parsers.artifacts import describe, differences
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError
 from nsight_prof.parsers.run_dir import Artifact, RunDir, read_manifest, write_manifest
-from nsight_prof.reports.analyse import build_tables
 
 
 def cut(path: Path) -> None:

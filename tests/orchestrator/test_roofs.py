@@ -14,11 +14,11 @@ from nsight_prof.orchestrator.bench_records import measures_roofs
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.environment import Gpus
 from nsight_prof.orchestrator.roofs_of_run import attach_given
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.roofs_file import Fit, RoofsFile, gpu_facts, read_roofs, write_roofs
 from nsight_prof.parsers.run_dir import RunDir
 from nsight_prof.parsers.tables import check, tables
-from nsight_prof.reports.analyse import build_tables
 
 FAKE = Path(__file__).resolve().parent.parent / "fakes/bench_target.py"
 # The GPU of the fake target, as NVML tells it.

@@ -7,11 +7,11 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build import run_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_csv
 from nsight_prof.parsers.nsys import open_trace, trace
 from nsight_prof.parsers.nsys.trace import NsysTrace
-from nsight_prof.reports import analyse
 
 TRACE = "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz"
 
@@ -55,7 +55,7 @@ def test_the_work_on_a_table_is_not_said_of_its_file(tmp_path: Path) -> None:
 def test_a_defect_is_called_one_and_shows_where_it_is(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(analyse, "trace_frames", fails)
+    monkeypatch.setattr(run_tables, "trace_frames", fails)
     assert main(["import", str(root / TRACE), "--out", str(tmp_path / "run")]) == 0
     assert main(["--debug", "report", str(tmp_path / "run")]) == 1
     said = capsys.readouterr().err

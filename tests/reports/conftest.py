@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.bound import assign_bounds
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
-from nsight_prof.reports.bound import assign_bounds
 from nsight_prof.reports.cells import records
 from nsight_prof.reports.load import Run, load_run
 from tests.reports.browser import in_browser

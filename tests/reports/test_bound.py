@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.bound import SM_BUSY, assign_bounds, bound_gaps
+from nsight_prof.parsers.build.bound import SM_BUSY, assign_bounds, bound_gaps
 from nsight_prof.reports.load import Run
 
 ROOFS = [

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.causes import LSU, Cause, Context, causes, explain, gain
 from nsight_prof.reports.cells import Row, number
@@ -16,7 +17,6 @@ from nsight_prof.reports.kernel_facts import facts, resource_use, unaligned
 from nsight_prof.reports.kernel_needs import Need
 from nsight_prof.reports.kernel_sentences import FUSION_HELPS
 from nsight_prof.reports.profiled import TRACE_ONLY
-from nsight_prof.reports.roofline import Ceiling, Ceilings
 from nsight_prof.reports.rules import kernel_rules, known_facts, saturated
 
 SMS = 132.0

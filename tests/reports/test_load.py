@@ -7,7 +7,7 @@ import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports import kernel_judge, program_findings
+from nsight_prof.reports import kernel_judge, program_findings, timeline
 from nsight_prof.reports.findings import findings, headline
 from nsight_prof.reports.load import Run, load_run, once
 from nsight_prof.reports.views import report_view
@@ -60,7 +60,7 @@ def test_an_analysis_is_done_once_per_run(run: Run) -> None:
 def test_a_report_judges_each_kernel_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: Counter[str] = Counter()
     programs: list[Run] = []
-    judge, program = kernel_judge._judged, program_findings.timeline
+    judge, program = kernel_judge._judged, timeline.timeline
 
     def counted(row: Any, *rest: Any) -> Any:
         judged[row["kernel_id"]] += 1

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.run_dir import (
     Manifest,
@@ -18,8 +20,6 @@ from nsight_prof.parsers.run_dir import (
     decompress,
     write_manifest,
 )
-from nsight_prof.reports.analyse import build_tables
-from nsight_prof.reports.bound import LABELS
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.ncu_agreement import COMPUTE, ELAPSED, MEMORY, compare
 from nsight_prof.reports.ncu_rule_models import RulesView

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import RunDir, decompress
-from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.stage_run import stage_runs

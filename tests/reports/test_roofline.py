@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.roofline import attainable, ceilings, distance, ridge
+from nsight_prof.parsers.build.roofline import attainable, ceilings, distance, ridge
 
 
 def roofs(*rows: tuple[str, str, float, str]) -> pd.DataFrame:

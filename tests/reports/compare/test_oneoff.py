@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.compare.models import Change, CompareView
 from nsight_prof.reports.compare.sides import Side, open_side
 from nsight_prof.reports.compare.view import compare

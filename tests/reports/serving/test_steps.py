@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.bench.models import BenchTable, Section
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.plots.gallery import bench_pictures

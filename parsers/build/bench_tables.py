@@ -15,6 +15,8 @@ from nsight_prof.parsers.bench import BenchTables, bench_files, build_bench, on_
 from nsight_prof.parsers.bench_counters import CaseCounters, case_counters, counted_calls
 from nsight_prof.parsers.bench_fractions import add_fractions
 from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
+from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.measured_roofs import choose_roofs
 from nsight_prof.parsers.ncu import NcuCapture
@@ -28,8 +30,6 @@ from nsight_prof.parsers.roofs_file import (
     read_roofs,
 )
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.reports.cells import number, records
-from nsight_prof.reports.gaps import Gaps
 
 Frames = dict[str, pd.DataFrame]
 UNKNOWN_TO_NCU = {

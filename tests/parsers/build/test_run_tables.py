@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build import run_tables
+from nsight_prof.parsers.build.ncu_only import chip_name
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports import analyse
-from nsight_prof.reports.analyse import build_tables
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.ncu_only import chip_name
 from nsight_prof.reports.views import report_view
 
 KERN_SUM = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name
@@ -172,7 +172,7 @@ def test_a_run_without_anything_still_has_its_tables(bare: RunDir) -> None:
 def test_many_launches_are_not_repeated_as_csv(
     whole: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analyse, "ROWS_AS_CSV", 5)
+    monkeypatch.setattr(run_tables, "ROWS_AS_CSV", 5)
     run = made(whole)
     assert len(run.launches) == 6
     assert not (whole.tables / "launches.csv").exists()

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.build.operator_tables import with_modules, with_roofs
+from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.analyse import build_tables
-from nsight_prof.reports.gaps import Gaps
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.operator_tables import with_modules, with_roofs
 
 KERNEL = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
 STAGES = {"prefill": r".*_generation_0\(0\)", "decode": r"execute_context_0\(0\).*"}
@@ -168,7 +168,7 @@ def test_what_has_no_fraction_is_told() -> None:
     assert "fp64" in reasons
 
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())
 
 

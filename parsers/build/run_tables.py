@@ -13,6 +13,21 @@ import pandas as pd
 import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.bench_tables import (
+    complete_gpus,
+    is_bench,
+    measured_roofs,
+    read_benched,
+    roofs_file,
+    with_fractions,
+)
+from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
+from nsight_prof.parsers.build.gaps import Gaps, joined, summed
+from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
+from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
+from nsight_prof.parsers.build.operator_tables import operator_frames
+from nsight_prof.parsers.build.predicted_tables import predicted_frames
+from nsight_prof.parsers.build.serving_tables import serving_frames
 from nsight_prof.parsers.counters import build_counters
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
@@ -26,21 +41,6 @@ from nsight_prof.parsers.run_dir import RunDir, counters_stem, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.bench_tables import (
-    complete_gpus,
-    is_bench,
-    measured_roofs,
-    read_benched,
-    roofs_file,
-    with_fractions,
-)
-from nsight_prof.reports.bound import assign_bounds, bound_gaps
-from nsight_prof.reports.gaps import Gaps, joined, summed
-from nsight_prof.reports.ncu_only import gpus_of, kernels_of
-from nsight_prof.reports.ncu_rule_tables import ncu_rules_frame
-from nsight_prof.reports.operator_tables import operator_frames
-from nsight_prof.reports.prediction import predicted_frames
-from nsight_prof.reports.serving_tables import serving_frames
 
 ROWS_AS_CSV = 200_000
 """Rows of a table up to which a CSV is written beside the Parquet file."""

@@ -12,15 +12,14 @@ import pandas as pd
 import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
+from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
 from nsight_prof.parsers.gemm_join import join_gemms, product_ids
 from nsight_prof.parsers.model_shape import Linear, model_shape
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
 from nsight_prof.parsers.torch_trace import open_torch_trace
-from nsight_prof.reports.cells import count, text
-from nsight_prof.reports.gaps import Gaps
-from nsight_prof.reports.serving.peaks import Peak, Peaks, peaks
 
 OPERATORS = ("operators.json.gz", "operators.json")
 BEYOND = 1.05

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.kernel_names import classify, kernel_id
 from nsight_prof.parsers.ncu import NcuCapture
-from nsight_prof.reports.cells import known, records, text
 
 ARCHITECTURES = {
     **{0x14: "GV10", 0x16: "TU10", 0x17: "GA10", 0x18: "GH10", 0x19: "AD10"},

@@ -7,8 +7,8 @@ import math
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.cells import Row, number, records, text
-from nsight_prof.reports.roofline import LEVELS, PIPES, Ceilings, ceilings
+from nsight_prof.parsers.build.roofline import LEVELS, PIPES, Ceilings, ceilings
+from nsight_prof.parsers.cells import Row, number, records, text
 
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture, read_csv
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.reports.gaps import Gaps
 
 DETAILS = "details.csv"
 TABLE = "ncu_rules"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from nsight_prof.reports.cells import known, records, text
+from nsight_prof.parsers.cells import known, records, text
 
 NOT_MEASURED = "no roof of this GPU is known: measure them with `prof run recipes/roofline.yaml`"
 

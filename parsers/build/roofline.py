@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 
 LEVELS = ("dram", "l2", "l1")
 PIPES = ("tensor", "fp32", "fp16", "fp64")
