@@ -25,15 +25,13 @@ ROWS_A_BYTE = 2
 """Rows of a Parquet file that a byte can hold: each row has a start or a name of its own."""
 
 DTYPES = {
-    name: pd.api.types.pandas_dtype(dtype)
-    for name, dtype in {
-        "string": "string",
-        "int": "Int64",
-        "float": "float64",
-        "bool": "boolean",
-        "category": "category",
-    }.items()
+    "string": "string",
+    "int": "Int64",
+    "float": "float64",
+    "bool": "boolean",
+    "category": "category",
 }
+_TYPES = {name: pd.api.types.pandas_dtype(dtype) for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         raise ValueError(f"table {table}: missing columns {missing}, undeclared columns {extra}")
     checked = frame[names].reset_index(drop=True)
     for column in columns:
-        values, dtype = checked[column.name], DTYPES[column.dtype]
+        values, dtype = checked[column.name], _TYPES[column.dtype]
         if values.dtype == dtype:
             continue
         try:

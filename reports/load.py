@@ -316,11 +316,6 @@ class Run:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")
 
-    @cached_property
-    def _results(self) -> dict[Any, Any]:
-        """What functions marked `once` found out about this run, by function."""
-        return {}
-
     def _read(self, table: str) -> pd.DataFrame:
         return tables.read(self.directory.tables, table)
 
@@ -333,10 +328,10 @@ def once(analysis: Callable[[Run], T]) -> Callable[[Run], T]:
 
     @wraps(analysis)
     def result(run: Run) -> T:
-        if analysis not in run._results:
-            run._results[analysis] = analysis(run)
-        found: T = run._results[analysis]
-        return found
+        results: dict[Any, T] = vars(run).setdefault("results", {})  # beside the cached tables
+        if analysis not in results:
+            results[analysis] = analysis(run)
+        return results[analysis]
 
     return result
 
