@@ -61,7 +61,7 @@ PLAIN = Style()
 
 @dataclass(frozen=True)
 class ReportPaths:
-    """Files of a rendered report; `pictures` are the SVG and PNG files, `page` is report.html.
+    """Files of a rendered report; `pictures` are the files of the figures, `page` is report.html.
 
     `report` is report.html where no markdown is written, and `page` is not there where no HTML is.
     `headline`: at most three sentences that a reader should know first.
@@ -246,7 +246,9 @@ def _draw(picture: Picture, folder: Path, figures: dict[str, str], style: Style)
         figures[picture.name] = render_inline(figure, picture.name, picture.alt)
     if MARKDOWN not in style.formats:
         return []
-    names = [f"{picture.name}.svg", f"{picture.name}.png"]
-    for name, data in zip(names, (render_svg(figure), render_png(figure)), strict=True):
+    files = {f"{picture.name}.svg": render_svg(figure)}
+    if style.png:
+        files[f"{picture.name}.png"] = render_png(figure)
+    for name, data in files.items():
         (folder / name).write_bytes(data)
-    return names
+    return list(files)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -39,12 +39,14 @@ class Style:
     """How a report is written: folder of the user's templates, languages of the summary, formats.
 
     The summary is always there in English; each of `languages` gets a file of its own. `formats`
-    are those of the pages: "md" (with picture files) and "html" (one file each).
+    are those of the pages: "md" (with picture files) and "html" (one file each). `png`: the
+    pictures of markdown are there as PNG files, too.
     """
 
     templates: Path | None = None
     languages: tuple[str, ...] = ()
     formats: tuple[str, ...] = FORMATS
+    png: bool = False
 
 
 def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
@@ -58,7 +60,7 @@ def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
     """
     chosen = given or Style()
     languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
-    style = Style(chosen.templates, tuple(dict.fromkeys(languages)), chosen.formats)
+    style = replace(chosen, languages=tuple(dict.fromkeys(languages)))
     check_style(style)
     return style
 

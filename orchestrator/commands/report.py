@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     help="Pages to write: markdown with pictures beside it, HTML with all inside, or both.",
 )
 @click.option(
+    "--png",
+    type=click.Choice(["yes", "no"]),
+    default="no",
+    show_default=True,
+    help="Write each picture beside the markdown as PNG, too: for slides that take no SVG.",
+)
+@click.option(
     "--open",
     "open_it",
     type=click.Choice(["yes", "no"]),
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
 def command(
     run: Path,
     formats: str,
+    png: str,
     open_it: str,
     roofs: Path | None,
     rank: int | None,
@@ -79,6 +87,7 @@ def command(
       prof report runs/top-kernels-20260101-120000
       prof report runs/mine --roofs runs/roofline
       prof report runs/mine --format html --open yes
+      prof report runs/mine --png yes
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates
       prof report runs/job --rank 3
@@ -89,7 +98,7 @@ def command(
             "--open shows report.html, and --format md writes none",
             "leave out one of the two, or take --format html",
         )
-    style = style_options.given_style(templates, languages, formats)
+    style = style_options.given_style(templates, languages, formats, png=png == "yes")
     if rank is not None:
         run = _of_rank(RunDir(run), rank)
     from nsight_prof.orchestrator.run_lock import writing

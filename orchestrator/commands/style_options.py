@@ -43,19 +43,19 @@ def chosen(languages: Sequence[str]) -> tuple[str, ...]:
 
 
 def given_style(
-    templates: Path | None, languages: Sequence[str], formats: str = ALL
+    templates: Path | None, languages: Sequence[str], formats: str = ALL, *, png: bool = False
 ) -> Style | None:
     """Return the style that the options ask for; None where they ask for nothing.
 
     Raises:
         UsageError: there is no such folder, or it replaces no template.
     """
-    if templates is None and not languages and formats == ALL:
+    if templates is None and not languages and formats == ALL and not png:
         return None
     from nsight_prof.reports.templating import FORMATS, Style, check_style
 
     pages = FORMATS if formats == ALL else (formats,)
-    style = Style(templates.absolute() if templates else None, chosen(languages), pages)
+    style = Style(templates.absolute() if templates else None, chosen(languages), pages, png)
     check_style(style)
     return style
 

@@ -125,7 +125,6 @@ def repeated_run(make_bench_run: Callable[..., Run], bench_row: Callable[..., Ro
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.reports import render
 from nsight_prof.reports.finding_models import EvidenceRow, Place
 from nsight_prof.reports.formats import escape, quantity
 from nsight_prof.reports.html.body import slug
@@ -155,7 +154,6 @@ def test_kernels_without_counters_are_the_same_number_everywhere(run: Run) -> No
 
 
 def test_no_link_of_a_report_is_dead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     paths = render_report(run)
     assert dead_links(paths.folder) == {}
     text = whole_report(paths.folder)

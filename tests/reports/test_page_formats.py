@@ -22,7 +22,7 @@ def test_each_format_alone_is_its_part_of_both(run: Run) -> None:
     page = render_report(run, Style(formats=("html",)))
     as_html = contents(page)
     kinds = {Path(name).suffix for name in both}
-    assert kinds == {".md", ".html", ".json", ".svg", ".png"}
+    assert kinds == {".md", ".html", ".json", ".svg"}
     assert as_markdown == {n: data for n, data in both.items() if not n.endswith(".html")}
     assert as_html == {n: data for n, data in both.items() if n.endswith((".html", ".json"))}
     assert markdown.report.name == "report.md"
@@ -31,6 +31,17 @@ def test_each_format_alone_is_its_part_of_both(run: Run) -> None:
     assert page.report == page.page
     assert page.report.is_file()
     assert (page.summary, page.pictures) == (None, ())
+
+
+def test_pictures_are_png_too_where_that_is_asked_for(run: Run) -> None:
+    plain = contents(render_report(run, Style(formats=("md",))))
+    made = render_report(run, Style(formats=("md",), png=True))
+    assert {p.stem for p in made.pictures if p.suffix == ".png"} == {
+        Path(name).stem for name in plain if name.endswith(".svg")
+    }
+    both = contents(made)
+    assert {n: data for n, data in both.items() if not n.endswith(".png")} == plain
+    assert all(both[p.name].startswith(b"\x89PNG") for p in made.pictures if p.suffix == ".png")
 
 
 @pytest.mark.parametrize("kind", ["md", "html"])

@@ -32,7 +32,6 @@ NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures have tests of their own; these look at text."""
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
 
 
@@ -78,7 +77,7 @@ def test_a_run_becomes_a_linked_report_with_pictures(run: Run) -> None:
     text = paths.report.read_text()
     check_markdown(text, paths.folder)
     assert paths.folder == run.path / "report"
-    assert {p.suffix for p in paths.pictures} == {".svg", ".png"}
+    assert {p.suffix for p in paths.pictures} == {".svg"}
     assert all(p.is_file() for p in paths.pictures)
     assert paths.summary is not None
     assert paths.metrics is not None
@@ -280,7 +279,7 @@ def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
     assert "../variants/a%20b/c/report/report.md" in text
     assert "1.00 ms (1.00x), DRAM bandwidth" in text
     assert "the target ended with exit code 1" in text
-    assert [p.name for p in paths.pictures] == ["sweep.svg", "sweep.png"]
+    assert [p.name for p in paths.pictures] == ["sweep.svg"]
 
 
 def test_a_sweep_without_any_result_has_no_picture(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
     measured_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
     text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
@@ -87,7 +86,6 @@ def test_a_report_without_measured_roofs_says_how_to_have_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
     text = whole_report(render_report(run).folder)
     assert "prof run recipes/roofline.yaml measures" in text

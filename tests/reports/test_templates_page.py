@@ -25,7 +25,6 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
     monkeypatch.setattr(render, "render", spy)
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_png", lambda figure: b"png")
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
     return seen
 

@@ -14,7 +14,6 @@ from nsight_prof.reports.templating import Style, render, style_of, templates_fo
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(rendering, "render_png", lambda figure: b"png")
     monkeypatch.setattr(rendering, "render_inline", lambda *given: "<svg></svg>")
 
 
