@@ -160,13 +160,6 @@ def test_every_link_leads_somewhere(root: Path, name: str) -> None:
             continue
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve()
-        gallery = root / "docs" / "examples"
-        if gallery in target.parents and not target.exists():
-            # The report of a run that is not recorded yet.
-            recipe = target.relative_to(gallery).parts[0]
-            assert not (root / "captures" / f"h200-{recipe}").exists(), link
-            assert (root / "recipes" / f"{recipe}.yaml").is_file(), link
-            continue
         assert target.exists(), link
         if anchor:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
