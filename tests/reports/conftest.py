@@ -22,6 +22,9 @@ from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState,
 from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
 from nsight_prof.reports.cells import records
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.views import report_view
+from tests.recorded import with_tables
 from tests.reports.browser import in_browser
 
 __all__ = ["in_browser"]
@@ -351,6 +354,18 @@ def make_run(tmp_path: Path, built: Callable[[bool], Path]) -> Callable[..., Pat
 def run(make_run: Callable[..., Path]) -> Run:
     """A whole run: trace and counters."""
     return load_run(make_run())
+
+
+@pytest.fixture(scope="session")
+def view(built: Callable[[bool], Path]) -> ReportView:
+    """What the report of the whole run shows."""
+    return report_view(load_run(built(True)))
+
+
+@pytest.fixture(scope="session")
+def recorded_run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Opens a recorded run by the name of its folder, with tables that are made once."""
+    return cache(lambda name: with_tables(name, tmp_path_factory.mktemp("recorded") / "run"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The numbers behind findings of kernels: where they stand, and how sure they make a finding."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,15 @@ from nsight_prof.reports.kernel_findings import abstentions, bound_findings, ker
 from nsight_prof.reports.kernel_judge import judge, shortest_launch
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.profiled import is_mixed
-from tests.recorded import with_tables
 
 RECORDED = "h200-top-kernels"
 
 
 @pytest.fixture(scope="module")
-def recorded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def recorded(root: Path, recorded_run_of: Callable[[str], Run]) -> Run:
     if not (root / "captures" / RECORDED).is_dir():
         pytest.skip(f"captures/{RECORDED} is not there")
-    return with_tables(RECORDED, tmp_path_factory.mktemp("evidence") / "run")
+    return recorded_run_of(RECORDED)
 
 
 @pytest.fixture(scope="module")

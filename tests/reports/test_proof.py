@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from scripts.pages.proof import (
     verdicts,
 )
 from scripts.pages.proof_page import Recording, anchor, proof_page, recording
-from tests.recorded import with_tables
 
 # One worker for all of them: a recorded run takes long to judge.
 pytestmark = pytest.mark.xdist_group("proof")
@@ -287,16 +287,16 @@ def test_anchors_are_those_of_github() -> None:
     assert anchor("L2 (thrashing), twice") == "l2-thrashing-twice"
 
 
-def prepared(root: Path, name: str, factory: pytest.TempPathFactory) -> Run:
+def prepared(root: Path, name: str, open_run: Callable[[str], Run]) -> Run:
     """Return a recorded run with its tables; skips the test where it is not recorded."""
     if not (root / "captures" / name).is_dir():
         pytest.skip(f"captures/{name} is not recorded yet")
-    return with_tables(name, factory.mktemp("planted") / "run")
+    return open_run(name)
 
 
 @pytest.fixture(scope="module")
-def recorded_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return prepared(root, RECORDED, tmp_path_factory)
+def recorded_run(root: Path, recorded_run_of: Callable[[str], Run]) -> Run:
+    return prepared(root, RECORDED, recorded_run_of)
 
 
 @pytest.fixture(scope="module")
@@ -310,13 +310,13 @@ def recorded(first: Recording) -> list[Verdict]:
 
 
 @pytest.fixture(scope="module")
-def second(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return recording(prepared(root, SECOND, tmp_path_factory), "Second set")
+def second(root: Path, recorded_run_of: Callable[[str], Run]) -> Recording:
+    return recording(prepared(root, SECOND, recorded_run_of), "Second set")
 
 
 @pytest.fixture(scope="module")
-def third(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return recording(prepared(root, THIRD, tmp_path_factory), "Third set")
+def third(root: Path, recorded_run_of: Callable[[str], Run]) -> Recording:
+    return recording(prepared(root, THIRD, recorded_run_of), "Third set")
 
 
 def test_nine_tenths_of_the_planted_causes_are_the_first_finding(recorded: list[Verdict]) -> None:

@@ -12,7 +12,6 @@ from nsight_prof.reports.findings import OVERVIEW, findings
 from nsight_prof.reports.kernel_judge import Judged, judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.stage_run import stage_runs
-from tests.recorded import with_tables
 
 pytestmark = pytest.mark.xdist_group("proof")
 
@@ -22,8 +21,8 @@ Stage = Callable[[str], Run]
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    run = with_tables("h200-planted-defects-second", tmp_path_factory.mktemp("second") / "run")
+def stage(recorded_run_of: Callable[[str], Run]) -> Stage:
+    run = recorded_run_of("h200-planted-defects-second")
     names = [f"defect/{name}" for name in STAGES] + ["twin/launch_bound", "twin/shared_limited"]
     return dict(stage_runs(run, names)).__getitem__
 

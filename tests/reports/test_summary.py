@@ -23,11 +23,6 @@ def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
     return load_run(run.path)
 
 
-@pytest.fixture
-def view(run: Run) -> ReportView:
-    return report_view(run)
-
-
 def page_of(summary: SummaryView) -> str:
     return render_template("stakeholder_summary.md.j2", {"view": summary})
 

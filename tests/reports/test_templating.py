@@ -9,10 +9,13 @@ from nsight_prof.reports import render as rendering
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.templating import Style, render, style_of, templates_folder
+from nsight_prof.reports.view_models import ReportView
 
 
 @pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_templates(monkeypatch: pytest.MonkeyPatch, view: ReportView) -> None:
+    """Draw nothing, and analyse the run once for all tests."""
+    monkeypatch.setattr(rendering, "report_view", lambda run: view)
     monkeypatch.setattr(rendering, "render_svg", lambda figure: b"<svg/>")
     monkeypatch.setattr(rendering, "render_inline", lambda *given: "<svg></svg>")
 

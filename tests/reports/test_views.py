@@ -20,11 +20,6 @@ def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
     return load_run(run.path)
 
 
-@pytest.fixture
-def view(run: Run) -> ReportView:
-    return report_view(run)
-
-
 def test_kernels_are_numbered_by_their_share(view: ReportView) -> None:
     assert [row.number for row in view.kernels] == list(range(1, 13))
     shares = [row.share or 0.0 for row in view.kernels]
