@@ -126,6 +126,14 @@ def share(value: Any) -> str:
     return NA if number is None else percent(100 * number)
 
 
+def rounded_share(value: Any) -> str:
+    """Return a fraction as per cent of two digits at most: 0.4781 as "48 %", 0.0213 as "2.1 %"."""
+    number = known(value)
+    if number is None:
+        return NA
+    return percent(100 * number) if 0 < abs(number) < 0.0995 else f"{100 * number:.0f} %"
+
+
 def count(value: Any) -> str:
     """Return a whole number with thousands separated: "12,345"."""
     number = known(value)
@@ -315,7 +323,7 @@ FILTERS: dict[str, Callable[..., str]] = {
             clock,
             intensity,
         ),
-        *(percent, share, count, speedup, difference, change),
+        *(percent, share, rounded_share, count, speedup, difference, change),
         *(quantity, exact, or_na, shorten, brief),
         *(escape, escape_html, fenced, code, markdown),
     )

@@ -10,7 +10,7 @@ sees the old report or the new one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,17 @@ from nsight_prof.reports.metrics_json import (
     render_metrics,
     render_sweep_metrics,
 )
-from nsight_prof.reports.plots.gallery import Picture, bench_pictures, pictures, sweep_pictures
+from nsight_prof.reports.plots.gallery import (
+    Picture,
+    bench_pictures,
+    overview_pictures,
+    pictures,
+    sweep_pictures,
+)
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
 from nsight_prof.reports.prediction import prediction_view
+from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
 from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
@@ -48,7 +55,7 @@ from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from nsight_prof.reports.trace_view.page import trace_parts
-from nsight_prof.reports.view_models import Fact
+from nsight_prof.reports.view_models import Fact, ReportView
 from nsight_prof.reports.views import report_view, section_sentences
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
@@ -93,15 +100,17 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
         return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
     view = report_view(run)
-    shown = pictures(view)
+    first = overview_pictures(overview(run, view))
+    shown = [*first, *pictures(view)]
     sources = provenance(run)
     trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
+    summary = partial(_summary, view, first)
     content = {
         **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
-        **{"anchors": anchors_of(view), "trace": trace},
+        **{"anchors": anchors_of(view), "trace": trace, "summary": summary(ENGLISH)},
     }
     pages = profile_pages(view, content, sources, partial(render_template, style=style))
-    summaries = _summaries("stakeholder_summary.md.j2", partial(summarise, view), style)
+    summaries = _summaries("stakeholder_summary.md.j2", summary, style)
     files = {
         **linked_pages({**pages.markdown, **summaries}),
         METRICS: render_metrics(view, run.gaps),
@@ -109,10 +118,17 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
-    first = [*told, *headline(run)][:HEADLINE]
+    known = [*told, *headline(run)][:HEADLINE]
     texts = {**pages.html, **summaries}
     parts = {part.name: part.html for part in trace}
-    return _write(run.directory.report, files, shown, first, style, texts, parts)
+    return _write(run.directory.report, files, shown, known, style, texts, parts)
+
+
+def _summary(view: ReportView, drawn: Sequence[Picture], language: str) -> SummaryView:
+    """Return the summary in a language, with the first picture of the report where it has one."""
+    made = summarise(view, language)
+    name = drawn[0].name if drawn else ""
+    return replace(made, first=replace(made.first, picture=name))
 
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:

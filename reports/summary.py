@@ -8,6 +8,7 @@ from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import count, duration, share
 from nsight_prof.reports.language import ENGLISH, Words, words_of
 from nsight_prof.reports.method_view import summary_terms
+from nsight_prof.reports.profile.first_screen import first_screen
 from nsight_prof.reports.program_rules import limit
 from nsight_prof.reports.run_time import GPU, RunTime
 from nsight_prof.reports.summary_models import SummaryGpu, SummaryView
@@ -38,10 +39,11 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     words = words_of(language)
     shown = table(view, words)
     said = [f.plain for s in view.sections for f in s.findings if f.plain]
-    to_do, learned = steps(view, said, words)
+    to_do, hints, learned = steps(view, said, words)
     doubts = _reservations(view, shown, words)
     answer = _answer(view, shown, words)
     facts = _facts(view, words)
+    machine = _machine(view.run_time, words)
     told = (f"{row.what} {row.limited_by} {duration(row.gain_ns)}" for row in shown.rows)
     labels = (f"{fact.label} {fact.value}" for fact in facts)
     said_of = (words.of(sentence) for sentence in learned)
@@ -51,7 +53,8 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     return SummaryView(
         title=view.title,
         question=words.quoted(view.question),
-        machine=_machine(view.run_time, words),
+        first=first_screen(view, shown, answer, machine, words),
+        machine=machine,
         answer=answer,
         basis=view.run_time.basis,
         rows=shown.rows,
@@ -60,6 +63,7 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
         facts=facts,
         learned=tuple(words.of(sentence) for sentence in learned[:LEARNED]),
         next_steps=to_do,
+        hints=hints,
         reservations=doubts,
         terms=terms,
         language=language,

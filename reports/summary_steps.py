@@ -17,8 +17,8 @@ WORTH_SAYING = 0.01
 
 def steps(
     view: ReportView, learned: Sequence[str], words: Words
-) -> tuple[tuple[str, ...], list[str]]:
-    """Return what to do, and of the `learned` sentences those that are no step.
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """Return what to do, those steps of it that save no time, and of `learned` what is no step.
 
     Findings of one advice are one step, the largest gain first. A batch that gives more output is
     the first: it gains more than the same work in less time.
@@ -26,15 +26,16 @@ def steps(
     first, rest = _batch(learned, words)
     groups: dict[str, list[FindingRow]] = defaultdict(list)
     for row in view.findings:
-        if row.advice and _gain(view, row) >= WORTH_SAYING:
+        if row.advice and gain_of(view, row) >= WORTH_SAYING:
             groups[row.advice].append(row)
     # Who is near the limit gains little by better code: that is told where nothing else is.
     ranked = sorted(
-        groups.values(), key=lambda rows: (_near(rows[0]), -sum(_gain(view, r) for r in rows))
+        groups.values(), key=lambda rows: (is_near(rows[0]), -sum(gain_of(view, r) for r in rows))
     )
-    better = [rows for rows in ranked if not _near(rows[0])]
+    better = [rows for rows in ranked if not is_near(rows[0])]
     said = [*first, *(_step(view, rows, words) for rows in (better or ranked))]
-    return tuple(said[:STEPS]), rest
+    hints = first if better else said
+    return tuple(said[:STEPS]), tuple(hints[:STEPS]), rest
 
 
 def inside(name: str) -> str:
@@ -42,7 +43,7 @@ def inside(name: str) -> str:
     return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
 
 
-def _gain(view: ReportView, row: FindingRow) -> float:
+def gain_of(view: ReportView, row: FindingRow) -> float:
     """Return what a finding saves, as a part of the whole run; 0 where it is not known."""
     time = view.run_time
     if row.gain_ns is None or not time.whole_ns:
@@ -51,7 +52,8 @@ def _gain(view: ReportView, row: FindingRow) -> float:
     return min(1.0, (saved or 0.0) / time.whole_ns)
 
 
-def _near(row: FindingRow) -> bool:
+def is_near(row: FindingRow) -> bool:
+    """Return whether a finding says that only less work helps."""
     return row.advice in (say("advice", "near"), say("advice", "near_dram"))
 
 
@@ -60,20 +62,20 @@ def _open(row: FindingRow) -> bool:
 
 
 def _step(view: ReportView, rows: list[FindingRow], words: Words) -> str:
-    gain = min(1.0, sum(_gain(view, row) for row in rows))
+    gain = min(1.0, sum(gain_of(view, row) for row in rows))
     time = duration(gain * (view.run_time.whole_ns or 0.0))
     whole = words.word("words", f"whole_{view.run_time.basis}")
     key = "may_save" if _open(rows[0]) else "saves"
     saved = words.say(key, time=time, part=share(gain), whole=whole)
     kernels = rows[0].key == "kernel"
-    what = _subjects(view, rows, words) if kernels else _problem(rows, words)
+    what = subjects(view, rows, words) if kernels else problem(rows, words)
     advice = words.of(rows[0].advice)
-    if kernels and _near(rows[0]):
+    if kernels and is_near(rows[0]):
         return words.say("step_near", what=what, advice=advice)
     return words.say("step", what=what, advice=advice, gain=saved)
 
 
-def _problem(rows: list[FindingRow], words: Words) -> str:
+def problem(rows: list[FindingRow], words: Words) -> str:
     """Return what is wrong without its numbers, which are of a stage: the gain says the rest."""
     key, values = words.recognise(rows[0].title)
     title = values.get("what") if key == "backend" else words.word("problems", rows[0].cause)
@@ -85,13 +87,14 @@ def _problem(rows: list[FindingRow], words: Words) -> str:
     return words.say("in_stage", what=title, stage=words.listed(stages))
 
 
-def _subjects(view: ReportView, rows: list[FindingRow], words: Words) -> str:
+def subjects(view: ReportView, rows: list[FindingRow], words: Words) -> str:
+    """Return what kernels of findings do, in plain words."""
     plain = {kernel.number: _subject_of(kernel, words) for kernel in view.kernels}
-    subjects = list(dict.fromkeys(plain[row.kernels[0]] for row in rows if row.kernels))
-    first, *rest = subjects[:SUBJECTS]
+    named = list(dict.fromkeys(plain[row.kernels[0]] for row in rows if row.kernels))
+    first, *rest = named[:SUBJECTS]
     own = {kernel.short_name for kernel in view.kernels}
     lowered = [name if name in own else inside(name) for name in rest]
-    more = [words.say("others")] if len(subjects) > SUBJECTS else []
+    more = [words.say("others")] if len(named) > SUBJECTS else []
     return words.listed([first, *lowered, *more])
 
 

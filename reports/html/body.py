@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from nsight_prof.reports.html.tables import dress_tables, plain_text
 
 PICTURES = (".svg", ".png")
-TAKEN = ("top", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
+TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
 """Ids of the page around the text (templates/report.html.j2)."""
 _ID = re.compile(r'\bid="([^"]+)"')
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[numµ]?s|[kMGTPE]?(?:B|FLOP|Hz|W))(?![A-Za-z]))")
@@ -151,7 +151,8 @@ def _lead(children: Sequence[Token], carried: Carried) -> None:
     """
     for token in children:
         if token.type == "image":
-            source, words = escape(str(token.attrGet("src"))), escape(token.content)
+            source, words = str(token.attrGet("src")), escape(token.content)
+            source = escape(_target(source, carried))
             token.type, token.content = "html_inline", f'<a href="{source}">{words or source}</a>'
         if token.type == "link_open":
             token.attrSet("href", _target(str(token.attrGet("href")), carried))

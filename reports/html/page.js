@@ -40,7 +40,7 @@
   const SHORT = 30;
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = all("main details:not([open]):not([data-fold]):not([id^='kernel-'])")
+    opened = all("main details:not([open]):not([data-fold]):not([id^='kernel-']):not([id^='more-'])")
       .filter((one) => one.querySelectorAll("tr").length <= SHORT);
     for (const one of opened) one.open = true;
   });
@@ -114,7 +114,10 @@
       const button = document.createElement("button");
       button.type = "button";
       button.append(...head.childNodes);
-      if (!button.textContent.trim()) button.textContent = "\u00a0";
+      if (!button.textContent.trim()) {
+        button.textContent = "\u00a0";
+        button.setAttribute("aria-label", `${at + 1}`);
+      }
       head.append(button);
       // Numbers are asked for from the largest on, names from A.
       const first = head.classList.contains("n") ? "descending" : "ascending";

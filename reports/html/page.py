@@ -19,15 +19,28 @@ from nsight_prof.reports.trace_view.page import script as trace_script
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
 WORDS = {
-    "en": {"contents": "Contents", "theme": "Dark or light", "fold": "Open or close all details"},
+    "en": {
+        "contents": "Contents",
+        "theme": "Dark or light",
+        "fold": "Open or close all details",
+        "skip": "Skip to the report",
+    },
     "ko": {
         "contents": "목차",
         "theme": "어둡게 또는 밝게",
         "fold": "모두 펼치기 또는 접기",
+        "skip": "본문으로 건너뛰기",
     },
-    "zh": {"contents": "目录", "theme": "深色或浅色", "fold": "展开或收起所有细节"},
+    "zh": {
+        "contents": "目录",
+        "theme": "深色或浅色",
+        "fold": "展开或收起所有细节",
+        "skip": "跳到正文",
+    },
 }
 """What the page around the text says, by language."""
+OVERVIEW = "overview.svg"
+"""The picture that the summary within a report shares with it."""
 DEEPEST = 3
 """Headings below this level are not in the contents."""
 
@@ -77,10 +90,11 @@ def html_page(
     Raises:
         ArtifactUnreadable: the template of the page cannot be used.
     """
-    places = {"stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
+    places = {"report.md": "top", "stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
     main = body(text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places))
     # The summary leads to the report, which is this page.
-    half = body(summary, Carried(places={"report.md": "top"}), "summary-", 1) if summary else None
+    inside = Carried(places=dict.fromkeys(("report.md", OVERVIEW), "top"))
+    half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
     script = "\n".join([_file("page.js"), *([trace_script()] if TRACE in main.html else [])])
     content: dict[str, Any] = {

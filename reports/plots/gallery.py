@@ -20,10 +20,12 @@ from nsight_prof.reports.figure_models import RooflinePanel
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
+from nsight_prof.reports.plots.overview import plot_overview
 from nsight_prof.reports.plots.roofline import plot_roofline
 from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
 from nsight_prof.reports.plots.throughput import plot_throughput
 from nsight_prof.reports.plots.timeline import plot_timeline
+from nsight_prof.reports.profile.overview import Overview
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
 
@@ -46,6 +48,14 @@ def pictures(view: ReportView) -> list[Picture]:
     """Return the pictures that the data of `view` allow, in the order of the report."""
     own = [*_time(view), *_rooflines(view), *_counters(view)]
     return _distinct([*own, *bench_pictures(view.sections)])
+
+
+def overview_pictures(shown: Overview) -> list[Picture]:
+    """Return the first picture of a report; none where no time is known."""
+    if not shown.drawn:
+        return []
+    alt = "Timeline: stages and kernels of each GPU; bar: where the time of the run goes"
+    return [Picture("overview", "overview", alt, "", partial(plot_overview, shown))]
 
 
 def sweep_pictures(view: SweepView) -> list[Picture]:

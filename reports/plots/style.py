@@ -37,7 +37,8 @@ _FAMILIES = {
     VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
     GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
     ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),
-    SKY: ("copy, memory", ("copy", "memory", "collective")),
+    SKY: ("copy, memory", ("copy", "memory")),
+    YELLOW: ("communication", ("collective",)),
     PURPLE: ("embedding, sampling, sort", ("embedding", "sampling", "sort")),
 }
 

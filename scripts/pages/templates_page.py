@@ -45,6 +45,7 @@ OF_A_RUN: Mapping[str, type | str] = {
     "sources": SOURCES,
     "notes": Footnotes,
     "anchors": Anchors,
+    "summary": SummaryView,
     "layout": Layout,
     "trace": "list of TracePart",
 }

@@ -88,7 +88,8 @@ def test_a_run_becomes_a_linked_report_with_pictures(run: Run) -> None:
 
 def test_the_answer_stands_before_everything_else(run: Run) -> None:
     text = render_report(run).report.read_text()
-    assert text.index("\n1. ") < text.index("\n## ") < text.index("![")
+    assert text.index("\n**The ") < text.index("](overview.svg)") < text.index("| Do |")
+    assert text.index("| Do |") < text.index("\n1. ") < text.index("\n## ")
     order = ["## What to do", "## Where the time goes", "## What limits", "## How far to trust"]
     places = [text.index(title) for title in order]
     assert places == sorted(places)
@@ -112,7 +113,7 @@ def test_a_trace_without_counters_says_so_and_shows_no_zero(trace_only_run: Run)
     check_markdown(text, paths.folder)
     assert "No kernel has counters in this run" in text
     assert "the driver refuses access" in text
-    assert {p.stem for p in paths.pictures} == {"time"}
+    assert {p.stem for p in paths.pictures} == {"overview", "time"}
     # That no time has counters is a true zero, in the head; below it, zeros would be unknowns.
     assert not re.search(r"\| 0(\.0+)? %? ?\|", text[text.index("## What to do") :])
 
@@ -186,7 +187,7 @@ def test_the_summary_is_half_a_page_and_explains_its_words(run: Run) -> None:
     paths = render_report(run)
     assert paths.summary is not None
     text = paths.summary.read_text()
-    seen = re.sub(r"<details>.*</details>", "", text, flags=re.DOTALL)
+    seen = text.partition('<a id="more-terms">')[0]
     assert len(re.findall(r"\w+", seen)) < 500
     explained = set(re.findall(r"^- \*\*(.+?)\*\*: ", text, flags=re.MULTILINE))
     assert {"run", "GPU", "matrix units", "ms"} <= explained

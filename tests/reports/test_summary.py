@@ -74,13 +74,13 @@ def test_the_answer_says_the_numbers_of_the_table(view: ReportView) -> None:
     assert summary.total is not None
     assert idle.share is not None
     assert said.startswith("The run takes ")
-    assert f"{100 * idle.share:.1f} % the GPU has nothing to do" in said
+    assert f"for {100 * idle.share:.1f} % the GPU has nothing to do" in said
     assert f"({100 * (summary.total.gain or 0.0):.1f} %)" in said
     assert all(len(sentence.split()) <= 45 for sentence in words_of(ENGLISH).sentences(said))
 
 
 def test_no_page_mixes_two_measures_of_time(view: ReportView) -> None:
-    page = page_of(summarise(view)).split("<details>")[0]
+    page = page_of(summarise(view)).split('<a id="more-terms">')[0]
     assert "GPU time" not in page.replace(view.question, "")
     assert "Share of the run" in page
 
@@ -166,7 +166,7 @@ def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:
     assert "idle" not in {row.kind for row in summary.rows}
     page = page_of(summary)
     assert "Share of GPU time" in page
-    assert "the run" not in page.split("<details>")[0].replace(summary.question, "")
+    assert "the run" not in page.split('<a id="more-terms">')[0].replace(summary.question, "")
 
 
 def test_without_any_time_there_are_limits_and_no_shares(run: Run) -> None:
@@ -177,7 +177,7 @@ def test_without_any_time_there_are_limits_and_no_shares(run: Run) -> None:
     assert {row.share for row in summary.rows} == {None}
     page = page_of(summary)
     assert "speed of the GPU's memory" in page
-    assert "n/a" not in page.split("<details>")[0]
+    assert "n/a" not in page.split('<a id="more-terms">')[0]
 
 
 def test_a_machine_says_how_many_of_its_gpus_worked(view: ReportView) -> None:

@@ -1,0 +1,157 @@
+"""First picture of a report: stages and GPUs over time, and a bar of where the time goes."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsight_prof.reports.formats import duration
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
+from nsight_prof.reports.plots.spots import Spot, told
+from nsight_prof.reports.plots.style import (
+    GRID,
+    INK,
+    QUIET,
+    WIDTH,
+    families,
+    fit,
+    style,
+    text_width,
+)
+from nsight_prof.reports.profile.overview import IDLE, Lane, Overview, Span, TimePart
+
+LEFT = 84.0  # pixels for the names of lanes
+LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0
+AXIS = 24.0
+IDLE_COLOUR = "#f2f2f2"
+SHADES = ("#dddddd", "#bbbbbb")
+DARK = ("#0072B2", "#D55E00", "#009E73", "#595959")
+"""Colours on which text is white."""
+TICKS = 6
+COLOURS = {name: colour for colour, name in families().items()}
+
+
+def plot_overview(figure: Overview) -> Figure:
+    """Return the strip of the run over the bar of its parts, one colour per kind of work."""
+    with style():
+        keys = _keys(figure)
+        strip = SPAN * bool(figure.spans) + (LANE + GAP) * len(figure.lanes) + AXIS
+        height = (
+            2 * MARGIN
+            + keys_height(keys)
+            + (strip if figure.lanes else 0.0)
+            + (BAR + 6 if figure.parts else 0.0)
+        )
+        sheet = Sheet(height)
+        sheet.keys(keys)
+        right = WIDTH - MARGIN
+        if figure.lanes:
+            _strip(sheet, figure, right)
+        if figure.parts:
+            _bar(sheet, figure, right)
+        return sheet.figure
+
+
+def _keys(figure: Overview) -> list[Key]:
+    """Return a key for each kind of work that is shown, the longest first."""
+    colours = {part.name: part.colour for part in figure.parts}
+    for lane in figure.lanes:
+        for kind in lane.busy:
+            colours.setdefault(kind, COLOURS[kind])
+    return [Key(name, colour) for name, colour in colours.items()]
+
+
+def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
+    width = right - LEFT
+    shades = {
+        name: SHADES[place % 2]
+        for place, name in enumerate(dict.fromkeys(span.name for span in figure.spans))
+    }
+    if figure.spans:
+        sheet.top -= SPAN
+        scale = width / figure.span_ns
+        for span in figure.spans:
+            _span(sheet, span, scale, shades[span.name])
+        for name, alike in groupby(figure.spans, key=lambda span: span.name):
+            first, *rest = alike
+            last = rest[-1] if rest else first
+            room = (last.end_ns - first.begin_ns) * scale - 8
+            if room >= min(text_width(name), 60):
+                middle = LEFT + (first.begin_ns + last.end_ns) / 2 * scale
+                words = fit(name, room)
+                sheet.text(middle, sheet.top + SPAN / 2, words, Ink(ha="center", halo=bool(rest)))
+    for lane in figure.lanes:
+        sheet.top -= LANE + GAP
+        sheet.text(MARGIN, sheet.top + LANE / 2, lane.name)
+        axes = sheet.axes(LEFT, sheet.top, width, LANE)
+        _lane(axes, lane, figure)
+    axes = sheet.axes(LEFT, sheet.top, width, 1.0)
+    _time_axis(axes, sheet, figure.span_ns, width)
+    sheet.top -= AXIS
+
+
+def _span(sheet: Sheet, span: Span, scale: float, shade: str) -> None:
+    at, wide = LEFT + span.begin_ns * scale, (span.end_ns - span.begin_ns) * scale
+    sheet.box(at, sheet.top + 2, max(wide, 0.5), SPAN - 4, facecolor=shade, edgecolor="white",
+              linewidth=0.4)  # fmt: skip
+    text = told(span.name, duration(span.end_ns - span.begin_ns))
+    sheet.spot(Spot(at + wide / 2, sheet.top + SPAN / 2, max(wide, 2), SPAN, text))
+
+
+def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.axhspan(0, 1, color=IDLE_COLOUR, linewidth=0)
+    bins = len(next(iter(lane.busy.values())))
+    edges = np.linspace(0, 1, bins + 1)
+    order = [part.name for part in figure.parts]
+    kinds = sorted(lane.busy, key=lambda name: order.index(name) if name in order else len(order))
+    tops = np.cumsum([lane.busy[kind] for kind in kinds], axis=0)
+    # Each covers the lower part of the one before: half the points of stacked shapes.
+    for kind, top in zip(reversed(kinds), tops[::-1], strict=True):
+        axes.stairs(top, edges, fill=True, color=COLOURS[kind], linewidth=0)
+
+
+def _time_axis(axes: Axes, sheet: Sheet, span_ns: float, width: float) -> None:
+    axes.set_axis_off()
+    step = _step(span_ns / TICKS)
+    for place in np.arange(0, span_ns * 1.0001, step):
+        x = LEFT + width * place / span_ns
+        sheet.line([x, x], [sheet.top - 4, sheet.top], color=GRID, linewidth=0.8)
+        words = duration(place) if place else "0"
+        side: Literal["right", "center"] = "right" if x > WIDTH - MARGIN - 30 else "center"
+        sheet.text(x, sheet.top - 12, words, Ink(colour=QUIET, ha=side))
+
+
+def _step(rough: float) -> float:
+    size = 10 ** np.floor(np.log10(rough))
+    return float(next(m * size for m in (1, 2, 5, 10) if m * size >= rough))
+
+
+def _bar(sheet: Sheet, figure: Overview, right: float) -> None:
+    sheet.top -= BAR
+    sheet.text(MARGIN, sheet.top + BAR / 2, figure.whole)
+    total, x = sum(part.share for part in figure.parts), LEFT
+    for part in figure.parts:
+        wide = (right - LEFT) * part.share / total
+        _part(sheet, part, x, wide, figure.whole)
+        x += wide
+    sheet.top -= 6
+
+
+def _part(sheet: Sheet, part: TimePart, x: float, wide: float, whole: str) -> None:
+    sheet.box(x, sheet.top, wide, BAR - 4, facecolor=part.colour, edgecolor="white", linewidth=0.6)
+    amount = f"{100 * part.share:.0f} %"
+    ink = Ink(ha="center", colour="white" if part.colour in DARK else INK,
+              bold=part.name == IDLE)  # fmt: skip
+    named = f"{part.name} {amount}"
+    words = named if text_width(named, bold=True) + 8 <= wide else amount
+    if text_width(words, bold=True) + 6 <= wide:
+        sheet.text(x + wide / 2, sheet.top + BAR / 2 - 2, words, ink)
+    sheet.spot(Spot(x + wide / 2, sheet.top + BAR / 2, wide, BAR,
+                    told(part.name, f"{amount} of the {whole}")))  # fmt: skip

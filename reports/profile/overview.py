@@ -1,0 +1,154 @@
+"""What the first picture of a report shows: the run over time, and where its time goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsight_prof.reports.cells import number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.plots.style import family
+from nsight_prof.reports.timeline import timeline
+from nsight_prof.reports.view_models import ReportView
+
+BINS = 240
+"""Bins of the strip: about four pixels each."""
+LANES = 8
+"""GPUs that have a lane of their own; of more the first ones are shown."""
+SPANS = 400
+"""Stages or steps that are drawn; of more none is, since none could be told apart."""
+IDLE, COPIES = "idle", "copies"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage, or a step of an engine: from `begin_ns` to `end_ns` after the first launch."""
+
+    begin_ns: float
+    end_ns: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One GPU over time: for each kind of kernel the busy part (0 to 1) of each bin."""
+
+    name: str
+    busy: dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class TimePart:
+    """One part of the bar: kernels of one kind, idle time, copies; `share` of the run, 0 to 1."""
+
+    name: str
+    colour: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A strip of `span_ns` with stages and a lane per GPU, and the parts that the time has.
+
+    `lanes` and `spans` are empty where single launches are not known, `parts` where no time is.
+    """
+
+    span_ns: float
+    spans: tuple[Span, ...]
+    lanes: tuple[Lane, ...]
+    parts: tuple[TimePart, ...]
+    whole: str
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is something to draw."""
+        return bool(self.lanes or self.parts)
+
+
+def overview(run: Run, view: ReportView) -> Overview:
+    """Return what the first picture of the report of `run` shows."""
+    parts = tuple(_parts(view))
+    whole = "run" if view.run_time.idle_ns is not None else "GPU time"
+    frame = timeline(run)
+    if frame is None:
+        return Overview(0.0, (), (), parts, whole)
+    begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())
+    spans = tuple(_steps(run, begin, end)) or tuple(_stages(frame, begin))
+    gpus = sorted(frame["gpu"].unique())[:LANES]
+    lanes = tuple(_lane(frame[frame["gpu"] == gpu], int(gpu), begin, end) for gpu in gpus)
+    return Overview(float(end - begin), spans if len(spans) <= SPANS else (), lanes, parts, whole)
+
+
+def _parts(view: ReportView) -> Iterator[TimePart]:
+    """Yield idle time, copies, and each kind of kernels, the longest kind first."""
+    time = view.run_time
+    if not time.whole_ns:
+        return
+    if time.idle_ns:
+        yield TimePart(IDLE, "#f2f2f2", time.idle_ns / time.whole_ns)
+    kinds: dict[tuple[str, str], float] = defaultdict(float)
+    for kernel in view.kernels:
+        kinds[family(kernel.category)] += time.part(kernel.share) or 0.0
+    kinds[family("")] += time.part(view.rest_share) or 0.0
+    for (colour, name), share in sorted(kinds.items(), key=lambda item: -item[1]):
+        if share:
+            yield TimePart(name, colour, share)
+    if time.copies_ns:
+        yield TimePart(COPIES, "#595959", time.copies_ns / time.whole_ns)
+
+
+def _steps(run: Run, begin: int, end: int) -> Iterator[Span]:
+    """Yield the steps of an engine on its first GPU."""
+    steps = run.engine_steps
+    if steps.empty:
+        return
+    first = steps[steps["device"] == steps["device"].min()]
+    for row in records(first.dropna(subset=["gpu_start_ns", "gpu_end_ns"])):
+        at, to = number(row["gpu_start_ns"]), number(row["gpu_end_ns"])
+        if at < end and to > begin:
+            yield Span(max(at, begin) - begin, min(to, end) - begin, text(row["kind"]))
+
+
+def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
+    """Yield runs of launches of one stage."""
+    ordered = frame.sort_values("start_ns", kind="stable")
+    stage = ordered["stage"]
+    runs = ordered.groupby((stage != stage.shift()).cumsum(), sort=False)
+    for first, last, name in zip(
+        runs["start_ns"].min(), runs["end_ns"].max(), runs["stage"].first(), strict=True
+    ):
+        if name:
+            yield Span(float(first - begin), float(last - begin), str(name))
+
+
+def _lane(frame: pd.DataFrame, gpu: int, begin: int, end: int) -> Lane:
+    edges = np.linspace(begin, end, BINS + 1)
+    families = {c: family(c)[1] for c in frame["category"].fillna("").unique()}
+    kinds = frame["category"].fillna("").map(families)
+    busy = {
+        str(kind): _covered(rows["start_ns"].to_numpy(float), rows["end_ns"].to_numpy(float), edges)
+        for kind, rows in frame.groupby(kinds)
+    }
+    # Kernels of several streams run at the same time: together they fill a bin once.
+    total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
+    return Lane(f"GPU {gpu}", {kind: part / total for kind, part in busy.items()})
+
+
+def _covered(
+    starts: NDArray[np.float64], ends: NDArray[np.float64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the part of each bin that intervals cover, summed over intervals."""
+    return np.diff(_passed(np.sort(starts), edges) - _passed(np.sort(ends), edges)) / np.diff(edges)
+
+
+def _passed(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each edge the time that has passed since the moments before it, summed."""
+    before = np.searchsorted(moments, edges)
+    sums = np.concatenate([[0.0], np.cumsum(moments - edges[0])])
+    passed: NDArray[np.float64] = before * (edges - edges[0]) - sums[before]
+    return passed
