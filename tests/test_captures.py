@@ -93,7 +93,7 @@ def test_every_summary_says_the_same_in_every_language(
     replay: Replay, recorded: str, language: str
 ) -> None:
     folder = replay(recorded.removeprefix("h200-")) / "report"
-    told = [folder / f"stakeholder_summary.{name}.md" for name in ("en", language)]
+    told = [folder / f"stakeholder_summary{name}.md" for name in ("", f".{language}")]
     ours, theirs = (path.read_text(encoding="utf-8") for path in told)
     # A sentence that is new in English stands there with a mark until its language has it.
     # Brackets are escaped on the page.
