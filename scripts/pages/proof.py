@@ -19,8 +19,8 @@ from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.findings import OVERVIEW, findings
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.stage_run import StageRun, stage_runs
 from nsight_prof.reports.stage_times import wall_time
+from scripts.pages.stage_run import StageRun, stage_runs
 
 FACTOR = 1.5
 """An estimate is right where it is within this factor of what was measured, up or down."""

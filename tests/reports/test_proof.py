@@ -19,7 +19,6 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import RunDir, decompress
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.stage_run import stage_runs
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
 from scripts.pages.proof import (
     FACTOR,
@@ -32,6 +31,7 @@ from scripts.pages.proof import (
     verdicts,
 )
 from scripts.pages.proof_page import Recording, anchor, proof_page, recording
+from scripts.pages.stage_run import stage_runs
 
 # One worker for all of them: a recorded run takes long to judge.
 pytestmark = pytest.mark.xdist_group("proof")

@@ -11,7 +11,7 @@ from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.findings import OVERVIEW, findings
 from nsight_prof.reports.kernel_judge import Judged, judge
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.stage_run import stage_runs
+from scripts.pages.stage_run import stage_runs
 
 pytestmark = pytest.mark.xdist_group("proof")
 
