@@ -42,7 +42,7 @@ class Source:
     @cached_property
     def name(self) -> str:
         """Name of the run."""
-        return read_manifest(RunDir(self.path)).run_id or self.path.name
+        return self.path.resolve().name
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of the run."""
@@ -63,15 +63,25 @@ class Source:
         return records(engines[engines["source"].isin(("bench", "untraced", "trace"))])
 
     @cached_property
-    def shape(self) -> ModelShape | None:
-        """Shard of the model that the run served; None where it served none that is known."""
+    def whole(self) -> ModelShape | None:
+        """The model that the run served; None where it served none that is known."""
         for row in self.engines:
             try:
-                config = json.loads(row["model_config"])
-                return model_shape(config).shard(int(row["tensor_parallel"] or 1))
+                return model_shape(json.loads(row["model_config"]))
             except (ValueError, TypeError, ArtifactUnreadable):
                 continue
         return None
+
+    @cached_property
+    def model(self) -> str:
+        """Name of that model."""
+        return next((str(row["model"]) for row in self.engines if row["model"]), "model")
+
+    @cached_property
+    def shape(self) -> ModelShape | None:
+        """Shard of that model on one GPU; None where it is not known."""
+        split = next((int(row["tensor_parallel"] or 1) for row in self.engines), 1)
+        return None if self.whole is None else self.whole.shard(split)
 
     def points(self) -> Iterator[tuple[Workload, Row]]:
         """Yield points of one batch with graphs that were measured without a profiler."""

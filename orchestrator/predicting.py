@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,7 +18,7 @@ from nsight_prof.orchestrator.run_lock import new_folder
 from nsight_prof.orchestrator.version import prof_version
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.artifacts import describe
-from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.model_shape import ModelShape, model_shape
 from nsight_prof.parsers.predict.costs import (
@@ -41,6 +41,14 @@ from nsight_prof.parsers.predict.serving import (
     fitted_host,
 )
 from nsight_prof.parsers.predict.trace import Calibrated, Trace
+from nsight_prof.parsers.predict.validation import (
+    HELD_OUT,
+    IN_SAMPLE,
+    errors_frame,
+    kernel_errors,
+    point_errors,
+    step_errors,
+)
 from nsight_prof.parsers.run_dir import (
     STEPS,
     Manifest,
@@ -70,7 +78,11 @@ class Settings:
 
 @dataclass
 class Plan:
-    """A model and the sources that predict it: what was chosen of each, and what was assumed."""
+    """A model and the sources that predict it: what was chosen of each, and what was assumed.
+
+    `left_out`: (outputs, inputs) of products that no fit may use. `served`: the run whose settings
+    of the engine are taken, where it is no source.
+    """
 
     name: str
     shape: ModelShape
@@ -78,6 +90,7 @@ class Plan:
     settings: Settings
     notes: list[str] = field(default_factory=list)
     left_out: frozenset[tuple[int, int]] = frozenset()
+    served: Source | None = None
 
     @cached_property
     def shard(self) -> ModelShape:
@@ -146,12 +159,13 @@ class Plan:
 
     def engine(self) -> Engine:
         """Return the settings of the recorded engine, or vLLM's own."""
-        rows = [row for source in self.sources for row in source.engines if row["mode"] != "eager"]
+        told = [self.served] if self.served else self.sources
+        rows = [row for source in told for row in source.engines if row["mode"] != "eager"]
         tokens = self.settings.batched_tokens
         sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
         if not tokens:
-            told = [row["max_num_batched_tokens"] for row in rows]
-            tokens = next((int(t) for t in told if t and not pd.isna(t)), 0)
+            limits = [number(row["max_num_batched_tokens"]) for row in rows]
+            tokens = next((int(limit) for limit in limits if limit > 0), 0)
         if not tokens:
             tokens = BATCHED_TOKENS
             self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
@@ -275,6 +289,64 @@ def predict(
     run = write_run(made, out, found, "predict")
     headline, _ = make_report(run)
     return run, headline, found
+
+
+def validate(
+    truth: Path, runs: Sequence[Path], out: Path | None
+) -> tuple[RunDir, tuple[str, ...], pd.DataFrame]:
+    """Hold predictions against the recorded engine `truth`; return run, first findings and errors.
+
+    Held out, `truth` is no source, and products of this model's outputs and inputs are in no fit;
+    in sample, all that `runs` have is used.
+
+    Raises:
+        UsageError: `truth` served no model that is known, or has nothing to hold against.
+    """
+    source = Source.opened(truth)
+    if source.whole is None or source.shape is None:
+        raise UsageError(
+            f"{truth} has no engine that served a model which is known",
+            "name a run of vllm-baseline or vllm-kernels",
+        )
+    sources = tuple(map(Source.opened, runs))
+    others = tuple(one for one in sources if one.path.resolve() != truth.resolve())
+    settings = Settings(tensor_parallel=source.shape.tensor_parallel)
+    lines = (*source.shape.linears(), source.shape.head())
+    own = frozenset((line.outputs, line.inputs) for line in lines)
+    made = Plan(source.model, source.whole, others, settings, left_out=own, served=source)
+    rows = list(_errors(made, source, HELD_OUT))
+    seen = Plan(source.model, source.whole, sources, settings, served=source)
+    rows += _errors(seen, source, IN_SAMPLE)
+    found = errors_frame(rows)
+    if found.empty:
+        raise UsageError(
+            f"{truth} has no step of an engine and no point to hold predictions against",
+            "name a run of vllm-baseline or vllm-kernels",
+        )
+    run = write_run(made, out, {"prediction_errors": found}, "validate")
+    headline, _ = make_report(run)
+    return run, headline, found
+
+
+def _errors(made: Plan, truth: Source, sample: str) -> Iterator[Row]:
+    costs, told = made.costs(), {"sample": sample, "source": truth.name}
+    trace = truth.trace()
+    if trace is not None:
+        for row in kernel_errors(costs, trace):
+            yield row | told
+    try:
+        predictor = made.predictor()
+        predictor.step(Workload(1, 1, 1).steps()[1])
+    except UsageError as error:
+        made.notes.append(f"steps and points ({sample}) are not predicted: {error.message}")
+        return
+    if trace is not None:
+        for row in step_errors(predictor, trace):
+            yield row | told
+    for work, measured in truth.points():
+        tiers = [part.tier for step in work.steps() for part in predictor.step(step).parts]
+        for row in point_errors(predictor, work, measured, min(tiers)):
+            yield row | told
 
 
 def write_run(made: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:

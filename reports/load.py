@@ -312,6 +312,11 @@ class Run:
         return self._read("predicted_operators")
 
     @cached_property
+    def prediction_errors(self) -> pd.DataFrame:
+        """Table `prediction_errors`: predictions held against a recorded run."""
+        return self._read("prediction_errors")
+
+    @cached_property
     def gaps(self) -> pd.DataFrame:
         """Table `gaps`: what is not available, and why."""
         return self._read("gaps")

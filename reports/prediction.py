@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nsight_prof.reports import prediction_errors
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
 from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, count, data_size, seconds, share, significant
@@ -39,6 +40,16 @@ def prediction_view(run: Run) -> PredictionView:
     """Return everything that the report of a predicted run shows."""
     manifest = run.manifest
     told = manifest.recipe.get("predict") or {}
+    if not run.prediction_errors.empty:
+        return PredictionView(
+            title=text(manifest.recipe.get("name")) or manifest.run_id,
+            question="How far do predictions lie from what was measured?",
+            run_id=manifest.run_id,
+            created=manifest.created,
+            answer=tuple(prediction_errors.answer(run.prediction_errors)),
+            sections=prediction_errors.sections(run.prediction_errors),
+            notes=tuple(manifest.assumptions),
+        )
     points = records(run.predicted_points)
     made = (_points(points, told), *_steps(run), _changes(run), _sources(run, told))
     return PredictionView(

@@ -34,7 +34,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command("predict")
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option(
     "--on",
     "runs",
@@ -64,9 +64,23 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="Part of the memory that the engine may take.",
 )
+@click.option(
+    "--validate",
+    "truth",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Hold predictions against this recorded engine instead; MODEL is the one that it served.",
+)
+@click.option(
+    "--fail-on",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if held-out errors of --validate break it: 'tpot_mape>15%'. Repeatable.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="New run directory.")
 def command(
-    model: str,
+    model: str | None,
     runs: tuple[Path, ...],
     gpu: str,
     tp: int,
@@ -76,8 +90,10 @@ def command(
     concurrency: tuple[int, ...] | None,
     max_batched_tokens: int | None,
     utilization: float,
+    truth: Path | None,
+    rules: tuple[str, ...],
     out: Path | None,
-) -> None:
+) -> int:
     """Predict how fast a model serves, from recorded runs; needs no GPU.
 
     MODEL is a config.json of Hugging Face, a folder with one, lines of YAML with the same keys, or
@@ -94,7 +110,19 @@ def command(
       prof predict config.json --on runs/llm-kernels --on runs/roofline --batch 1,16,64
       prof predict qwen2.5-7b --on runs/llm-kernels --on runs/vllm-kernels --concurrency 8,32
       prof predict llama-3.1-8b --on runs/llm-kernels --gpu h100-sxm --prompt 512,4096
+      prof predict --validate runs/vllm-baseline --on runs/llm-kernels --fail-on 'tpot_mape>15%'
     """
+    if truth is not None:
+        if model is not None:
+            raise UsageError(
+                "--validate predicts the model that its run served", f"leave out {model}"
+            )
+        return _validate(truth, runs, rules, out)
+    if model is None or rules:
+        raise UsageError(
+            "no model was given" if model is None else "--fail-on judges a validation",
+            "name a config.json, or a recorded engine with --validate RUN",
+        )
     from nsight_prof.orchestrator.predicting import Settings, plan, predict
 
     loads = _workloads(prompt, output, batch, concurrency)
@@ -104,6 +132,22 @@ def command(
     show_report(headline, run.report / "report.md")
     for note in dict.fromkeys(made.notes):
         say(f"note: {note}", err=True)
+    return 0
+
+
+def _validate(truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None) -> int:
+    from nsight_prof.orchestrator.predicting import validate
+    from nsight_prof.parsers.predict.validation import Rule
+
+    limits = [Rule.parsed(text) for text in rules]
+    run, headline, errors = validate(truth, runs, out)
+    for sentence in headline:
+        say(sentence)
+    say(f"report: {run.report / 'report.md'}")
+    broken = [sentence for limit in limits if (sentence := limit.broken(errors))]
+    for sentence in broken:
+        say(f"broken: {sentence}", err=True)
+    return 1 if broken else 0
 
 
 def _workloads(

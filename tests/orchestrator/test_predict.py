@@ -138,3 +138,51 @@ def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
         for given in ("qwen2.5-0.5b", str(folder), str(folder / "config.json"), lines)
     ]
     assert len(set(times)) == 1
+
+
+def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench, engine = copied("h200-llm-kernels"), copied("h200-vllm-kernels")
+    out = tmp_path / "out"
+    words = ["predict", "--validate", str(engine), "--on", str(bench), "--on", str(engine)]
+    assert main([*words, "--out", str(out), "--fail-on", "step_mape>50%"]) == 0
+    errors = load_run(out).prediction_errors
+    # The run itself is a source in sample alone, and its own steps are then all but exact.
+    steps = {
+        (row["sample"], row["name"]): abs(row["error"])
+        for row in records(errors[errors["scope"].eq("step")])
+    }
+    assert steps["in sample", "decode step"] < 0.01 < steps["held out", "decode step"] < 0.25
+    tiers = {row["sample"]: row["tier"] for row in records(errors)}
+    assert tiers == {"held out": "T1", "in sample": "T3"}
+    products = errors[errors["group"].eq("product") & errors["sample"].eq("held out")]
+    assert set(products["tier"]) == {"T1"}, "products of the model are in no fit"
+    report = (out / "report" / "report.md").read_text()
+    assert "Held out" in report
+    capsys.readouterr()
+    assert main([*words, "--out", str(tmp_path / "b"), "--fail-on", "step_mape>1%"]) == 1
+    assert "broken: step_mape>1%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--validate", "CAPTURE", "--fail-on", "speed>3"], "no rule"),
+        (["qwen2.5-7b", "--validate", "CAPTURE"], "leave out qwen2.5-7b"),
+        ([], "no model was given"),
+        (["qwen2.5-7b", "--fail-on", "tpot_mape>1%"], "judges a validation"),
+        (["--validate", "BENCH"], "no engine"),
+    ],
+)
+def test_a_validation_that_makes_no_sense_is_refused(
+    words: list[str],
+    said: str,
+    copied: Copied,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = {"CAPTURE": "h200-vllm-kernels", "BENCH": "h200-llm-kernels"}
+    given = [str(copied(paths[word])) if word in paths else word for word in words]
+    assert main(["predict", *given, "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err

@@ -34,6 +34,7 @@ from nsight_prof.parsers.predict.serving import (
     simulate,
 )
 from nsight_prof.parsers.predict.trace import cut
+from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.reports.serving import formulas
 
 H200 = datasheet("NVIDIA H200")
@@ -243,3 +244,24 @@ def test_the_host_is_fitted_to_points_that_the_gpu_does_not_explain(shape: Model
     assert found.overhead_s == pytest.approx(2e-3)
     assert found.eager_s == pytest.approx(20e-3)
     assert found.graph_s == pytest.approx(7e-3)
+
+
+def test_errors_are_summed_by_time_for_kernels_and_evenly_for_points() -> None:
+    def row(scope: str, measured: float, error: float, covered: bool) -> dict[str, object]:
+        texts = dict.fromkeys(("source", "kind", "case", "tier"), "")
+        numbers = {"measured": measured, "predicted": measured * (1 + error), "error": error}
+        names = {"scope": scope, "name": "tpot", "group": "x", "sample": "held out"}
+        return {**texts, **numbers, **names, "low": 0.0, "high": 1.0, "covered": covered}
+
+    rows = [row("kernel", 9.0, 0.1, True), row("kernel", 1.0, -0.5, False)]
+    rows += [row("point", 9.0, 0.1, True), row("point", 1.0, -0.5, True)]
+    errors = errors_frame(rows)
+    found = summary(errors, ["scope"]).set_index("scope")
+    assert found["mape"].to_dict() == pytest.approx({"kernel": 0.14, "point": 0.3})
+    assert found["bias"].to_dict() == pytest.approx({"kernel": 0.04, "point": -0.2})
+    assert found["coverage"].to_dict() == {"kernel": 0.5, "point": 1.0}
+    points = errors[errors["scope"].eq("point")]
+    assert Rule.parsed("tpot_mape > 31%").broken(points) == ""
+    assert "30.0%" in Rule.parsed("tpot_mape>29%").broken(points)
+    with pytest.raises(UsageError, match="no held-out errors of ttft"):
+        Rule.parsed("ttft_p90>1%").broken(points)

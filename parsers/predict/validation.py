@@ -1,0 +1,161 @@
+"""Holds predictions against what recorded engines took: table `prediction_errors`, and its sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.costs import Costs
+from nsight_prof.parsers.predict.operators import operators
+from nsight_prof.parsers.predict.serving import Predictor, Workload, point
+from nsight_prof.parsers.predict.trace import Recorded, Trace, recorded_name
+from nsight_prof.parsers.tables import check, tables
+
+KERNEL, STEP, POINT = "kernel", "step", "point"
+HELD_OUT, IN_SAMPLE = "held out", "in sample"
+QUANTITIES = {
+    "tpot_p50_s": "tpot",
+    "ttft_p50_s": "ttft",
+    "output_tokens_per_s": "throughput",
+}
+"""Column of a serving point -> what its error is called."""
+RULE = re.compile(r"(kernels|step|tpot|ttft|throughput)_(mape|p90)\s*>\s*(\d+(?:\.\d+)?)\s*%")
+STATISTICS = ("n", "mape", "p90", "bias", "coverage")
+
+
+def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
+    """Yield one row for each operator of the recorded steps: seconds of all its calls.
+
+    Operators that `costs` does not know, collectives, are left out.
+    """
+    for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
+        for one in operators(trace.shape, recorded.step, recorded.rows):
+            seconds = recorded.seconds.get(recorded_name(one.name))
+            if not seconds:
+                continue
+            try:
+                found = costs.of(one)
+            except UsageError:
+                continue
+            times = [one.calls * value for value in (found.seconds, found.low, found.high)]
+            row = _row(KERNEL, one.name, kind, seconds, *times)
+            yield row | {"tier": found.tier, "group": str(one.kind)}
+
+
+def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
+    """Yield one row for each kind of recorded step: kernels and gaps."""
+    for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
+        found = predictor.step(recorded.step)
+        tier = min(part.tier for part in found.parts)
+        row = _row(STEP, f"{kind} step", kind, whole(recorded), *found.seconds)
+        yield row | {"tier": tier, "group": "step"}
+
+
+def whole(recorded: Recorded) -> float:
+    """Return the seconds of a recorded step: kernels and gaps."""
+    return sum(recorded.seconds.values()) + recorded.gap_s
+
+
+def point_errors(predictor: Predictor, work: Workload, measured: Row, tier: str) -> Iterator[Row]:
+    """Yield one row for each quantity of a measured serving point."""
+    found = point(predictor, work)
+    for column, name in QUANTITIES.items():
+        if number(measured[column]) > 0:
+            bounds = found[f"{column}_low"], found[f"{column}_high"]
+            row = _row(POINT, name, "", number(measured[column]), found[column], *bounds)
+            yield row | {"tier": tier, "group": name, "case": work.name}
+
+
+def _row(scope: str, name: str, kind: str, measured: float, value: float, low: float, high: float
+         ) -> Row:  # fmt: skip
+    return {
+        "scope": scope,
+        "name": name,
+        "kind": kind,
+        "case": "",
+        "measured": measured,
+        "predicted": value,
+        "low": low,
+        "high": high if np.isfinite(high) else np.nan,
+        "error": value / measured - 1,
+        "covered": bool(low <= measured and not measured > high),
+    }
+
+
+def errors_frame(rows: list[Row]) -> pd.DataFrame:
+    """Return table `prediction_errors`."""
+    names = [column.name for column in tables()["prediction_errors"]]
+    return check(pd.DataFrame(rows, columns=names), "prediction_errors")
+
+
+def summary(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return for each group of `by`: n, mape, p90 and bias of the error, coverage of intervals.
+
+    Kernels are weighted by the time that they took; a bound that is not known covers.
+    """
+    rows = []
+    for key, part in errors.groupby(by, sort=False):
+        weights = part["measured"].where(part["scope"].eq(KERNEL), 1.0).to_numpy(dtype=float)
+        found = part["error"].to_numpy(dtype=float)
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {
+                "n": len(part),
+                "mape": float(np.average(abs(found), weights=weights)),
+                "p90": float(np.percentile(abs(found), 90)),
+                "bias": float(np.average(found, weights=weights)),
+                "coverage": float(part["covered"].astype(float).mean()),
+            }
+        )
+    return pd.DataFrame(rows, columns=[*by, *STATISTICS])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A limit of `--fail-on`: mape or p90 of kernels, step, tpot, ttft or throughput."""
+
+    text: str
+    what: str
+    statistic: str
+    limit: float
+
+    @classmethod
+    def parsed(cls, text: str) -> Rule:
+        """Return the rule that a text such as tpot_mape>15% means.
+
+        Raises:
+            UsageError: it means none.
+        """
+        found = RULE.fullmatch(text.strip())
+        if found is None:
+            raise UsageError(
+                f"--fail-on {text} is no rule",
+                "say tpot_mape>15% (or kernels, step, ttft, throughput; or p90 for mape)",
+            )
+        return cls(text, found[1], found[2], float(found[3]) / 100)
+
+    def broken(self, errors: pd.DataFrame) -> str:
+        """Return in one sentence how the held-out errors break the rule; empty where they keep it.
+
+        Raises:
+            UsageError: there is no such error to judge by.
+        """
+        column = {"kernels": ("scope", KERNEL), "step": ("scope", STEP)}.get(
+            self.what, ("name", self.what)
+        )
+        mine = errors[errors[column[0]].eq(column[1]) & errors["sample"].eq(HELD_OUT)]
+        if mine.empty:
+            raise UsageError(
+                f"--fail-on {self.text}: the run has no held-out errors of {self.what}",
+                "kernels and step need a run with a trace of an engine; leave the run out of --on",
+            )
+        value = records(summary(mine.assign(all="all"), ["all"]))[0][self.statistic]
+        if value <= self.limit:
+            return ""
+        return f"{self.text}: {self.what} has {self.statistic} {value:.1%}, held out"
