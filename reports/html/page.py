@@ -13,8 +13,7 @@ from nsight_prof.reports.formats import Markdown, markdown
 from nsight_prof.reports.html.body import Body, Carried, Heading, body
 from nsight_prof.reports.html.folds import pack
 from nsight_prof.reports.templating import render
-from nsight_prof.reports.trace_view.page import TRACE
-from nsight_prof.reports.trace_view.page import script as trace_script
+from nsight_prof.reports.trace_view import page as trace
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
@@ -96,12 +95,14 @@ def html_page(
     inside = Carried(places=dict.fromkeys(("report.md", OVERVIEW), "top"))
     half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
-    script = "\n".join([_file("page.js"), *([trace_script()] if TRACE in main.html else [])])
+    script, style = _file("page.js"), _file("page.css")
+    if trace.TRACE in main.html:
+        script, style = f"{script}\n{trace.script()}", f"{style}\n{trace.style()}"
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
         "language": language,
         "words": WORDS.get(language, WORDS["en"]),
-        "style": markdown(_file("page.css")),
+        "style": markdown(style),
         "script": markdown(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "contents": markdown(_contents(headings)),

@@ -64,27 +64,30 @@ def trace_parts(run: Run, numbers: Mapping[str, int]) -> tuple[TracePart, ...]:
 
     `numbers` are those of the kernels on the page by kernel_id.
     """
-    events = read_trace(run)
+    events, missing = read_trace(run)
     work = read_work(run, events)
     if work is None:
         return ()
     items = Items()
     rows = rows_of(run, numbers, items, work, events)
     tree = tree_of(work, gaps_of(work), kernel_items(run, numbers, work))
-    return parts_of(rows, items.all, tree)
+    note = f"Copies, ranges and CUDA calls are not shown: {missing}." if missing else ""
+    return parts_of(rows, items.all, tree, note)
 
 
-def parts_of(rows: Sequence[Row], items: Sequence[Item], tree: Node) -> tuple[TracePart, ...]:
-    """Return timeline and tree as parts of a report."""
+def parts_of(
+    rows: Sequence[Row], items: Sequence[Item], tree: Node, note: str = ""
+) -> tuple[TracePart, ...]:
+    """Return timeline and tree as parts of a report; `note` says what they lack."""
     span = _span(rows)
     pictures = {
         inline: {
-            TIMELINE: timeline_svg(rows, items, span, ALT[TIMELINE], inline=inline),
+            TIMELINE: timeline_svg(rows, items, span, ALT[TIMELINE], note, inline=inline),
             TREE: tree_svg(tree, ALT[TREE], inline=inline),
         }
         for inline in (False, True)
     }
-    data = pack(rows, items, tree, span)
+    data = pack(rows, items, tree, span, note)
     bodies = {TIMELINE: _html("trace", pictures[True][TIMELINE], data), TREE: ""}
     bodies[TREE] = _html("trace-tree", pictures[True][TREE])
     return tuple(
@@ -98,7 +101,14 @@ def script() -> str:
     return _file("timeline.js")
 
 
-def pack(rows: Sequence[Row], items: Sequence[Item], tree: Node, span: tuple[int, int]) -> str:
+def style() -> str:
+    """Return the style sheet of these parts."""
+    return _file("timeline.css")
+
+
+def pack(
+    rows: Sequence[Row], items: Sequence[Item], tree: Node, span: tuple[int, int], note: str = ""
+) -> str:
     """Return all that the script draws, as base64 of gzip; the same for the same rows.
 
     Length of the head (4 bytes, little endian), the head in JSON, then of each row the columns
@@ -128,6 +138,7 @@ def pack(rows: Sequence[Row], items: Sequence[Item], tree: Node, span: tuple[int
         "rows": heads,
         "legend": legend(rows, items),
         "tree": _nested(tree),
+        "note": note,
     }
     text = json.dumps(head, separators=(",", ":")).encode()
     block = b"".join([len(text).to_bytes(4, "little"), text, *planes])
@@ -160,10 +171,9 @@ def _span(rows: Iterable[Row]) -> tuple[int, int]:
 
 def _html(name: str, picture: str, data: str = "") -> str:
     packed = f'<script type="application/octet-stream" class="data">{data}</script>' if data else ""
-    style = f"<style>{_file('timeline.css')}</style>" if data else ""
     note = f'<p class="fallback">{FALLBACK}</p>' if data else ""
     return (
-        f'{style}<div class="{name}" id="{name}"><div class="live" hidden></div>'
+        f'<div class="{name}" id="{name}"><div class="live" hidden></div>'
         f'<div class="still">{picture}</div>{note}{packed}</div>'
     )
 

@@ -22,7 +22,7 @@ HEIGHTS = {KERNELS: 26, IDLE: 10, CALLS: 12}
 OTHER, GROUP, AXIS, GAP = 16, 20, 22, 3
 MOST_ROWS = 24
 LEVEL, DEEPEST = 22, 9
-LETTER = 6.1
+LETTER = 6.7
 """Mean width of a letter of TEXT pixels; names are cut to fit by it."""
 TEXT = 11
 _HEX = {name: colour for colour, name in reversed(COLOURS.items())}
@@ -82,9 +82,13 @@ class Pen:
 
 
 def timeline_svg(
-    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, *, inline: bool
-) -> str:
-    """Return the timeline of the whole run (`span`: its first and last ns) as SVG."""
+    rows: Sequence[Row], items: Sequence[Item], span: tuple[int, int], alt: str, note: str = "",
+    *, inline: bool,
+) -> str:  # fmt: skip
+    """Return the timeline of the whole run (`span`: its first and last ns) as SVG.
+
+    `note` says what it lacks.
+    """
     pen = Pen(inline=inline)
     shown = rows[:MOST_ROWS]
     colours = [item.colour for item in items]
@@ -106,6 +110,9 @@ def timeline_svg(
         y += height + GAP
     if len(rows) > len(shown):
         pen.text(0, y + 12, f"{len(rows) - len(shown)} more rows", WIDTH, "quiet")
+        y += GROUP
+    if note:
+        pen.text(0, y + 12, note, WIDTH, "quiet")
         y += GROUP
     y = _legend(pen, legend(rows, items), y + 6)
     return pen.done(y, alt)

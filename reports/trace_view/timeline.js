@@ -388,7 +388,8 @@
     hint.textContent = "Drag to move, Ctrl and the wheel or + and − to zoom, double click to look closer, click a kernel for its details. "
       + "Idle time is strong where the next call came late, faint where the work was queued; calls that wait are yellow. "
       + "Keys: arrows, + −, n and p for launches, f to fill, Home for the whole run."
-      + (wide.length ? ` Shorter launches are added up in bins (${wide.join("; ")}); table launches has each of them.` : "");
+      + (wide.length ? ` Shorter launches are added up in bins (${wide.join("; ")}); table launches has each of them.` : "")
+      + (head.note ? ` ${head.note}` : "");
     live.append(bar, canvas, state, hint);
     live.hidden = false;
     host.classList.add("drawn");

@@ -124,15 +124,17 @@ class Items:
         return np.array([self.code(item) for item in items], np.int64)
 
 
-def read_trace(run: Run) -> Events | None:
-    """Return copies, calls and ranges of the run's trace; None where they cannot be read."""
+def read_trace(run: Run) -> tuple[Events | None, str]:
+    """Return copies, calls and ranges of the run's trace; None and why where it has none."""
     path = run.directory.artifact("trace", "trace.sqlite")
-    if path is None or number(run.kernels["calls"].sum()) > MOST_HOST_LAUNCHES:
-        return None
+    if path is None:
+        return None, "the run has no trace.sqlite"
+    if number(run.kernels["calls"].sum()) > MOST_HOST_LAUNCHES:
+        return None, f"the trace has over {MOST_HOST_LAUNCHES:,} launches"
     try:
-        return read_events(path)
-    except ProfError:
-        return None
+        return read_events(path), ""
+    except ProfError as error:
+        return None, error.message
 
 
 def read_work(run: Run, events: Events | None) -> Work | None:
@@ -239,20 +241,14 @@ def kernel_items(
     return [*found, *((name, COLOURS[SKY], 0, ()) for name in work.memory)]
 
 
-def rows(run: Run, numbers: Mapping[str, int], items: Items) -> tuple[Row, ...]:
-    """Return the rows of the run's timeline, the GPUs' first; none where launches are not known.
-
-    `numbers` are those of the kernels on the page by kernel_id; `items` gets the items.
-    """
-    events = read_trace(run)
-    work = read_work(run, events)
-    return () if work is None else rows_of(run, numbers, items, work, events)
-
-
 def rows_of(
     run: Run, numbers: Mapping[str, int], items: Items, work: Work, events: Events | None
 ) -> tuple[Row, ...]:
-    """Return the rows for work and events that were read before."""
+    """Return the rows of the run's timeline, the GPUs' first.
+
+    `numbers` are those of the kernels on the page by kernel_id; `items` gets the items. Without
+    `events` there are the rows of launches alone.
+    """
     names = {
         int(number(row["gpu"])): text(row["name"])
         for row in records(run.devices.dropna(subset="gpu"))

@@ -290,7 +290,7 @@ def test_without_decompression_the_picture_and_a_sentence_stay(
 ) -> None:
     old = script().replace('typeof DecompressionStream === "undefined"', "true")
     assert old != script()
-    monkeypatch.setattr("nsight_prof.reports.html.page.trace_script", lambda: old)
+    monkeypatch.setattr("nsight_prof.reports.trace_view.page.script", lambda: old)
     still, sentence, hidden = in_browser(
         page(),
         """

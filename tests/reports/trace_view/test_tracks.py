@@ -4,13 +4,13 @@ import lzma
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.trace_view import tracks
+from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import Items, Work, gaps_of, kernel_items
 from nsight_prof.reports.trace_view.tree import IDLE, KERNEL, Node, tree_of
 from tests.recorded import with_tables
@@ -44,9 +44,10 @@ def recorded(
     assert packed is not None
     plain = folder / "trace.sqlite"
     plain.write_bytes(lzma.decompress(packed.read_bytes()))
-    events = tracks.read_trace(run)
+    events, missing = tracks.read_trace(run)
     work = tracks.read_work(run, events)
     assert events is not None
+    assert not missing
     assert work is not None
     items = Items()
     numbers = {kernel: n for n, kernel in enumerate(run.kernels["kernel_id"], 1)}
@@ -174,7 +175,7 @@ def test_items_name_kernels_with_their_colour_number_and_grid(recorded: Recorded
         assert item.facts == (f"grid {first['grid']}, block {first['block']}",)
 
 
-def test_without_the_trace_there_are_launches_alone(recorded: Recorded, tmp_path: Path) -> None:
+def test_without_the_trace_there_are_launches_alone(recorded: Recorded) -> None:
     work = tracks.read_work(recorded.run, None)
     assert work is not None
     rows = tracks.rows_of(recorded.run, {}, Items(), work, None)
@@ -183,3 +184,13 @@ def test_without_the_trace_there_are_launches_alone(recorded: Recorded, tmp_path
     assert not kinds & {tracks.RANGES, tracks.CALLS}
     kernels = [row for row in rows if row.kind == tracks.KERNELS]
     assert busy(kernels) == recorded.run.kernels["total_ns"].sum()
+
+
+def test_a_run_says_why_its_trace_is_not_shown(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracks, "MOST_HOST_LAUNCHES", 10)
+    assert tracks.read_trace(recorded.run) == (None, "the trace has over 10 launches")
+    timeline, _ = trace_parts(recorded.run, {})
+    assert "not shown: the trace has over 10 launches" in timeline.svg
+    assert "CUDA calls</text>" not in timeline.svg
