@@ -11,21 +11,22 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.cells import Row, records, text
 from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
+View = TypeVar("View", BenchView, ReportView)
 _PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean", types.NoneType: "null"}
 
 
@@ -41,8 +42,7 @@ class GapEntry:
 
 def render_metrics(view: ReportView, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
-    lean = dataclasses.replace(view, sections=_lean(view.sections))
-    return _dump("report", lean, {"gaps": _entries(gaps)})
+    return _dump("report", _lean(view), {"gaps": _entries(gaps), **_sections(view)})
 
 
 def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
@@ -51,14 +51,17 @@ def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFram
     A case has the columns of table `bench` that are known for it. Figures are left out: their
     numbers are those of the cases.
     """
-    lean = dataclasses.replace(view, sections=_lean(view.sections))
     extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
-    return _dump("bench", lean, extra)
+    return _dump("bench", _lean(view), extra | _sections(view))
 
 
-def _lean(sections: tuple[Section, ...]) -> tuple[Section, ...]:
-    """Leave the figures out: their numbers are those of cases and tables."""
-    return tuple(dataclasses.replace(section, figures=()) for section in sections)
+def _lean(view: View) -> View:
+    """Leave the sections out, which `_sections` has."""
+    return dataclasses.replace(view, sections=())
+
+
+def _sections(view: BenchView | ReportView) -> dict[str, Any]:
+    return {"sections": [section_json(section) for section in view.sections]}
 
 
 def _case(row: Row) -> dict[str, Any]:
@@ -85,18 +88,12 @@ def _dump(
     kind: str, view: ReportView | SweepView | BenchView | JobView, extra: dict[str, Any]
 ) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    return json_text(head | _without_figures(dataclasses.asdict(view)) | extra)
-
-
-def _without_figures(data: dict[str, Any]) -> dict[str, Any]:
-    for section in data.get("sections", ()):
-        del section["figures"]
-    return data
+    return json_text(head | dataclasses.asdict(view) | extra)
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
-    definitions: dict[str, Any] = {"BenchCase": _bench_case()}
+    definitions: dict[str, Any] = {"BenchCase": _bench_case(), **section_schema()}
     for model in (ReportView, SweepView, BenchView, JobView, GapEntry):
         _define(model, definitions)
     kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench", "JobView": "ranks"}
@@ -161,8 +158,7 @@ def _fields(model: Any) -> tuple[dataclasses.Field[Any], ...]:
 def _define(model: type, definitions: dict[str, Any]) -> None:
     definitions[model.__name__] = {}
     hints = typing.get_type_hints(model)
-    shown = [f.name for f in _fields(model) if (model, f.name) != (Section, "figures")]
-    properties = {name: _described(hints[name], definitions) for name in shown}
+    properties = {f.name: _described(hints[f.name], definitions) for f in _fields(model)}
     definitions[model.__name__] = {
         "description": " ".join((model.__doc__ or "").split()),
         "type": "object",

@@ -13,10 +13,11 @@ import pandas as pd
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.tables import parquet_file, tables
-from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.cells import known, records, text
 from nsight_prof.reports.formats import NA, counted, duration, share, shorten
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.writer import Writer
 
 SENTENCES, KERNELS, LONGEST_NAME = 3, 5, 60
 """What the first screen shows: sentences, kernels, characters of a kernel's name."""
@@ -63,27 +64,32 @@ def _members(run: Run) -> dict[str, Run]:
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
     from nsight_prof.reports.findings import OVERVIEW, findings
 
+    write = Writer()
     for section in _sections(run):
-        for told in section.findings:
-            yield {"run": name, "title": section.title, "sentence": told.sentence}
+        for finding in section.findings:
+            title, sentence = write.text(section.heading), write.text(finding.verdict)
+            yield {"run": name, "title": title, "sentence": sentence}
     if run.is_bench:
         return
     ranks = count(1)
-    for finding in findings(run):
+    for found in findings(run):
         yield {
             "run": name,
-            "rank": None if finding.key in OVERVIEW else next(ranks),
-            **{column: getattr(finding, column) for column in list(COLUMNS)[2:]},
+            "rank": None if found.key in OVERVIEW else next(ranks),
+            **{column: getattr(found, column) for column in list(COLUMNS)[2:]},
         }
 
 
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
-    from nsight_prof.reports import bench, collectives, serving
+    from nsight_prof.reports import collectives, serving
+    from nsight_prof.reports.bench.adapter import page_section
+    from nsight_prof.reports.studies import registry
 
     if run.is_bench:
-        return tuple(bench.sections(run))
-    return (*serving.sections(run), *filter(None, (collectives.section(run),)))
+        return tuple(registry.sections(run))
+    waits = collectives.section(run)
+    return (*serving.sections(run), *(() if waits is None else (page_section(waits),)))
 
 
 def figure_names(run: Run) -> list[str]:
@@ -177,7 +183,7 @@ def _headline(run: Run) -> list[str]:
     if run.is_bench:
         from nsight_prof.reports.bench.view import leading
 
-        return [told.sentence for told in leading(made, SENTENCES)][:SENTENCES]
+        return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
     from nsight_prof.reports.findings import headline
     from nsight_prof.reports.views import section_sentences
 

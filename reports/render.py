@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
 from nsight_prof.reports.bench.view import bench_view, leading
 from nsight_prof.reports.findings import headline
 from nsight_prof.reports.footnotes import Footnotes
+from nsight_prof.reports.html.body import placeholder
 from nsight_prof.reports.html.page import html_pages
 from nsight_prof.reports.language import ENGLISH, words_of
 from nsight_prof.reports.links import anchors_of
@@ -35,6 +35,10 @@ from nsight_prof.reports.metrics_json import (
     render_metrics,
     render_sweep_metrics,
 )
+from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.html import section_html
+from nsight_prof.reports.page.markdown import section_in_two, section_markdown
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.gallery import (
     Picture,
     bench_pictures,
@@ -83,6 +87,19 @@ class ReportPaths:
     headline: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Html:
+    """What HTML pages are made of: markdown `texts` by file name.
+
+    `parts` is HTML that stands on the page in place of pictures, by their name, `sections` are
+    those for which report.md of `texts` has places.
+    """
+
+    texts: Mapping[str, str]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+
+
 def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     """Render the report of `run` into its report folder, in the style of its recipe or `given`.
 
@@ -108,6 +125,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     content = {
         **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
         **{"anchors": anchors_of(view), "trace": trace, "summary": summary(ENGLISH)},
+        "sections": [section_in_two(section) for section in view.sections],
     }
     pages = profile_pages(view, content, sources, partial(render_template, style=style))
     summaries = _summaries("stakeholder_summary.md.j2", summary, style)
@@ -119,9 +137,8 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     }
     told = section_sentences(view.sections)[: HEADLINE - 1]
     known = [*told, *headline(run)][:HEADLINE]
-    texts = {**pages.html, **summaries}
-    parts = {part.name: part.html for part in trace}
-    return _write(run.directory.report, files, shown, known, style, texts, parts)
+    html = _Html({**pages.html, **summaries}, {part.name: part.html for part in trace})
+    return _write(run.directory.report, files, shown, known, style, html)
 
 
 def _summary(view: ReportView, drawn: Sequence[Picture], language: str) -> SummaryView:
@@ -135,14 +152,22 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
     view = bench_view(run)
     shown = bench_pictures(view.sections)
+
+    def page(sections: list[str]) -> str:
+        content = {"view": view, "pictures": shown, "sections": sections}
+        return render_template("bench.md.j2", content, style)
+
+    summaries = _summaries("bench_summary.md.j2", partial(bench_summary, view), style)
     files = {
-        REPORT: render_template("bench.md.j2", {"view": view, "pictures": shown}, style),
-        **_summaries("bench_summary.md.j2", partial(bench_summary, view), style),
+        REPORT: page([section_markdown(section) for section in view.sections]),
+        **summaries,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
         **_results(run, view.sections),
     }
-    first = [finding.sentence for finding in leading(view.sections, HEADLINE)]
-    return _write(run.directory.report, files, shown, first[:HEADLINE], style)
+    first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
+    texts = {REPORT: page([placeholder(section.key) for section in view.sections]), **summaries}
+    html = _Html(texts, sections=view.sections)
+    return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
 
 
 def summary_file(language: str) -> str:
@@ -208,16 +233,13 @@ def _write(
     shown: Iterable[Picture],
     first: Iterable[str],
     style: Style,
-    texts: Mapping[str, str] | None = None,
-    parts: Mapping[str, str] | None = None,
+    given: _Html | None = None,
 ) -> ReportPaths:
-    """Write a report; HTML pages are made from `texts` where they are not those of the files.
-
-    `parts` is HTML that stands on the page in place of pictures, by their name.
-    """
+    """Write a report; HTML pages are made of what is `given` where they are not of the files."""
+    html = given or _Html(files)
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
-    figures = dict(parts or {})
+    figures = dict(html.parts)
     try:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
@@ -225,9 +247,10 @@ def _write(
             substep("figures", picture.name)
             drawn += _draw(picture, new, figures, style)
         substep("pages")
-        pages = (
-            html_pages(texts or files, figures, style.templates) if HTML in style.formats else {}
-        )
+        pages = {}
+        if HTML in style.formats:
+            sections = {section.key: section_html(section, figures) for section in html.sections}
+            pages = html_pages(html.texts, figures, style.templates, sections)
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(as_utf8(text))

@@ -14,10 +14,11 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.tables import Column
-from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.json_text import json_text
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.writer import Writer
 
 SCHEMA_VERSION = 1
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
@@ -39,7 +40,7 @@ def render_results(run: Run, sections: Iterable[Section]) -> str:
         "run_id": run.manifest.run_id,
         "created": run.manifest.created,
         "question": str(run.manifest.recipe.get("question", "")),
-        "answers": [finding.sentence for section in sections for finding in section.findings],
+        "answers": [Writer().text(f.verdict) for section in sections for f in section.findings],
         "engines": _rows(run.engines, ENGINES),
         "points": _rows(run.serving_points, POINTS),
         "analysis": {section.key: section.numbers for section in sections if section.numbers},

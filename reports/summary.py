@@ -8,6 +8,7 @@ from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import count, duration, share
 from nsight_prof.reports.language import ENGLISH, Words, words_of
 from nsight_prof.reports.method_view import summary_terms
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.first_screen import first_screen
 from nsight_prof.reports.program_rules import limit
 from nsight_prof.reports.run_time import GPU, RunTime
@@ -38,7 +39,8 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     """Return the summary of a report in a language; the numbers are those of the report."""
     words = words_of(language)
     shown = table(view, words)
-    said = [f.plain for s in view.sections for f in s.findings if f.plain]
+    found = (f for s in view.sections for f in s.findings if not f.technical)
+    said = [Writer().text(f.plain or f.verdict) for f in found]
     to_do, hints, learned = steps(view, said, words)
     doubts = _reservations(view, shown, words)
     answer = _answer(view, shown, words)
@@ -139,7 +141,9 @@ def _gpus(view: ReportView, words: Words) -> tuple[SummaryGpu, ...]:
 
 def _facts(view: ReportView, words: Words) -> tuple[Fact, ...]:
     """Return what was measured; shares of a stage's GPU time have no place beside those here."""
-    facts = [Fact(*row) for section in view.sections for row in section.plain]
+    write = Writer()
+    found = (fact for section in view.sections for fact in section.facts)
+    facts = [Fact(write.text(fact.label), write.value(fact.value)) for fact in found]
     kept = [f for f in facts if words.recognise(f.value)[0] != "value_gpu_time"]
     return tuple(words.fact(fact) for fact in kept[:FACTS])
 

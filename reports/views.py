@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from nsight_prof.reports import collectives
-from nsight_prof.reports.bench.models import Section
+from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
@@ -39,6 +39,8 @@ from nsight_prof.reports.method_view import (
     method,
 )
 from nsight_prof.reports.ncu_rules import rules_view
+from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.page_places import page_places
 from nsight_prof.reports.places import OPEN
 from nsight_prof.reports.profiled import kernel_time
@@ -73,7 +75,8 @@ def report_view(run: Run) -> ReportView:
     rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
-    made = (*sections(run), *filter(None, (collectives.section(run),)))
+    waits = collectives.section(run)
+    made = (*sections(run), *(() if waits is None else (page_section(waits),)))
     answer, anchors = _answer(found, rows, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)
@@ -198,7 +201,7 @@ def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> t
 
 def section_sentences(made: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
-    return tuple(finding.sentence for finding in leading(made))
+    return tuple(Writer().text(finding.verdict) for finding in leading(made))
 
 
 def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:

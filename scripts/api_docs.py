@@ -47,6 +47,17 @@ base units (ns, B, B/s, FLOP/s, FLOP/B, Hz); shares and gains are fractions, key
 `schema_version` is {version}. It rises when a reader of older files would misread a newer one; new
 keys may come without that, so ignore keys that you do not know. `kind` says which of the {count}
 forms it is.
+
+Version 2 differs from 1 in the members of `sections` alone, whose numbers keep their units:
+
+| version 1 | version 2 |
+| --- | --- |
+| `title`, `intro`, `method` | `heading`, `texts` |
+| `findings`: `sentence`, `limits`, `cases` | `verdict` with its `values`, `disproof`, `source` |
+| `findings`: `evidence`, a text | `evidence`, a list of `label` and `value` |
+| `tables`: `rows` of texts | `rows` of texts and numbers |
+| `plain` | `facts` |
+| `numbers` | `numbers`, the same |
 """
 KINDS = {
     "ReportView": "a program that was profiled",

@@ -168,7 +168,7 @@ def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:
     points = table(run, "serving_points")
     timed = points[~points["traced"].astype(bool) & (points["decode_step_s"] > 0)]
     by_batch = timed[timed["source"] == "trace"].set_index("batch")["decode_step_s"]
-    text = section(run, "stages")["findings"][0]["sentence"]
+    text = section(run, "stages")["findings"][0]["verdict"]
     first, _, second = text.partition(". Without a profiler ")
     assert f"{duration(mean)} in the trace's mean" in first
     ours = (
@@ -182,7 +182,7 @@ def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:
 
 
 def test_the_batch_that_arithmetic_limits_is_told_with_what_contexts_add(run: Path) -> None:
-    text = section(run, "model")["findings"][0]["sentence"]
+    text = section(run, "model")["findings"][0]["verdict"]
     assert "costs little" not in text
     roofs = table(run, "measured_roofs")
     read = roofs[(roofs["level_or_pipe"] == "dram") & (roofs["kind"] == "read")]["value"].iloc[0]

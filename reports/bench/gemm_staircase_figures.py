@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from nsight_prof.reports.bench.gemm_staircase_points import Curve
 from nsight_prof.reports.bench.gemm_staircase_steps import Batches, OddSize, Staircase
-from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
 from nsight_prof.reports.formats import byte_rate, counted, percent, seconds
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 
 MICRO, TERA = 1e6, 1e-12
 
@@ -18,9 +18,9 @@ def figures(
     sets: Sequence[Batches],
     odd: Sequence[OddSize],
     bandwidth: float | None,
-) -> tuple[BenchFigure, ...]:
+) -> tuple[Chart, ...]:
     """Return what the cases allow."""
-    found: list[BenchFigure] = []
+    found: list[Chart] = []
     for dtype in dict.fromkeys(curve.dtype for curve in sweeps):
         own = [curve for curve in sweeps if curve.dtype == dtype]
         fitted = next((one for one in staircases if one.curve.dtype == dtype), None)
@@ -115,7 +115,7 @@ def _small(sets: Sequence[Batches], bandwidth: float | None) -> LineFigure:
     )
 
 
-def _odd(odd: Sequence[OddSize]) -> list[BenchFigure]:
+def _odd(odd: Sequence[OddSize]) -> list[Chart]:
     bars = [
         Bar(
             f"{one.base.dtype}, {one.side.upper()} = {one.size}",

@@ -15,15 +15,15 @@ from nsight_prof.reports.bench.llm_kernels_points import (
     title,
 )
 from nsight_prof.reports.bench.llm_kernels_tables import by_shape
-from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
 from nsight_prof.reports.cells import number
 from nsight_prof.reports.formats import byte_rate, count, quantity, seconds, share
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 
 TERA, GIGA = 1e12, 1e9
 TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
 
 
-def figures(found: list[Point], reference: str) -> tuple[BenchFigure, ...]:
+def figures(found: list[Point], reference: str) -> tuple[Chart, ...]:
     """Return the figures that the points allow."""
     made = (
         linear_figure(found),

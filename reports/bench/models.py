@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from nsight_prof.reports.figure_models import RooflinePanel
+from nsight_prof.reports.page.charts import Chart
 
 Json = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
@@ -33,130 +33,6 @@ class BenchTable:
     folded: bool = False
     lead: str = ""
     anchors: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line of a figure; `low` and `high` are a band around it.
-
-    A NaN in `y` breaks the line. Series of the same `group` have one colour: the first is drawn
-    solid, the next dashed, the third dotted.
-    """
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] | None = None
-    high: tuple[float, ...] | None = None
-    style: Literal["line", "points", "steps"] = "line"
-    group: str = ""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One of several axes of a figure, below each other, with the same x axis."""
-
-    y_label: str
-    series: tuple[Series, ...]
-    title: str = ""
-    y_log: bool = False
-    y_zero: bool = True
-    levels: tuple[tuple[float, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class LineFigure:
-    """Lines over one x axis. Labels name the unit; values are in that unit.
-
-    `marks` are vertical lines (x, text), `levels` horizontal ones (y, text). `x_bytes`: x is in
-    bytes and its ticks are KiB, MiB, GiB. `y_zero`: a linear y axis starts at 0. With `panels`
-    the figure draws them instead of `series`, which is empty then. `subtitle` says under the
-    title what to look at.
-    """
-
-    name: str
-    title: str
-    alt: str
-    x_label: str
-    y_label: str = ""
-    series: tuple[Series, ...] = ()
-    x_log: bool = False
-    y_log: bool = False
-    marks: tuple[tuple[float, str], ...] = ()
-    levels: tuple[tuple[float, str], ...] = ()
-    x_bytes: bool = False
-    y_zero: bool = True
-    subtitle: str = ""
-    panels: tuple[Panel, ...] = ()
-
-
-class Bar(NamedTuple):
-    """One horizontal bar: `low` to `high` is its interval, `text` stands at its end.
-
-    Bars of one `group` have one colour and the key names it.
-    """
-
-    label: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    group: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class BarFigure:
-    """Horizontal bars from 0, in the unit of `value_label`; `levels` are vertical lines."""
-
-    name: str
-    title: str
-    alt: str
-    value_label: str
-    bars: tuple[Bar, ...]
-    levels: tuple[tuple[float, str], ...] = ()
-    subtitle: str = ""
-
-
-@dataclass(frozen=True)
-class RooflineFigure:
-    """A roofline of roofs alone: `panel` has no kernels."""
-
-    name: str
-    title: str
-    alt: str
-    panel: RooflinePanel
-    subtitle: str = ""
-
-
-class Span(NamedTuple):
-    """What went on from `begin` to `end` of a time axis; spans of one `group` have one colour.
-
-    `text` stands in the span where there is room for it.
-    """
-
-    begin: float
-    end: float
-    group: str
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class TimelineFigure:
-    """Panels below each other over one time axis, with what went on as shaded spans behind them.
-
-    The spans stand as a strip of their own above the panels, too. Labels name the unit.
-    """
-
-    name: str
-    title: str
-    alt: str
-    x_label: str
-    panels: tuple[Panel, ...]
-    spans: tuple[Span, ...] = ()
-    subtitle: str = ""
-
-
-BenchFigure = LineFigure | BarFigure | RooflineFigure | TimelineFigure
 
 
 @dataclass(frozen=True)
@@ -196,7 +72,7 @@ class Section:
     intro: str
     findings: tuple[BenchFinding, ...] = ()
     tables: tuple[BenchTable, ...] = ()
-    figures: tuple[BenchFigure, ...] = ()
+    figures: tuple[Chart, ...] = ()
     method: tuple[str, ...] = ()
     numbers: Mapping[str, Json] = field(default_factory=dict)
     plain: tuple[tuple[str, str], ...] = ()

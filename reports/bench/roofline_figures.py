@@ -7,12 +7,6 @@ from typing import Any
 
 from nsight_prof.parsers.build.roofline import LEVELS, ridge
 from nsight_prof.reports.bench.cases import measured, params_of, ratio, shape_text
-from nsight_prof.reports.bench.models import (
-    Bar,
-    BarFigure,
-    BenchFigure,
-    RooflineFigure,
-)
 from nsight_prof.reports.bench.roofline_sweeps import (
     TERA,
     host_sweep,
@@ -25,11 +19,12 @@ from nsight_prof.reports.cells import Row, known, text
 from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import clock, share, significant
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, RooflineFigure
 
 
 def figures(
     rows: list[Row], roofs: list[MeasuredRoof], found: list[Search], l2_bytes: float
-) -> tuple[BenchFigure, ...]:
+) -> tuple[Chart, ...]:
     """Return the figures that the cases allow; `l2_bytes` is NaN where it is not known."""
     rows = measured(rows)
     made = (

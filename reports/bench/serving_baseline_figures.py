@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, LineFigure, Panel, Series
 from nsight_prof.reports.bench.scaling_fit import Scaling, fit_scaling
 from nsight_prof.reports.bench.serving_baseline_findings import batch_law, first_tokens
 from nsight_prof.reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
 from nsight_prof.reports.formats import count, seconds
 from nsight_prof.reports.formats import significant as digits
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 
 MS = 1e3
 CURVE = 80
@@ -18,7 +18,7 @@ CURVE = 80
 FLOOR = "what the roofs allow"
 
 
-def figures(found: Baseline) -> tuple[BenchFigure, ...]:
+def figures(found: Baseline) -> tuple[Chart, ...]:
     """Return the figures that the points allow."""
     made = (
         throughput_figure(found),

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from nsight_prof.parsers.serving_engine import held_by
-from nsight_prof.reports.bench import TARGETS
 from nsight_prof.reports.bench.conditions import NOISY, machine, software, step_doubts
 from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import count, counted, data_size, listed, percent, seconds, share
@@ -34,7 +33,7 @@ DATA = (
 def is_serving(run: Run) -> bool:
     """Whether all that the run measured are points of serving targets."""
     targets = {text(target) for target in run.bench["target"].dropna()}
-    return bool(targets) and targets <= set(TARGETS.values())
+    return bool(targets) and targets <= {"vllm-baseline", "vllm-serve"}
 
 
 def conditions(run: Run) -> tuple[Fact, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from nsight_prof.reports.bench.models import BenchFigure, LineFigure, Panel, Series
 from nsight_prof.reports.bench.serving_load_points import LoadTest, Point, keeping
 from nsight_prof.reports.bench.serving_load_tables import limit
 from nsight_prof.reports.formats import count
 from nsight_prof.reports.formats import significant as digits
+from nsight_prof.reports.page.charts import Chart, LineFigure, Panel, Series
 
 MS = 1e3
 WIDE = 20.0
@@ -17,7 +17,7 @@ WIDE = 20.0
 SHOWN = (("p50", "median"), ("p95", "95 %"), ("p99", "99 %"))
 
 
-def figures(found: LoadTest) -> tuple[BenchFigure, ...]:
+def figures(found: LoadTest) -> tuple[Chart, ...]:
     """Return the figures that the points allow."""
     made = (closed_figure(found), open_figure(found), trade_figure(found))
     return tuple(figure for figure in made if figure is not None)

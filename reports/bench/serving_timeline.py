@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from nsight_prof.reports.bench.models import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.cells import Row, count, known, records, text
 from nsight_prof.reports.formats import count as whole
 from nsight_prof.reports.formats import significant as digits
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 
 BINS = 400
 """Points of a line: more samples are averaged, with their extremes as a band."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from nsight_prof.reports.bench import EXPLAINED, TARGETS, sections
 from nsight_prof.reports.bench import conditions as of_cases
 from nsight_prof.reports.bench import serving_conditions as of_serving
-from nsight_prof.reports.bench.models import BenchFinding, Section
 from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.figure_models import Roof
 from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.formats import counted
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.method_view import environment, glossary, method
+from nsight_prof.reports.page import Finding, Section, Text
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
+from nsight_prof.reports.studies.registry import left_out, sections
 from nsight_prof.reports.view_models import Caveat, Fact, GlossaryEntry, Method
 
 ANSWERS = 6
@@ -122,7 +123,7 @@ def bench_view(run: Run) -> BenchView:
 
 def answer(made: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the first findings: of every section in turn, until there are enough."""
-    return tuple(finding.sentence for finding in leading(made, ANSWERS))
+    return tuple(Writer().text(finding.verdict) for finding in leading(made, ANSWERS))
 
 
 def answer_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
@@ -131,14 +132,18 @@ def answer_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
     return tuple(f"section-{of[id(finding)]}" for finding in leading(made, ANSWERS))
 
 
-def leading(made: tuple[Section, ...], most: int) -> list[BenchFinding]:
-    """Return at most `most` findings, the first of each section before the second of any."""
+def leading(made: tuple[Section, ...], most: int) -> list[Finding]:
+    """Return at most `most` findings, the first of each section before the second of any.
+
+    Technical findings of a section come after its others.
+    """
     room = max(most, len(made))
-    chosen: dict[int, list[BenchFinding]] = defaultdict(list)
-    for turn in range(max((len(s.findings) for s in made), default=0)):
-        for place, section in enumerate(made):
-            if turn < len(section.findings) and sum(map(len, chosen.values())) < room:
-                chosen[place].append(section.findings[turn])
+    ranked = [sorted(section.findings, key=lambda one: one.technical) for section in made]
+    chosen: dict[int, list[Finding]] = defaultdict(list)
+    for turn in range(max(map(len, ranked), default=0)):
+        for place, findings in enumerate(ranked):
+            if turn < len(findings) and sum(map(len, chosen.values())) < room:
+                chosen[place].append(findings[turn])
     return [finding for place in sorted(chosen) for finding in chosen[place]]
 
 
@@ -158,15 +163,9 @@ def not_run(run: Run) -> tuple[NotRun, ...]:
 
 def _left_out(run: Run, made: tuple[Section, ...]) -> tuple[Fact, ...]:
     """Return the sections that there are not, of those that the targets of the run allow."""
-    there = {section.key for section in made}
     if run.bench.empty:
         return (Fact("All sections", _why_empty(run)),)
-    targets = {text(target) for target in run.bench["target"].unique()}
-    return tuple(
-        Fact(title, reason)
-        for key, (title, reason) in EXPLAINED.items()
-        if key not in there and (TARGETS.get(key, key) in targets or key == "repeatability")
-    )
+    return tuple(Fact(study.title, study.without) for study in left_out(run, made))
 
 
 def _why_empty(run: Run) -> str:
@@ -209,11 +208,10 @@ def _gap(what: str, reason: str, names: list[str]) -> str:
 
 def section_words(made: tuple[Section, ...], always: str = of_cases.TERMS) -> str:
     """Return the words of the sections whose terms the glossary explains, and those of `always`."""
-    parts = [always]
-    for section in made:
-        parts += [section.intro, *(f.sentence for f in section.findings)]
-        parts += [" ".join(table.columns) for table in section.tables]
-    return " ".join(parts)
+    texts = [part for section in made for part in section.all_parts() if isinstance(part, Text)]
+    texts += [finding.verdict for section in made for finding in section.findings]
+    texts += [c.heading for section in made for table in section.tables for c in table.columns]
+    return " ".join([always, *map(Writer().text, texts)])
 
 
 __all__ = ["BenchView", "NotRun", "answer", "bench_view", "leading", "not_run", "section_words"]

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from nsight_prof.reports.html.tables import dress_tables, plain_text
+from nsight_prof.reports.page.html import Fragment, Heading
 
 PICTURES = (".svg", ".png")
 TAKEN = ("top", "main", "page", "theme", "fold", "contents", "folds", "tip", "stakeholder-summary")
@@ -26,27 +27,25 @@ _LABELLED = re.compile(r'<p><a id="([^"]+)"></a></p>\s*<details>')
 
 
 @dataclass(frozen=True)
-class Heading:
-    """One heading: `level` 1 to 6, its text, and the id it can be gone to with."""
-
-    level: int
-    text: str
-    id: str
-
-
-@dataclass(frozen=True)
 class Carried:
     """What a page carries within: each by the name of the file that a link names.
 
     `figures` are SVG elements by the name of the picture without its suffix, `folds` the files
     whose table unfolds where the link stands (reports.html.folds), `places` ids of the page.
-    `marks` are classes of cells of tables by their text.
+    `marks` are classes of cells of tables by their text, `sections` what stands where
+    `placeholder` of their key is a block of its own.
     """
 
     figures: Mapping[str, str] = field(default_factory=dict)
     folds: frozenset[str] = frozenset()
     marks: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    sections: Mapping[str, Fragment] = field(default_factory=dict)
+
+
+def placeholder(key: str) -> str:
+    """Return the block of a markdown text whose place a section takes that is HTML already."""
+    return f'<div data-section="{escape(key)}"></div>'
 
 
 @dataclass(frozen=True)
@@ -65,25 +64,39 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     tokens = markdown.parse(text)
     dress_tables(tokens, carried.marks)
-    headings = _name_headings(tokens, prefix, deeper, [*TAKEN, *_ID.findall(text)])
+    marks = {placeholder(key): fragment for key, fragment in carried.sections.items()}
+    taken = [*TAKEN, *_ID.findall(text)]
+    taken += [heading.id for fragment in marks.values() for heading in fragment.headings]
+    headings = _name_headings(tokens, prefix, deeper, taken, marks)
     tokens = list(_placed(tokens, carried))
     for token in tokens:
         _lead(token.children or [], carried)
         _hold_units(token.children or [])
     html = markdown.renderer.render(tokens, markdown.options, {})
     html = html.replace("<table", '<div class="wide"><table').replace("</table>", "</table></div>")
+    for mark, fragment in marks.items():
+        html = html.replace(mark, fragment.html)
     return Body(_LABELLED.sub(r'<details id="\1">', html), tuple(headings))
 
 
 def _name_headings(
-    tokens: Sequence[Token], prefix: str, deeper: int, taken: Iterable[str]
+    tokens: Sequence[Token],
+    prefix: str,
+    deeper: int,
+    taken: Iterable[str],
+    marks: Mapping[str, Fragment],
 ) -> Iterable[Heading]:
-    """Give every heading an id as GitHub does; one that is `taken` gets a number."""
+    """Give every heading an id as GitHub does; one that is `taken` gets a number.
+
+    Sections that take the place of their `marks` have named theirs.
+    """
     seen = dict.fromkeys(taken, 0)
-    found = []
+    found: list[Heading] = []
     for place, token in enumerate(tokens):
         if token.type == "heading_close":
             token.tag = f"h{min(int(token.tag[1]) + deeper, 6)}"
+        if token.type == "html_block" and token.content.strip() in marks:
+            found += marks[token.content.strip()].headings
         if token.type != "heading_open":
             continue
         words = plain_text(tokens[place + 1])

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.reports.formats import Markdown, markdown
-from nsight_prof.reports.html.body import Body, Carried, Heading, body
+from nsight_prof.reports.html.body import Body, Carried, body
 from nsight_prof.reports.html.folds import pack
+from nsight_prof.reports.page.html import Fragment, Heading
 from nsight_prof.reports.templating import render
 from nsight_prof.reports.trace_view import page as trace
 
@@ -45,12 +46,17 @@ DEEPEST = 3
 
 
 def html_pages(
-    files: Mapping[str, str], figures: Mapping[str, str], templates: Path | None = None
+    files: Mapping[str, str],
+    figures: Mapping[str, str],
+    templates: Path | None = None,
+    sections: Mapping[str, Fragment] | None = None,
 ) -> dict[str, str]:
     """Return the HTML files of a report: one for each markdown file that is not carried within.
 
     `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
-    report.md carries the pages of counters and stakeholder_summary.md. Raises as `html_page`.
+    `sections` stand where report.md has a place for them (reports.html.body.placeholder). The
+    page of report.md carries the pages of counters and stakeholder_summary.md. Raises as
+    `html_page`.
     """
     texts = {name: text for name, text in files.items() if name.endswith(".md")}
     pages = {}
@@ -64,7 +70,7 @@ def html_pages(
         language = stem.partition(".")[2] or "en"
         pages[f"{stem}.html"] = html_page(
             text, figures=figures, folds=folds, summary=summary, language=language,
-            templates=templates,
+            templates=templates, sections=sections if is_report else None,
         )  # fmt: skip
     return pages
 
@@ -78,6 +84,7 @@ def html_page(
     marks: Mapping[str, str] | None = None,
     language: str = "en",
     templates: Path | None = None,
+    sections: Mapping[str, Fragment] | None = None,
 ) -> str:
     """Return a markdown text as one HTML file; its first heading is the title.
 
@@ -90,7 +97,9 @@ def html_page(
         ArtifactUnreadable: the template of the page cannot be used.
     """
     places = {"report.md": "top", "stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
-    main = body(text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places))
+    main = body(
+        text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places, sections or {})
+    )
     # The summary leads to the report, which is this page.
     inside = Carried(places=dict.fromkeys(("report.md", OVERVIEW), "top"))
     half = body(summary, inside, "summary-", 1) if summary else None

@@ -78,7 +78,11 @@ class Words:
 
     def fact(self, fact: Fact) -> Fact:
         """Return a row of a table in this language."""
-        return Fact(self.of(fact.label), self._recognised(fact.value) or fact.value)
+        return Fact(self.of(fact.label), self.shown(fact.value))
+
+    def shown(self, value: str) -> str:
+        """Return a value that is formatted already; as it is where no catalogue has it."""
+        return self._recognised(value) or value
 
     def marked(self, text: str) -> str:
         """Return an English text with the mark that says so; in English as it is."""

@@ -9,14 +9,9 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.bench.models import (
-    BarFigure,
-    BenchFigure,
-    RooflineFigure,
-    Section,
-    TimelineFigure,
-)
 from nsight_prof.reports.figure_models import RooflinePanel
+from nsight_prof.reports.page.charts import BarFigure, Chart, RooflineFigure, TimelineFigure
+from nsight_prof.reports.page.section import Section, slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
@@ -69,14 +64,14 @@ def sweep_pictures(view: SweepView) -> list[Picture]:
 def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
     """Return the pictures of the sections; the group is the key of the section."""
     found = [
-        Picture(section.key, slug(figure.name), figure.alt, "", partial(_drawn, figure))
+        Picture(section.key, figure.file, figure.alt, "", partial(_drawn, figure.chart))
         for section in sections
         for figure in section.figures
     ]
     return _distinct(found)
 
 
-def _drawn(figure: BenchFigure) -> Figure:
+def _drawn(figure: Chart) -> Figure:
     if isinstance(figure, RooflineFigure):
         return plot_roofline(figure.panel, figure.subtitle)
     if isinstance(figure, TimelineFigure):
@@ -149,9 +144,3 @@ def _counters(view: ReportView) -> Iterator[Picture]:
     if view.stalls.bars:
         alt = "Stacked bars: stall reasons of each kernel"
         yield Picture("stalls", "stalls", alt, "", lambda: plot_stalls(view.stalls))
-
-
-def slug(text: str) -> str:
-    """Return a text as part of a file name: lower case letters, digits and dashes."""
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
-    return "-".join(part for part in kept.split("-") if part) or "x"

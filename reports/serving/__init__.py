@@ -9,9 +9,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from nsight_prof.reports.bench.adapter import page_section
+
 if TYPE_CHECKING:
-    from nsight_prof.reports.bench.models import BenchFinding, Section
     from nsight_prof.reports.load import Run
+    from nsight_prof.reports.page import Finding, Section
 
 SECTIONS = ("stages", "steps", "operators", "model")
 """Modules in the order of a report."""
@@ -25,10 +27,10 @@ def sections(run: Run) -> tuple[Section, ...]:
     for name in SECTIONS:
         if find_spec(f"{__name__}.{name}") is not None:
             made.append(import_module(f"{__name__}.{name}").section(run))
-    return tuple(section for section in made if section is not None)
+    return tuple(page_section(section) for section in made if section is not None)
 
 
-def leading(made: tuple[Section, ...]) -> tuple[BenchFinding, ...]:
+def leading(made: tuple[Section, ...]) -> tuple[Finding, ...]:
     """Return what leads the answer: two findings of the first section, one of each other.
 
     The first section of a serving engine is about prefill and decode, a finding each.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nsight_prof.parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
-from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, BenchTable, Json, Section
+from nsight_prof.reports.bench.models import BenchTable, Json, Section
 from nsight_prof.reports.formats import (
     NA,
     byte_rate,
@@ -25,6 +25,7 @@ from nsight_prof.reports.formats import (
 )
 from nsight_prof.reports.json_text import finite
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart
 from nsight_prof.reports.serving.operator_actions import actions
 from nsight_prof.reports.serving.operator_findings import calls, findings
 from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product, View
@@ -206,7 +207,7 @@ def host_table(run: Run) -> BenchTable:
     return BenchTable("Operators", heads, rows, left=("Operator", "Input shapes"))
 
 
-def figures(products: Sequence[Product]) -> tuple[BenchFigure, ...]:
+def figures(products: Sequence[Product]) -> tuple[Chart, ...]:
     """Return a bar for each product: its share of the roof."""
     known = [product for product in products if math.isfinite(product.fraction)]
     if not known:

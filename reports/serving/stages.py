@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from nsight_prof.parsers.build.peaks import NOT_MEASURED, Peak
-from nsight_prof.reports.bench.models import Bar, BarFigure, BenchFigure, Json, Section
+from nsight_prof.reports.bench.models import Json, Section
 from nsight_prof.reports.formats import count, duration
 from nsight_prof.reports.json_text import finite
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart
 from nsight_prof.reports.serving.agreement import Agreement, agreements
 from nsight_prof.reports.serving.batches import Batch, batches
 from nsight_prof.reports.serving.counted import Counted, counted
@@ -72,7 +73,7 @@ def _intro(stages: Stages) -> str:
     )
 
 
-def figures(stages: Stages) -> tuple[BenchFigure, ...]:
+def figures(stages: Stages) -> tuple[Chart, ...]:
     """Return bars of each kind: floor, busy time and time of a step, in ms."""
     bars = []
     for kind in stages.kinds:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.reports.bench.models import (
+from nsight_prof.reports.formats import seconds
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
-    BenchFigure,
+    Chart,
     Panel,
     Series,
     Span,
     TimelineFigure,
 )
-from nsight_prof.reports.formats import seconds
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.step_times import KindTime, timed_steps
 
 MS = 1e-6
 MOST_BARS = 12
 
 
-def figures(run: Run, kinds: tuple[KindTime, ...]) -> tuple[BenchFigure, ...]:
+def figures(run: Run, kinds: tuple[KindTime, ...]) -> tuple[Chart, ...]:
     """Return the figures of the first GPU's steps and of the idle time of all."""
     steps = timed_steps(run)
     made = [_timeline(steps), _causes(kinds)]

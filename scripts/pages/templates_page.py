@@ -48,6 +48,7 @@ OF_A_RUN: Mapping[str, type | str] = {
     "summary": SummaryView,
     "layout": Layout,
     "trace": "list of TracePart",
+    "sections": "list of the sections of the view, each with its markdown `head` and `tables`",
 }
 PAGES = (
     Page("report.md.j2", "report.md of a profile run", OF_A_RUN),
@@ -66,7 +67,8 @@ PAGES = (
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
-         {"view": BenchView, "pictures": PICTURES}),
+         {"view": BenchView, "pictures": PICTURES,
+          "sections": "list of text: the sections of the view, as markdown"}),
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
@@ -158,7 +160,9 @@ def _types(hint: Any) -> Iterator[type]:
 
 def _is_model(hint: type) -> bool:
     named = is_dataclass(hint) or issubclass(hint, tuple) and hasattr(hint, "_fields")
-    return named and hint.__module__.startswith("nsight_prof.reports.")
+    # Sections are written by reports.page: templates are given their markdown.
+    inside = hint.__module__.startswith("nsight_prof.reports.")
+    return named and inside and not hint.__module__.startswith("nsight_prof.reports.page.")
 
 
 def _languages() -> str:

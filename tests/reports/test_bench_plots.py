@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nsight_prof.reports.bench.models import (
+from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
     LineFigure,

@@ -15,11 +15,11 @@ from nsight_prof.parsers.measured_roofs import choose_roofs
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.reports import render
 from nsight_prof.reports.bench import roofline
-from nsight_prof.reports.bench.models import BarFigure, LineFigure, RooflineFigure
 from nsight_prof.reports.bench.roofs import find, measured_roofs, searches
 from nsight_prof.reports.bench.view import bench_view
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import schema
+from nsight_prof.reports.page.charts import BarFigure, LineFigure, RooflineFigure
 from nsight_prof.reports.render import render_report
 
 Row = dict[str, Any]

@@ -29,8 +29,9 @@ from nsight_prof.reports.figure_models import (
 )
 from nsight_prof.reports.formats import briefer
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from nsight_prof.reports.plots.gallery import pictures, slug
+from nsight_prof.reports.plots.gallery import pictures
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline import plot_roofline
 from nsight_prof.reports.plots.rows import steps

@@ -10,8 +10,8 @@ import pytest
 from nsight_prof.reports.bench.gemm_staircase import section
 from nsight_prof.reports.bench.gemm_staircase_points import curves, read_points
 from nsight_prof.reports.bench.gemm_staircase_steps import inversions, odd_sizes, worst_step
-from nsight_prof.reports.bench.models import LineFigure
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import LineFigure
 
 N, K, SMS = 8192, 4096, 132
 T0, BANDWIDTH = 3e-6, 4.4e12

@@ -9,11 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nsight_prof.reports.bench.models import LineFigure, Section, TimelineFigure
+from nsight_prof.reports.bench.adapter import page_section
+from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.serving_baseline import section
 from nsight_prof.reports.bench.serving_baseline_points import baseline
 from nsight_prof.reports.bench.view import bench_view
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import LineFigure, TimelineFigure
 from nsight_prof.reports.plots.gallery import bench_pictures
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.results_json import schema
@@ -111,7 +113,7 @@ def test_figures_and_the_timeline_hold_what_was_measured(made: Section) -> None:
         for line in panel.series:
             assert len(line.x) <= 400
             assert all(b > a for a, b in zip(line.x, line.x[1:], strict=False))
-    for picture in bench_pictures([made]):
+    for picture in bench_pictures([page_section(made)]):
         picture.draw()
 
 

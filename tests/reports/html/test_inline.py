@@ -8,7 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nsight_prof.reports.bench.models import (
+from nsight_prof.reports.figure_models import StallBar, StallFigure
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
     LineFigure,
@@ -17,8 +19,6 @@ from nsight_prof.reports.bench.models import (
     Span,
     TimelineFigure,
 )
-from nsight_prof.reports.figure_models import StallBar, StallFigure
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
 from nsight_prof.reports.plots.gallery import pictures

@@ -14,6 +14,7 @@ import pytest
 from nsight_prof.parsers.model_shape import model_shape
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import render_metrics, schema
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving import sections
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
 from nsight_prof.reports.serving.stage_findings import limit
@@ -189,7 +190,7 @@ def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) ->
     view = report_view(run)
     assert [made.key for made in view.sections][0] == "stages"
     assert {"stages", "model"} <= {made.key for made in view.sections}
-    assert view.answer[:2] == tuple(f.sentence for f in view.sections[0].findings[:2])
+    assert view.answer[:2] == tuple(Writer().text(f.verdict) for f in view.sections[0].findings[:2])
     written = json.loads(render_metrics(view, run.gaps))
     jsonschema.validate(written, schema())
     assert [s["key"] for s in written["sections"]] == [s.key for s in view.sections]

@@ -14,6 +14,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.models import BenchTable, Section
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.plots.gallery import bench_pictures
@@ -162,7 +163,7 @@ def test_modules_are_shown_or_said_not_to_be_there(graphs: Run, layers: Run) -> 
 
 def test_figures_can_be_drawn(graphs: Run, layers: Run) -> None:
     for run in (graphs, layers):
-        pictures = bench_pictures([made(run)])
+        pictures = bench_pictures([page_section(made(run))])
         assert {picture.name for picture in pictures} == {"engine-steps", "engine-idle"}
         for picture in pictures:
             picture.draw()

@@ -6,8 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsight_prof.reports.bench import turnaround_fit as fits
-from nsight_prof.reports.bench.turnaround_solve import REFERENCE, Mixes, predict, slopes, solve
+from nsight_prof.reports.studies.memory_patterns import turnaround_fit as fits
+from nsight_prof.reports.studies.memory_patterns.turnaround_solve import (
+    REFERENCE,
+    Mixes,
+    predict,
+    slopes,
+    solve,
+)
 
 GIB = float(1 << 30)
 READ, WRITE = 4.62e12, 4.65e12

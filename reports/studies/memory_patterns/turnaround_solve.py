@@ -1,4 +1,4 @@
-"""Least squares behind reports.bench.turnaround_fit: many weighted fits of one model at a time.
+"""Least squares behind turnaround_fit: many weighted fits of one model at a time.
 
 "batched", t = ... + M / max(run, batch) t_turnaround, bends where `batch` passes the run length of
 a case, and is linear in between: cases with runs up to there pay c M with c = t_turnaround / batch,
@@ -13,8 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsight_prof.reports.bench.turnaround_drain import Drain, Parameters, jacobian, solve_drain
-from nsight_prof.reports.bench.turnaround_drain import penalty as drain_penalty
+from nsight_prof.reports.studies.memory_patterns.turnaround_drain import (
+    Drain,
+    Parameters,
+    jacobian,
+    solve_drain,
+)
+from nsight_prof.reports.studies.memory_patterns.turnaround_drain import penalty as drain_penalty
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from nsight_prof.reports.bench.memory_patterns import section  # noqa: E402
-from nsight_prof.reports.bench.models import LineFigure, Section  # noqa: E402
 from nsight_prof.reports.load import Run  # noqa: E402
+from nsight_prof.reports.page import Number, Section, Text  # noqa: E402
+from nsight_prof.reports.page.charts import LineFigure  # noqa: E402
+from nsight_prof.reports.page.writer import Writer  # noqa: E402
 from nsight_prof.reports.plots.bench_lines import plot_lines  # noqa: E402
+from nsight_prof.reports.studies.memory_patterns.section import section  # noqa: E402
 from nsight_prof.targets import memory_patterns  # noqa: E402
 
 READ, WRITE, TURN, BATCH = 4.6e12, 4.5e12, 2e-6, 40e6
@@ -78,9 +80,30 @@ def make_section(
 
 
 def lines(made: Section) -> list[LineFigure]:
-    figures = [figure for figure in made.figures if isinstance(figure, LineFigure)]
-    assert len(figures) == len(made.figures)
-    return figures
+    charts = [figure.chart for figure in made.figures if isinstance(figure.chart, LineFigure)]
+    assert len(charts) == len(made.figures)
+    return charts
+
+
+def verdicts(made: Section) -> dict[str, str]:
+    return {finding.rule: Writer().text(finding.verdict) for finding in made.findings}
+
+
+def value(made: Section, rule: str, name: str) -> float:
+    """A number of a verdict."""
+    (finding,) = (finding for finding in made.findings if finding.rule == rule)
+    number = finding.verdict.values[name]
+    assert isinstance(number, Number)
+    assert number.value is not None
+    return number.value
+
+
+def evidence(made: Section, rule: str) -> dict[str, str]:
+    (finding,) = (finding for finding in made.findings if finding.rule == rule)
+    write = Writer()
+    texts = {write.text(one): "" for one in finding.evidence if isinstance(one, Text)}
+    pairs = [one for one in finding.evidence if not isinstance(one, Text)]
+    return texts | {write.text(one.label): write.value(one.value) for one in pairs}
 
 
 def test_the_turnaround_that_made_the_times_is_found_and_said(
@@ -91,18 +114,21 @@ def test_the_turnaround_that_made_the_times_is_found_and_said(
     assert best["model"] == "batched"
     assert best["turnaround_s"]["low"] < TURN < best["turnaround_s"]["high"]
     assert best["batch_bytes"]["low"] < BATCH < best["batch_bytes"]["high"]
-    said = [finding.sentence for finding in made.findings]
-    assert len(said) == 6
-    assert "Each turn from writing to reading costs" in said[1]
-    assert " us (95 % interval" in said[1]
-    assert "One price for every switch that the program asks for does not explain" in said[2]
+    found = verdicts(made)
+    assert list(found) == ["mixed_bandwidth", "turnaround", "one_price", "read_strides",
+                           "write_strides", "random_gathers"]  # fmt: skip
+    assert value(made, "turnaround", "turn") == best["turnaround_s"]["value"]
+    assert "Alternate rarely: each turn from writing to reading costs" in found["turnaround"]
+    assert " us (95 % interval" in found["turnaround"]
+    assert found["one_price"].startswith("One price per switch does not explain the times")
 
 
 def test_what_counters_saw_of_the_turns_is_evidence(make_section: Callable[..., Section]) -> None:
-    evidence = make_section().findings[1].evidence
-    assert "27.0 MB of what it wrote had not reached DRAM" in evidence
+    found = evidence(make_section(), "turnaround")
+    assert found["counters: written but not yet in DRAM at the end of a call"] == "27 MB"
     # 1 / 0.95 is 5.3 % more; what reads alone differ by, 0.1 % of noise, is taken off.
-    assert re.search(r"up to 5\.\d % longer call after call than alone under ncu", evidence)
+    slower = next(v for label, v in found.items() if "than alone under ncu" in label)
+    assert re.fullmatch(r"5\.\d %", slower)
 
 
 def test_a_penalty_by_the_byte_is_called_one(make_section: Callable[..., Section]) -> None:
@@ -119,16 +145,20 @@ def test_a_penalty_by_the_byte_is_called_one(make_section: Callable[..., Section
 
     made = make_section(by_the_byte)
     assert made.numbers["mix"]["models"][0]["model"] == "mix"
-    assert "not on how often the direction changes: 50." in made.findings[1].sentence
+    assert "each GB of the rarer direction costs 50 us" in verdicts(made)["turnaround"]
 
 
 def test_bandwidths_by_hand(make_section: Callable[..., Section]) -> None:
     table = make_section().tables[0]
-    assert table.columns[:4] == ("read:write", "no mixing", "512 B (warp)", "16 KiB")
-    assert table.columns[-2:] == ("all at once", "two launches")
-    assert [row[0] for row in table.rows] == ["1:0", "7:1", "3:1", "2:1", "1:1", "1:2", "0:1"]
+    heads = [Writer().text(column.heading) for column in table.columns]
+    assert heads[:4] == ["read:write", "no mixing", "512 B (warp)", "16 KiB"]
+    assert heads[-2:] == ["all at once", "two launches"]
+    assert [row[0] for row in table.cells()] == ["1:0", "7:1", "3:1", "2:1", "1:1", "1:2", "0:1"]
     # Reads at 4.6 and writes at 4.5 TB/s, one after the other: 2 / (1/4.6 + 1/4.5) = 4.55.
-    assert abs(float(table.rows[4][1]) - 4.55) < 0.02
+    alone = table.cells()[4][1]
+    assert isinstance(alone, Number)
+    assert alone.value == pytest.approx(4.55e12, rel=0.005)
+    assert table.cells()[0][2] is None, "there is no run of a single direction"
 
 
 def test_dram_bytes_are_of_one_call_and_without_indices(
@@ -141,14 +171,16 @@ def test_dram_bytes_are_of_one_call_and_without_indices(
     gathers = {(g["kind"], g["size"]): g for g in made.numbers["gathers"]}
     assert gathers["random", 4]["dram_bytes_per_useful_byte"] == pytest.approx(16)
     assert gathers["random", 64]["dram_bytes_per_useful_byte"] == pytest.approx(1)
-    assert "6.2 % and 100.0 % of what DRAM moves" in made.findings[-1].sentence
-    assert "leaves 50." in made.findings[3].sentence
+    assert value(made, "random_gathers", "used") == pytest.approx(1 / 16)
+    assert value(made, "random_gathers", "most") == pytest.approx(1)
+    assert value(made, "read_strides", "part") == pytest.approx(0.5, rel=0.01)
 
 
 def test_without_counters_times_are_still_told(make_section: Callable[..., Section]) -> None:
     made = make_section(counters=False)
     assert len(made.findings) == 6
-    assert not any("DRAM then moves" in finding.sentence for finding in made.findings)
+    assert not any("DRAM then moves" in label for label in evidence(made, "read_strides"))
+    assert "used" not in made.findings[-1].verdict.values
     assert made.numbers["strides"][0]["dram_bytes_per_useful_byte"] is None
     assert [len(figure.panels) for figure in lines(made)] == [0, 2, 1, 1]
 
@@ -163,8 +195,8 @@ def test_failed_cases_leave_the_others(make_section: Callable[..., Section]) -> 
     made = make_section(few)
     assert made.numbers["mix"]["models"] == []
     assert "gathers" not in made.numbers
-    assert [finding.sentence[:16] for finding in made.findings] == ["A mix of as many"]
-    assert made.tables[0].rows[0][0] == "1:0"
+    assert list(verdicts(made)) == ["mixed_bandwidth"]
+    assert made.tables[0].cells()[0][0] == "1:0"
 
 
 def test_other_targets_have_no_such_section(

@@ -1,4 +1,4 @@
-"""Model "drain" of reports.bench.turnaround_fit: reads pay for what was written before them.
+"""Model "drain" of turnaround_fit: reads pay for what was written before them.
 
     penalty = N c r^p min(w, D)^(1 - p)        r = R / N, w = W / N
 
@@ -26,7 +26,7 @@ DAMPING = 1e-3
 
 @dataclass(frozen=True)
 class Drain:
-    """The cases of a fit in the terms of the model; see Mixes of reports.bench.turnaround_solve.
+    """The cases of a fit in the terms of the model; see Mixes of turnaround_solve.
 
     Attributes:
         both: (cases, 2) bytes read and written.

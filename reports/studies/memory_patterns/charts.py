@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nsight_prof.reports.bench.memory_patterns_points import Point, pure, ratios
-from nsight_prof.reports.bench.models import LineFigure, Panel, Series
-from nsight_prof.reports.bench.turnaround_fit import MixFit
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.studies.memory_patterns.points import Point, pure, ratios
+from nsight_prof.reports.studies.memory_patterns.turnaround_fit import MixFit
 
 SHORTEST = float(1 << 20)
 """Bytes of a run; what shorter ones cost each is below a microsecond and the same by the byte."""
 
 
-def bandwidth_figure(points: Sequence[Point]) -> LineFigure:
-    """Return measured bandwidth over the length of a run, one line a ratio."""
+def bandwidth_chart(points: Sequence[Point]) -> LineFigure:
+    """Return measured bandwidth over the length of a run, one line per ratio."""
     series = []
     for ratio in ratios(points):
         mine = _switching(points, ratio)
@@ -35,7 +35,7 @@ def bandwidth_figure(points: Sequence[Point]) -> LineFigure:
     return LineFigure(
         name="memory_patterns_mix",
         title="Bandwidth of mixed reads and writes",
-        subtitle="One line a ratio of reads to writes, with its 95 % interval.",
+        subtitle="One line per ratio of reads to writes, with its 95 % interval.",
         alt="Bandwidth of five ratios of reads to writes over the bytes moved before the direction "
         "changes, and of either direction alone.",
         x_label="run: bytes of the rarer direction before the direction changes",
@@ -48,7 +48,7 @@ def bandwidth_figure(points: Sequence[Point]) -> LineFigure:
     )
 
 
-def turn_figure(points: Sequence[Point], best: MixFit) -> LineFigure | None:
+def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
     """Return what each turn costs over the reads that follow it, by measurement and by a model.
 
     The cost is the time above R / B_read + W / B_write of the model, over the switches.

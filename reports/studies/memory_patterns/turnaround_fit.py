@@ -14,7 +14,7 @@ penalty is one of (M = min(R, W), N switches from writing to reading, run = M / 
                                                     `batch` bytes before they turn
     drain       N c r^p min(w, D)^(1 - p)           r = R / N bytes of reads pay for the last D
                                                     bytes written before them, which L2 still has:
-                                                    reports.bench.turnaround_drain
+                                                    reports.studies.memory_patterns.turnaround_drain
 
 "batched" is "switches" for long runs and "mix" with c = t_turnaround / batch for short ones. Models
 are compared by AICc (Hurvich and Tsai 1989) and by the error of predicting each mix from all other
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.reports.bench.turnaround_solve import (
+from nsight_prof.reports.studies.memory_patterns.turnaround_solve import (
     Floats,
     Mixes,
     Solved,
@@ -79,7 +79,7 @@ class MixFit:
         model: one of MODELS.
         read_rate, write_rate: B_read and B_write, bytes a second.
         turnaround: seconds a switch, where the model has it; "drain" gives it for a switch that
-            64 MiB of reads follow (REFERENCE of reports.bench.turnaround_solve).
+            64 MiB of reads follow (REFERENCE of reports.studies.memory_patterns.turnaround_solve).
         mix_cost: seconds a byte of the rarer direction: c, or t_turnaround / batch; of "drain" for
             as many reads as writes in short runs.
         batch: bytes below which runs are gathered; D of "drain".

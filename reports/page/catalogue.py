@@ -1,0 +1,49 @@
+"""Translations of messages: reports/words/<language>/*.po, read as gettext has them.
+
+scripts/messages.py keeps these files: it finds the messages in the code, and checks them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+
+ENGLISH = "en"
+LANGUAGES = ("en", "ko", "zh")
+
+
+@cache
+def catalogue(language: str) -> Mapping[str, str]:
+    """Return message id -> translation; empty for English. Fuzzy and empty ones are left out.
+
+    Korean and Chinese have no plural: the one form stands for both.
+    """
+    if language == ENGLISH:
+        return {}
+    folder = resources.files("nsight_prof.reports").joinpath("words", language)
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".po")), key=lambda f: f.name)
+    return {key: text for file in files for key, text in entries(file.read_text("utf-8")) if text}
+
+
+def entries(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (message id, translation) of a .po file that Babel or gettext wrote.
+
+    Raises:
+        ValueError: a line that such a file has not.
+    """
+    # Without context (msgctxt) and with one plural form this is all that the format has.
+    for block in text.split("\n\n"):
+        if "#, fuzzy" in block.splitlines():
+            continue
+        found: dict[str, str] = {}
+        key = ""
+        for line in block.splitlines():
+            if line.startswith("#") or not line:
+                continue
+            if not line.startswith('"'):
+                key, _, line = line.partition(" ")
+            found[key] = found.get(key, "") + ast.literal_eval(line)
+        if found.get("msgid"):
+            yield found["msgid"], found.get("msgstr", found.get("msgstr[0]", ""))

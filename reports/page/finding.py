@@ -1,0 +1,46 @@
+"""A finding: the verdict first, then what it rests on and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nsight_prof.reports.page.number import Number
+from nsight_prof.reports.page.text import Name, Text, Value
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number that a finding rests on, and what it is."""
+
+    label: Text
+    value: Value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the measurements support.
+
+    Attributes:
+        rule: key of the rule that found it.
+        verdict: the sentence that a reader takes away.
+        evidence: numbers, or sentences about them.
+        action: what to do.
+        disproof: where it ends, or what would disprove it.
+        gain: what the action saves: a time, or a part of the run (unit "fraction").
+        confidence: how sure it is; "" where that is not graded.
+        source: the cases or kernels whose numbers the verdict tells.
+        plain: the verdict for readers who do not know GPUs, where it takes other words.
+        technical: it is nothing to these readers.
+    """
+
+    rule: str
+    verdict: Text
+    evidence: tuple[Evidence | Text, ...] = ()
+    action: Text | None = None
+    disproof: Text | None = None
+    gain: Number | None = None
+    confidence: Literal["", "high", "medium", "low"] = ""
+    source: tuple[Name, ...] = ()
+    plain: Text | None = None
+    technical: bool = False

@@ -1,0 +1,176 @@
+"""Writes a section as HTML: tables sort by the numbers themselves, figures stand on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+from nsight_prof.reports.page import frame
+from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.finding import Finding
+from nsight_prof.reports.page.number import Number
+from nsight_prof.reports.page.section import Bullets, Figure, Part, Section
+from nsight_prof.reports.page.table import FOLD_ABOVE, Table, sort_value
+from nsight_prof.reports.page.text import Text, Value
+from nsight_prof.reports.page.writer import InHtml, Writer
+
+BROAD = 8
+"""Tables with more columns are set tighter on paper."""
+LONG = 24
+"""Columns with longer texts are not squeezed to one word per line."""
+LEAST_ROWS = 3
+"""Shorter tables are read at a glance: nothing is to be sorted."""
+
+
+class Heading(NamedTuple):
+    """A heading of the page: its level 1 to 6, its text, and its id."""
+
+    level: int
+    text: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The HTML of a section, and its headings in order."""
+
+    html: str
+    headings: tuple[Heading, ...]
+
+
+def section_html(
+    section: Section, pictures: Mapping[str, str], language: str = ENGLISH, level: int = 2
+) -> Fragment:
+    """Return a section as HTML with a heading of `level`.
+
+    `pictures` are SVG elements by the file name of the figure.
+    """
+    page = _Page(section, pictures, language)
+    html = page.section(section, level)
+    return Fragment(html, tuple(page.headings))
+
+
+class _Page:
+    def __init__(self, section: Section, pictures: Mapping[str, str], language: str) -> None:
+        self.pictures = pictures
+        self.wanted = frame.wanted(section)
+        anchors = (one for t in section.tables for row in t.row_anchors() for one in row)
+        self.plain = Writer(language)
+        self.write = Writer(language, InHtml(), self.wanted.intersection(anchors))
+        self.headings: list[Heading] = []
+        self.placed: set[str] = set()
+
+    def section(self, section: Section, level: int) -> str:
+        title = self.heading(section.heading, level, f"section-{section.key}")
+        parts = "\n".join(self.parts(section.parts, level + 1))
+        children = "\n".join(self.section(child, level + 1) for child in section.children)
+        return f"<section>\n{title}\n{parts}\n{children}\n</section>"
+
+    def heading(self, text: Text, level: int, name: str) -> str:
+        self.headings.append(Heading(level, self.plain.text(text), name))
+        return f'<h{level} id="{escape(name)}">{self.write.text(text)}</h{level}>'
+
+    def parts(self, parts: tuple[Part, ...], level: int) -> Iterator[str]:
+        findings: list[str] = []
+        for part in (*parts, None):
+            if isinstance(part, Finding):
+                findings.append(self.finding(part))
+                continue
+            if findings:
+                yield f"<ol>{''.join(findings)}</ol>"
+                findings = []
+            if part is not None:
+                yield self.part(part, level)
+
+    def part(self, part: Text | Table[Any] | Figure | Bullets, level: int) -> str:
+        if isinstance(part, Text):
+            return f"<p>{self.write.text(part)}</p>"
+        if isinstance(part, Bullets):
+            items = "".join(f"<li>{self.write.text(item)}</li>" for item in part.items)
+            return f"<p><strong>{self.write.text(part.lead)}</strong></p>\n<ul>{items}</ul>"
+        if isinstance(part, Figure):
+            caption = part.caption and self.write.text(part.caption)
+            below = f"<figcaption>{caption}</figcaption>" if caption else ""
+            return f"<figure>{self.pictures[part.file]}{below}</figure>"
+        return self.table(part, level)
+
+    def finding(self, finding: Finding) -> str:
+        lines = "".join(f"<li>{line}</li>" for line in frame.lines(finding, self.write))
+        below = f"<ul>{lines}</ul>" if lines else ""
+        return f"<li><strong>{self.write.text(finding.verdict)}</strong>{below}</li>"
+
+    def table(self, table: Table[Any], level: int) -> str:
+        lead = [table.lead] if table.lead is not None else []
+        below = [*frame.reasons(table), *([table.note] if table.note is not None else [])]
+        inside = "\n".join(
+            (
+                *(f"<p>{self.write.text(text)}</p>" for text in lead),
+                *self.rows(table),
+                *(f"<p>{self.write.text(text)}</p>" for text in below),
+            )
+        )
+        name = f"table-{table.key}"
+        if table.folded:
+            title = self.write.text(table.title)
+            return f'<details id="{escape(name)}"><summary>{title}</summary>{inside}</details>'
+        return f"{self.heading(table.title, level, name)}\n{inside}"
+
+    def rows(self, table: Table[Any]) -> Iterator[str]:
+        """Yield the table, or its first rows and all of them to be unfolded."""
+        every = range(len(table.rows))
+        if len(table.rows) <= FOLD_ABOVE:
+            yield self.grid(table, list(every), table.row_anchors())
+            return
+        yield self.grid(table, frame.shown_rows(table, frozenset()), [[] for _ in every])
+        title = self.write.text(Text("All {n} rows", n=len(table.rows)))
+        whole = self.grid(table, list(every), table.row_anchors())
+        yield f"<details><summary>{title}</summary>{whole}</details>"
+
+    def grid(self, table: Table[Any], rows: list[int], anchors: list[list[str]]) -> str:
+        cells = table.cells()
+        shown = [self.cells(table, cells[row]) for row in rows]
+        columns = range(len(table.columns))
+        right = [table.is_numeric(place) for place in columns]
+        sortable = len(rows) >= LEAST_ROWS
+        kinds = [
+            name for name, on in (("sortable", sortable), ("broad", len(columns) > BROAD)) if on
+        ]
+        heads = []
+        for place, column in enumerate(table.columns):
+            long = any(len(self.plain.value(cells[row][place])) > LONG for row in rows)
+            mixed = len({c.unit for row in cells if isinstance(c := row[place], Number)}) > 1
+            marks = [m for m, on in (("n", right[place]), ("w", long), ("mixed", mixed)) if on]
+            heads.append(f"<th{_class(marks)}>{frame.heading(column, self.write)}</th>")
+        lines = []
+        for row, texts in zip(rows, shown, strict=True):
+            own = [a for a in anchors[row] if a in self.wanted and a not in self.placed]
+            self.placed.update(own)
+            ids = "".join(f'<a id="{escape(one)}"></a>' for one in own)
+            tds = [
+                f"<td{_class(['n'] if number else [])}{_sort(cell)}>{text}</td>"
+                for number, cell, text in zip(right, cells[row], texts, strict=True)
+            ]
+            tds[0] = tds[0].replace(">", f">{ids}", 1)
+            lines.append(f"<tr>{''.join(tds)}</tr>")
+        body = "\n".join(lines)
+        return (
+            f'<div class="wide"><table{_class(kinds)}>\n<thead><tr>{"".join(heads)}</tr></thead>\n'
+            f"<tbody>\n{body}\n</tbody></table></div>"
+        )
+
+    def cells(self, table: Table[Any], row: list[Value | None]) -> list[str]:
+        return [
+            self.write.cell(cell, column) for cell, column in zip(row, table.columns, strict=True)
+        ]
+
+
+def _class(names: list[str]) -> str:
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _sort(cell: Value | None) -> str:
+    value = None if cell is None else sort_value(cell)
+    return "" if value is None or math.isnan(value) else f' data-v="{value:.9g}"'

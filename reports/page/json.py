@@ -1,0 +1,133 @@
+"""Writes a section as data for metrics.json: numbers in base units, and what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nsight_prof.reports.page.finding import Finding
+from nsight_prof.reports.page.number import Interval, Number
+from nsight_prof.reports.page.section import Json, Section
+from nsight_prof.reports.page.table import Table
+from nsight_prof.reports.page.text import Text, Value, Verbatim
+from nsight_prof.reports.page.writer import Writer
+
+_WRITE = Writer()
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_VALUE = {
+    "description": "A text; or a number in its base unit, null where unknown, then with a reason.",
+    "anyOf": [
+        {"type": ["string", "null", "integer", "number"]},
+        {
+            "type": "object",
+            "properties": {
+                "value": {"type": ["number", "null"]},
+                "unit": _TEXT,
+                "low": {"type": ["number", "null"]},
+                "high": {"type": ["number", "null"]},
+                "missing": _TEXT,
+            },
+            "required": ["unit"],
+        },
+    ],
+}
+
+
+def section_json(section: Section) -> dict[str, Json]:
+    """Return a section as data; figures are left out: their numbers are those of its tables."""
+    return {
+        "key": section.key,
+        "heading": _WRITE.text(section.heading),
+        "texts": [_WRITE.text(part) for part in section.parts if isinstance(part, Text)],
+        "findings": [_finding(part) for part in section.parts if isinstance(part, Finding)],
+        "tables": [_table(part) for part in section.parts if isinstance(part, Table)],
+        "numbers": dict(section.numbers),
+        "facts": [{"label": _WRITE.text(f.label), "value": _value(f.value)} for f in section.facts],
+        "children": [section_json(child) for child in section.children],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "rule": finding.rule,
+        "verdict": _WRITE.text(finding.verdict),
+        "values": {name: _value(value) for name, value in finding.verdict.values.items()},
+        "evidence": [
+            {"label": _WRITE.text(one), "value": None} if isinstance(one, Text)
+            else {"label": _WRITE.text(one.label), "value": _value(one.value)}
+            for one in finding.evidence
+        ],
+        "action": _WRITE.text(finding.action) if finding.action else "",
+        "disproof": _WRITE.text(finding.disproof) if finding.disproof else "",
+        "gain": _value(finding.gain),
+        "confidence": finding.confidence,
+        "source": [name.name for name in finding.source],
+        "plain": _WRITE.text(finding.plain) if finding.plain else "",
+    }  # fmt: skip
+
+
+def _table(table: Table[Any]) -> dict[str, Json]:
+    heads = [_WRITE.text(column.heading) for column in table.columns]
+    return {
+        "key": table.key,
+        "title": _WRITE.text(table.title),
+        "columns": heads,
+        "rows": [[_value(cell) for cell in row] for row in table.cells()],
+        "note": _WRITE.text(table.note) if table.note else "",
+    }
+
+
+def _value(value: Value | None) -> Json:
+    if isinstance(value, Number):
+        data: dict[str, Json] = {"value": value.value, "unit": value.unit}
+        if value.low is not None or value.high is not None:
+            data |= {"low": value.low, "high": value.high}
+        return data if value.value is not None else data | {"missing": value.missing}
+    if isinstance(value, Interval):
+        return {"low": value.low, "high": value.high, "unit": value.unit}
+    if value is None or isinstance(value, int):
+        return value
+    return value.text if isinstance(value, Verbatim) else _WRITE.value(value)
+
+
+def section_schema() -> dict[str, Any]:
+    """Return the JSON Schemas of what `section_json` returns, by name."""
+    finding = {
+        **{key: _TEXT for key in ("rule", "verdict", "action", "disproof", "confidence", "plain")},
+        "values": {"type": "object", "additionalProperties": _VALUE},
+        "evidence": {"type": "array", "items": {"$ref": "#/$defs/LabelledValue"}},
+        "gain": _VALUE,
+        "source": _TEXTS,
+    }
+    table = {
+        "key": _TEXT,
+        "title": _TEXT,
+        "columns": _TEXTS,
+        "rows": {"type": "array", "items": {"type": "array", "items": _VALUE}},
+        "note": _TEXT,
+    }
+    section = {
+        "key": _TEXT,
+        "heading": _TEXT,
+        "texts": _TEXTS,
+        "findings": {"type": "array", "items": {"$ref": "#/$defs/SectionFinding"}},
+        "tables": {"type": "array", "items": {"$ref": "#/$defs/SectionTable"}},
+        "numbers": {"type": "object"},
+        "facts": {"type": "array", "items": {"$ref": "#/$defs/LabelledValue"}},
+        "children": {"type": "array", "items": {"$ref": "#/$defs/Section"}},
+    }
+    return {
+        "LabelledValue": _object("A value and what it is.", {"label": _TEXT, "value": _VALUE}),
+        "SectionFinding": _object("A finding: its verdict, and what that rests on.", finding),
+        "SectionTable": _object("A table; cells that are numbers keep their base unit.", table),
+        "Section": _object("A part of a report; `numbers` are in base units.", section),
+    }
+
+
+def _object(description: str, properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }

@@ -1,0 +1,117 @@
+"""Writes a section as markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from nsight_prof.reports.formats import escape, escape_html
+from nsight_prof.reports.page import frame
+from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.finding import Finding
+from nsight_prof.reports.page.section import Bullets, Figure, Part, Section
+from nsight_prof.reports.page.table import Table
+from nsight_prof.reports.page.text import Text
+from nsight_prof.reports.page.writer import InMarkdown, Writer
+
+
+def section_markdown(section: Section, language: str = ENGLISH, level: int = 2) -> str:
+    """Return a section as markdown with a heading of `level`; pictures are SVG files beside it."""
+    return _Page(section, language).section(section, level)
+
+
+class InTwo(NamedTuple):
+    """A section whose tables are on another page: its sentences and pictures, and its tables."""
+
+    head: str
+    tables: str
+
+
+def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) -> InTwo:
+    """Return a section as two markdown texts; tables have all of their rows there."""
+    page = _Page(section, language, whole=True)
+    apart = (Table, Bullets)
+    head = replace(section, parts=tuple(p for p in section.parts if not isinstance(p, apart)))
+    tables = tuple(part for part in section.parts if isinstance(part, apart))
+    return InTwo(page.section(head, level), "\n\n".join(page.parts(tables, level + 1)))
+
+
+class _Page:
+    def __init__(self, section: Section, language: str, *, whole: bool = False) -> None:
+        self.wanted = frame.wanted(section)
+        self.rows = {
+            t.key: list(range(len(t.rows))) if whole else frame.shown_rows(t, self.wanted)
+            for t in section.tables
+        }
+        ids = (frame.row_ids(t, self.wanted, self.rows[t.key]) for t in section.tables)
+        there = frozenset(one for of_table in ids for row in of_table.values() for one in row)
+        self.write = Writer(language, InMarkdown(), there)
+        self.placed: set[str] = set()
+
+    def section(self, section: Section, level: int) -> str:
+        blocks = [f'<a id="section-{section.key}"></a>',
+                  f"{'#' * level} {self.write.text(section.heading)}"]  # fmt: skip
+        blocks += self.parts(section.parts, level + 1)
+        blocks += [self.section(child, level + 1) for child in section.children]
+        return "\n\n".join(blocks)
+
+    def parts(self, parts: tuple[Part, ...], level: int) -> Iterator[str]:
+        findings: list[str] = []
+        for part in parts:
+            if isinstance(part, Finding):
+                findings.append(self.finding(part, len(findings) + 1))
+                continue
+            if findings:
+                yield "\n".join(findings)
+                findings = []
+            if isinstance(part, Text):
+                yield self.write.text(part)
+            elif isinstance(part, Bullets):
+                items = "\n".join(f"- {self.write.text(item)}" for item in part.items)
+                yield f"**{self.write.text(part.lead)}**\n\n{items}"
+            elif isinstance(part, Figure):
+                yield self.figure(part)
+            else:
+                yield self.table(part, level)
+        if findings:
+            yield "\n".join(findings)
+
+    def finding(self, finding: Finding, number: int) -> str:
+        lines = [f"{number}. **{self.write.text(finding.verdict)}**"]
+        lines += [f"   - {line}" for line in frame.lines(finding, self.write)]
+        return "\n".join(lines)
+
+    def figure(self, figure: Figure) -> str:
+        caption = f"\n\n<sub>{self.write.text(figure.caption)}</sub>" if figure.caption else ""
+        return f"![{escape(figure.alt)}]({figure.file}.svg){caption}"
+
+    def table(self, table: Table[Any], level: int) -> str:
+        title = self.write.text(table.title)
+        blocks = [] if table.lead is None else [self.write.text(table.lead)]
+        blocks.append("\n".join(self.lines(table)))
+        below = [*frame.more(table, self.rows[table.key]), *frame.reasons(table)]
+        below += [] if table.note is None else [table.note]
+        blocks += [self.write.text(text) for text in below]
+        inside = "\n\n".join(blocks)
+        if table.folded:
+            summary = escape_html(Writer(self.write.language).text(table.title))
+            return f"<details><summary>{summary}</summary>\n\n{inside}\n\n</details>"
+        return f"{'#' * level} {title}\n\n{inside}"
+
+    def lines(self, table: Table[Any]) -> Iterator[str]:
+        heads = [frame.heading(column, self.write) for column in table.columns]
+        right = [table.is_numeric(place) for place in range(len(table.columns))]
+        yield f"| {' | '.join(heads)} |"
+        yield f"| {' | '.join('---:' if number else '---' for number in right)} |"
+        shown = self.rows[table.key]
+        ids, cells = frame.row_ids(table, self.wanted, shown), table.cells()
+        for row in shown:
+            own = [one for one in ids[row] if one not in self.placed]
+            self.placed.update(own)
+            marks = "".join(f'<a id="{one}"></a>' for one in own)
+            texts = [
+                self.write.cell(cell, column)
+                for cell, column in zip(cells[row], table.columns, strict=True)
+            ]
+            yield f"| {marks}{' | '.join(texts)} |"

@@ -1,0 +1,85 @@
+"""Numbers with units: one ladder of prefixes, and the digits of each kind of quantity."""
+
+from __future__ import annotations
+
+import math
+
+_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
+_BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_PREFIXED = ("B/s", "B", "FLOP/s", "FLOP", "Hz", "W")
+
+LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
+    "s": _TIME,
+    "ns": tuple((step * 1e9, unit) for step, unit in _TIME),
+    "iB": _BINARY,
+    **{unit: tuple((step, prefix + unit) for step, prefix in _SI) for unit in _PREFIXED},
+}
+"""Base unit -> (size in base units, unit with its prefix), largest first. "iB": bytes shown with
+binary prefixes, as sizes of caches and buffers are chosen."""
+
+
+def significant(value: float, digits: int) -> str:
+    """Return a finite value with so many significant digits, without an exponent in [1e-4, 1e9)."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    size = abs(rounded)
+    if not 1e-4 <= size < 1e9:
+        return f"{rounded:.{digits - 1}e}"
+    return f"{rounded:,.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+
+
+def step_of(value: float, unit: str, digits: int) -> tuple[float, str]:
+    """Return what to divide a value of a base unit by, and the unit with its prefix."""
+    steps = LADDERS.get(unit)
+    if steps is None:
+        return 1.0, unit
+    # 999.9 with three digits is 1.00 of the next step, never 1,000 of this one.
+    size = abs(float(f"{value:.{digits - 1}e}"))
+    if size == 0:
+        return next(step for step in steps if step[0] <= 1.0)
+    return next((step for step in steps if size >= step[0]), steps[-1])
+
+
+def factor(shown: str, base: str) -> float:
+    """Return how many of its base unit one of a unit with a prefix is: ("TB/s", "B/s") -> 1e12.
+
+    Raises:
+        ValueError: the unit is none of that base unit.
+    """
+    if shown == base:
+        return 1.0
+    if (shown, base) == ("%", "fraction"):
+        return 0.01
+    for step, unit in (*LADDERS.get(base, ()), *(LADDERS["iB"] if base == "B" else ())):
+        if unit == shown:
+            return step
+    raise ValueError(f"{shown!r} is no unit of {base!r}")
+
+
+def percent(value: float, digits: int) -> str:
+    """Return a number of per cent: whole from ten on with two digits, else with one decimal."""
+    if 0 < abs(value) < 0.05:
+        return "<0.1 %" if value > 0 else ">-0.1 %"
+    if digits > 2:
+        return f"{round(value, 1) + 0.0:.1f} %"
+    return f"{significant(value, 2) if abs(value) < 99.5 else f'{value:,.0f}'} %"
+
+
+def quantity(value: float, unit: str, digits: int) -> str:
+    """Return a finite value with its unit: "4.6 TB/s", "12 %", "34x", "1,264"."""
+    if unit == "count":
+        return f"{round(value):,}"
+    if unit == "fraction":
+        return percent(100 * value, digits)
+    if unit == "%":
+        return percent(value, digits)
+    if unit == "x":
+        return f"{significant(value, digits)}x"
+    step, name = step_of(value, unit, digits)
+    scaled = value / step
+    # Sizes that are chosen (64 MiB, 128 B) are whole.
+    whole = scaled.is_integer() and (unit == "iB" or name == "B")
+    text = f"{scaled:,.0f}" if whole else significant(scaled, digits)
+    return f"{text} {name}".rstrip()

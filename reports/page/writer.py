@@ -1,0 +1,183 @@
+"""Turns values into words of one language and one markup: the only place that does."""
+
+from __future__ import annotations
+
+import html
+import string
+from collections.abc import Set
+from typing import Any, Protocol
+
+from nsight_prof.reports import formats
+from nsight_prof.reports.page import units
+from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
+from nsight_prof.reports.page.number import Interval, Number, Ref
+from nsight_prof.reports.page.table import Column
+from nsight_prof.reports.page.text import Name, Text, Value, Verbatim
+
+NA, NONE = "n/a", "–"
+"""What is not known, and what does not apply."""
+IN_TEXT, IN_TABLE = 2, 3
+"""Significant digits."""
+
+
+class Markup(Protocol):
+    """How a page marks text up."""
+
+    def escape(self, text: str) -> str:
+        """Return text that shows as it stands."""
+
+    def code(self, text: str) -> str:
+        """Return a proper name."""
+
+    def link(self, shown: str, target: str) -> str:
+        """Return what is shown already, as a link."""
+
+
+class Plain:
+    """No markup, as in metrics.json and on a terminal."""
+
+    def escape(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    code = escape
+
+    def link(self, shown: str, _target: str) -> str:
+        """Return what is shown."""
+        return shown
+
+
+class InMarkdown:
+    """Markdown as GitHub reads it."""
+
+    def escape(self, text: str) -> str:
+        """Escape a part of a sentence, the spaces at its ends kept."""
+        inner = formats.escape(text)
+        before = " " if text[:1].isspace() and inner else ""
+        return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
+
+    def code(self, text: str) -> str:
+        """Return inline code."""
+        return str(formats.code(text))
+
+    def link(self, shown: str, target: str) -> str:
+        """Return a link."""
+        return f"[{shown}]({target})"
+
+
+class InHtml:
+    """HTML."""
+
+    def escape(self, text: str) -> str:
+        """Escape text for an element or an attribute."""
+        return html.escape(text)
+
+    def code(self, text: str) -> str:
+        """Return a code element."""
+        return f"<code>{html.escape(text)}</code>"
+
+    def link(self, shown: str, target: str) -> str:
+        """Return a link."""
+        return f'<a href="{html.escape(target)}">{shown}</a>'
+
+
+PLAIN = Plain()
+
+
+class Writer:
+    """Writes values in `language` and `markup`; links lead to `anchors`, the ids of the page."""
+
+    def __init__(
+        self,
+        language: str = ENGLISH,
+        markup: Markup = PLAIN,
+        anchors: Set[str] = frozenset(),
+    ) -> None:
+        self.language, self.markup, self.anchors = language, markup, anchors
+        self._known = catalogue(language)
+
+    def translates(self, text: Text) -> bool:
+        """Say whether the language has the text, and all texts in it."""
+        return self.language == ENGLISH or all(m in self._known for m in text.messages())
+
+    def text(self, text: Text, digits: int = IN_TEXT) -> str:
+        """Return a sentence; numbers have `digits` significant digits unless they say theirs."""
+        message = text.message
+        if text.plural and text.values["n"] != 1:
+            message = text.plural
+        message = self._known.get(text.message, message)
+        parts = []
+        for fixed, name, _, _ in string.Formatter().parse(message):
+            parts.append(self.markup.escape(fixed))
+            if name is not None:
+                parts.append(self.value(text.values[name], digits))
+        written = "".join(parts)
+        # A message may begin with a value that is a clause.
+        return written[:1].upper() + written[1:] if _is_sentence(message) else written
+
+    def value(self, value: Value | None, digits: int = IN_TEXT, unit: str = "") -> str:
+        """Return any value; of a number in a column with a `unit`, the digits alone."""
+        if value is None:
+            return self.markup.escape(NONE)
+        if isinstance(value, Text):
+            return self.text(value, digits)
+        if isinstance(value, Name):
+            return self._linked(self.markup.code(value.name), (value.ref,) if value.ref else ())
+        if isinstance(value, Number):
+            return self._number(value, digits, unit)
+        if isinstance(value, Interval):
+            return self.markup.escape(self._interval(value, digits, unit))
+        if isinstance(value, Verbatim):
+            return self.markup.escape(value.text)
+        if isinstance(value, int):
+            return self.markup.escape(f"{value:,}")
+        if isinstance(value, str):
+            return self.markup.escape(value)
+        return self._list([self.value(one, digits) for one in value])
+
+    def cell(self, value: Value | None, column: Column[Any]) -> str:
+        """Return a cell of a table: numbers in the unit of the column, with their intervals."""
+        digits = column.digits or IN_TABLE
+        shown = self.value(value, digits, column.unit)
+        if not isinstance(value, Number) or value.low is None or value.high is None:
+            return shown
+        ends = self._interval(value.interval, value.digits or digits, column.unit)
+        return f"{shown} ({self.markup.escape(ends)})"
+
+    def _number(self, number: Number, digits: int, unit: str) -> str:
+        if number.value is None:
+            return self.markup.escape(NA)
+        shown = _quantity(number.value, number.unit, number.digits or digits, unit)
+        return self._linked(self.markup.escape(shown), number.refs)
+
+    def _interval(self, interval: Interval, digits: int, unit: str) -> str:
+        if interval.low is None or interval.high is None:
+            return NA
+        low = _quantity(interval.low, interval.unit, digits, unit)
+        high = _quantity(interval.high, interval.unit, digits, unit)
+        # "1.7 to 2.1 us": the unit once where it is that of both.
+        number, _, name = low.rpartition(" ")
+        if number and high.endswith(f" {name}"):
+            low = number
+        return Writer(self.language).text(Text("{low} to {high}", low=low, high=high))
+
+    def _list(self, parts: list[str]) -> str:
+        *most, last = parts
+        if not most:
+            return last
+        message = Text("{all_but_last} and {last}", all_but_last="", last="").message
+        return self._known.get(message, message).format(all_but_last=", ".join(most), last=last)
+
+    def _linked(self, shown: str, refs: tuple[Ref, ...]) -> str:
+        anchor = next((ref.anchor for ref in refs if ref.anchor in self.anchors), "")
+        return self.markup.link(shown, f"#{anchor}") if anchor else shown
+
+
+def _is_sentence(message: str) -> bool:
+    return message.endswith((".", "!", "?", "。"))
+
+
+def _quantity(value: float, base: str, digits: int, unit: str) -> str:
+    if not unit:
+        return units.quantity(value, base, digits)
+    return units.significant(value / units.factor(unit, base), digits)

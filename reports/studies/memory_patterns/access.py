@@ -1,0 +1,356 @@
+"""Strides and gathers: useful bandwidth, and what DRAM moved for each useful byte."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.cells import Row, known, number
+from nsight_prof.reports.page import (
+    Column,
+    Evidence,
+    Figure,
+    Finding,
+    Json,
+    Number,
+    Table,
+    Text,
+)
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
+
+SECTOR = 32.0
+"""Bytes."""
+
+WHOLE = 1.1
+"""DRAM bytes per useful byte below which nothing but the useful bytes was moved."""
+
+HALF = 0.51
+"""Of the bandwidth, noise included, from which on half is said to be lost."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One measured stride or gather.
+
+    Attributes:
+        kind: "read" or "write" at a stride, "random" or "ordered" gathers.
+        size: sectors of the stride, or bytes of an item.
+        useful: bytes that were asked for, indices of a gather left out.
+        index: bytes of indices.
+        items: items that one call gathers; 0 for a stride.
+        seconds, low, high: of one call, with its 95 % interval.
+        dram: bytes that DRAM moved for one call, by counters; NaN without them.
+    """
+
+    kind: str
+    size: float
+    useful: float
+    index: float
+    items: float
+    seconds: float
+    low: float
+    high: float
+    dram: float
+
+    @property
+    def rate(self) -> float:
+        """Useful bytes per second."""
+        return self.useful / self.seconds
+
+    @property
+    def moved(self) -> float:
+        """Bytes that DRAM moved for each useful byte; indices, read in order, are taken off."""
+        return (self.dram - self.index) / self.useful
+
+    @property
+    def used(self) -> float:
+        """Part of what DRAM moves that is useful; NaN without counters."""
+        return 1 / self.moved if self.moved > 0 else math.nan
+
+    @property
+    def dram_rate(self) -> float:
+        """Bytes per second that DRAM moves while it runs: counted bytes over the measured time."""
+        return self.dram / self.seconds
+
+
+def accesses(rows: Sequence[Row], pattern: str) -> list[Access]:
+    """Return the measured cases of "stride" or "gather", by kind and size."""
+    kind, size, useful = {
+        "stride": ("access", "stride_sectors", "useful_bytes"),
+        "gather": ("order", "item_bytes", "gathered_bytes"),
+    }[pattern]
+    found = []
+    for row in rows:
+        params = row["params"]
+        if params.get("pattern") != pattern:
+            continue
+        found.append(
+            Access(
+                kind=str(params.get(kind, "")),
+                size=float(params.get(size, math.nan)),
+                useful=float(params.get(useful, math.nan)),
+                index=float(params.get("index_bytes", 0)),
+                items=float(params.get("items", 0)),
+                seconds=number(row["median_s"]),
+                low=number(row["ci_low_s"]),
+                high=number(row["ci_high_s"]),
+                dram=ratio(row["dram_bytes"], row["counted_calls"]),
+            )
+        )
+    return sorted(found, key=lambda one: (one.kind, one.size))
+
+
+def _series(label: str, mine: Sequence[Access], *, unit: float, moved: bool = False) -> Series:
+    x = tuple(unit * one.size for one in mine)
+    if moved:
+        return Series(label, x, tuple(one.moved for one in mine), group=label)
+    return Series(
+        label,
+        x,
+        tuple(one.rate / 1e12 for one in mine),
+        tuple(one.useful / one.high / 1e12 for one in mine),
+        tuple(one.useful / one.low / 1e12 for one in mine),
+        group=label,
+    )
+
+
+def _chart(
+    found: Sequence[Access],
+    kinds: dict[str, str],
+    *,
+    name: str,
+    title: str,
+    x_label: str,
+    unit: float = 1.0,
+) -> LineFigure:
+    """Return useful bandwidth, and where counters are there DRAM bytes for each useful byte.
+
+    Sizes times `unit` are bytes.
+    """
+    by_kind = {words: [one for one in found if one.kind == kind] for kind, words in kinds.items()}
+    drawn = {words: mine for words, mine in by_kind.items() if mine}
+    panels = [
+        Panel(
+            "useful, TB/s", tuple(_series(words, mine, unit=unit) for words, mine in drawn.items())
+        )
+    ]
+    counted = any(math.isfinite(one.moved) for one in found)
+    if counted:
+        moved = tuple(_series(words, mine, unit=unit, moved=True) for words, mine in drawn.items())
+        panels.append(
+            Panel("DRAM bytes per useful byte", moved, y_log=True, levels=((1.0, "all useful"),))
+        )
+    return LineFigure(
+        name=name,
+        title=title,
+        alt=f"{title}: useful bandwidth"
+        + (" and the bytes that DRAM moved for each useful byte." if counted else "."),
+        x_label=x_label,
+        x_log=True,
+        x_bytes=True,
+        panels=tuple(panels),
+    )
+
+
+def strides(rows: Sequence[Row]) -> Outcome | None:
+    """Return what the strides say; None without a measured one."""
+    found = accesses(rows, "stride")
+    if not found:
+        return None
+    first = {one.kind: one.rate for one in found if one.size == 1}
+    table = Table(
+        "memory-patterns-strides",
+        Text("One sector of 32 B in every so many"),
+        [
+            Column[Access](Text("access"), lambda one: one.kind),
+            Column(Text("stride, sectors"), lambda one: Number(one.size, "count")),
+            Column(Text("useful"), lambda one: Number(one.rate, "B/s"), "TB/s"),
+            Column(
+                Text("of stride 1"),
+                lambda one: Number(one.rate / first.get(one.kind, math.nan), "fraction"),
+            ),
+            Column(Text("DRAM bytes per useful byte"), lambda one: Number(one.moved)),
+            Column(Text("DRAM moves"), lambda one: Number(one.dram_rate, "B/s"), "TB/s"),
+        ],
+        found,
+        note=Text(
+            "Useful: bytes of the sectors that were asked for. DRAM bytes are counted under ncu, "
+            "times are measured without it."
+        ),
+    )
+    chart = _chart(
+        found,
+        {"read": "read", "write": "write"},
+        name="memory_patterns_stride",
+        title="Useful bandwidth at a stride",
+        x_label="from one used sector of 32 B to the next",
+        unit=SECTOR,
+    )
+    findings = (*_read_strides(found), *_write_strides(found))
+    return Outcome(findings, (table,), (Figure(chart),), _numbers(found))
+
+
+def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
+    reads = {one.size: one for one in found if one.kind == "read"}
+    if 1 not in reads or len(reads) < 2:
+        return ()
+    whole, widest = reads[1], reads[max(reads)]
+    evidence: list[Evidence | Text] = [
+        Evidence(Text("strides in sectors:"), [Number(size, "count") for size in sorted(reads)]),
+        Evidence(Text("useful bandwidth at the widest"), Number(widest.rate, "B/s")),
+    ]
+    if math.isfinite(widest.moved):
+        label = Text("bytes that DRAM then moves for each useful one:")
+        evidence.append(Evidence(label, Number(widest.moved)))
+    half = [size for size, one in sorted(reads.items()) if one.rate <= HALF * whole.rate]
+    if half:
+        label = Text("half is lost from this stride on:")
+        evidence.append(Evidence(label, Number(half[0], "count")))
+    verdict = Text(
+        "Skipping data saves less time than it skips: reading one sector in {n} leaves {part} of "
+        "the useful bandwidth.",
+        n=Number(widest.size, "count"),
+        part=Number(widest.rate / whole.rate, "fraction"),
+    )
+    if 2 in reads and len(reads) > 2:
+        verdict = Text(
+            "Skipping data saves less time than it skips: reading every second sector leaves "
+            "{second} of the useful bandwidth, one in {n} {part}.",
+            second=Number(reads[2].rate / whole.rate, "fraction"),
+            n=Number(widest.size, "count"),
+            part=Number(widest.rate / whole.rate, "fraction"),
+        )
+    return (
+        Finding(
+            "read_strides",
+            verdict,
+            tuple(evidence),
+            action=Text("Store together what is read together."),
+            disproof=Text(
+                "Lanes of a warp read whole sectors of 32 B; smaller parts of a sector lose more."
+            ),
+        ),
+    )
+
+
+def _write_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
+    """State what writing some of the sectors costs, and whether DRAM bytes show it."""
+    writes = {one.size: one for one in found if one.kind == "write"}
+    if 1 not in writes or len(writes) < 2:
+        return ()
+    size = 4.0 if 4.0 in writes else max(writes)
+    one = writes[size]
+    evidence: list[Evidence | Text] = [
+        Evidence(Text("strides in sectors:"), [Number(size, "count") for size in sorted(writes)]),
+        Evidence(Text("useful bandwidth"), Number(one.rate, "B/s")),
+    ]
+    if one.moved > 0:
+        label = Text("bytes that DRAM moved for each useful one:")
+        evidence.append(Evidence(label, Number(one.moved)))
+    if 0 < one.moved < WHOLE:
+        evidence.append(Text("the traffic is minimal: only the time shows the loss"))
+    verdict = Text(
+        "Writing one sector in {n} leaves {part} of the useful bandwidth.",
+        n=Number(size, "count"),
+        part=Number(one.rate / writes[1].rate, "fraction"),
+    )
+    return (
+        Finding(
+            "write_strides",
+            verdict,
+            tuple(evidence),
+            disproof=Text("The written sectors are whole: nothing has to be read before."),
+            technical=True,
+        ),
+    )
+
+
+def gathers(rows: Sequence[Row]) -> Outcome | None:
+    """Return what the gathers say; None without a measured one."""
+    found = accesses(rows, "gather")
+    if not found:
+        return None
+    table = Table(
+        "memory-patterns-gathers",
+        Text("Gathers from a table"),
+        [
+            Column[Access](Text("order"), lambda one: one.kind),
+            Column(Text("item"), lambda one: Number(one.size, "B"), "B"),
+            Column(Text("useful"), lambda one: Number(one.rate, "B/s"), "TB/s"),
+            Column(
+                Text("10^9 items per second"), lambda one: Number(one.items / one.seconds / 1e9)
+            ),
+            Column(Text("DRAM bytes per useful byte"), lambda one: Number(one.moved)),
+            Column(Text("used of what DRAM moves"), lambda one: Number(one.used, "fraction")),
+            Column(Text("DRAM moves"), lambda one: Number(one.dram_rate, "B/s"), "TB/s"),
+        ],
+        found,
+        note=Text(
+            "Useful: bytes of the items. Indices of 4 B per item are read in order beside them: "
+            "they are in what DRAM moves per second, and not in the bytes per useful byte."
+        ),
+    )
+    chart = _chart(
+        found,
+        {"random": "random places", "ordered": "in order (control)"},
+        name="memory_patterns_gather",
+        title="Useful bandwidth of gathers",
+        x_label="size of an item",
+    )
+    return Outcome(_random_gathers(found), (table,), (Figure(chart),), _numbers(found))
+
+
+def _random_gathers(found: Sequence[Access]) -> tuple[Finding, ...]:
+    randoms = {one.size: one for one in found if one.kind == "random"}
+    if not randoms:
+        return ()
+    small, large = randoms[min(randoms)], randoms[max(randoms)]
+    verdict = Text(
+        "Fetch large pieces from random places: gathers of {small} bring {slow} of useful bytes, "
+        "those of {large} {fast}.",
+        small=Number(small.size, "B"),
+        slow=Number(small.rate, "B/s"),
+        large=Number(large.size, "B"),
+        fast=Number(large.rate, "B/s"),
+    )
+    if small.moved > 0:
+        verdict = Text(
+            "Fetching small pieces from random places wastes most of what memory delivers: "
+            "{used} is used in gathers of {small} ({slow}), {most} in those of {large} ({fast}).",
+            used=Number(small.used, "fraction"),
+            small=Number(small.size, "B"),
+            slow=Number(small.rate, "B/s"),
+            most=Number(large.used, "fraction"),
+            large=Number(large.size, "B"),
+            fast=Number(large.rate, "B/s"),
+        )
+    return (
+        Finding(
+            "random_gathers",
+            verdict,
+            (
+                Evidence(Text("items per call"), Number(small.items, "count")),
+                Text("indices were made in advance and are not counted as useful"),
+                Text("DRAM bytes are those of the counters"),
+            ),
+            disproof=Text(
+                "Indices are uniform over the table: real ones that repeat or cluster find more in "
+                "L2."
+            ),
+        ),
+    )
+
+
+def _numbers(found: Sequence[Access]) -> list[dict[str, Json]]:
+    return [
+        {
+            "kind": one.kind,
+            "size": one.size,
+            "useful_bytes_per_s": known(one.rate),
+            "dram_bytes_per_useful_byte": known(one.moved),
+        }
+        for one in found
+    ]

@@ -1,0 +1,195 @@
+"""Mixes of reads and writes: bandwidth by ratio and granularity, and what a turnaround costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nsight_prof.reports.cells import Row, known
+from nsight_prof.reports.page import Column, Figure, Json, Number, Table, Text
+from nsight_prof.reports.studies.memory_patterns.charts import bandwidth_chart, turn_chart
+from nsight_prof.reports.studies.memory_patterns.findings import (
+    NAMES,
+    mix_finding,
+    turnaround_findings,
+)
+from nsight_prof.reports.studies.memory_patterns.outcome import Outcome
+from nsight_prof.reports.studies.memory_patterns.points import (
+    Point,
+    mix_points,
+    pure,
+    ratios,
+    unmixed,
+)
+from nsight_prof.reports.studies.memory_patterns.turnaround_fit import Estimate, MixFit, fit_all
+from nsight_prof.reports.studies.memory_patterns.turnaround_solve import Mixes
+
+Z = 1.96
+"""Half-width of a 95 % interval in standard errors."""
+
+FORMULAS = {
+    "none": "R/Br + W/Bw",
+    "switches": "R/Br + W/Bw + N t",
+    "mix": "R/Br + W/Bw + min(R, W) c",
+    "batched": "R/Br + W/Bw + min(R, W) / max(run, D) t",
+    "drain": "R/Br + W/Bw + N c r^p min(w, D)^(1-p)",
+}
+
+
+def mixes(rows: Sequence[Row]) -> Outcome | None:
+    """Return what the mixes say; None without a measured one."""
+    points = mix_points(rows)
+    if not points:
+        return None
+    used, models = fitted(points)
+    tables: list[Table[Any]] = [bandwidth_table(points)]
+    tables += [model_table(models)] if models else []
+    turn = turn_chart(used, models[0]) if models else None
+    return Outcome(
+        (*mix_finding(points), *turnaround_findings(models, points)),
+        tuple(tables),
+        (Figure(bandwidth_chart(points)), *([Figure(turn)] if turn else [])),
+        numbers(points, models),
+    )
+
+
+def fitted(points: Sequence[Point]) -> tuple[list[Point], list[MixFit]]:
+    """Return the points that a fit may use, and all models, the best first.
+
+    Mixes in two launches are left out: they pay for a launch, too.
+    """
+    used = [point for point in points if point.way != "launches"]
+    if not used:
+        return [], []
+    data = Mixes(
+        reads=np.array([point.reads for point in used]),
+        writes=np.array([point.writes for point in used]),
+        switches=np.array([point.switches for point in used]),
+        seconds=np.array([point.seconds for point in used]),
+        sigma=np.array([_sigma(point) for point in used]),
+    )
+    return used, fit_all(data)
+
+
+def _sigma(point: Point) -> float:
+    half = (point.high - point.low) / 2
+    return half / Z if math.isfinite(half) else 0.0
+
+
+def bandwidth_table(points: Sequence[Point]) -> Table[str]:
+    """Return bandwidth by ratio and granularity, one row per ratio."""
+    rates = {(point.ratio, point.column): point.rate for point in points}
+    alone = {point.ratio: point.rate for point in points if point.way == "alone"}
+    headings = dict.fromkeys(point.column for point in points if point.way != "alone")
+
+    def no_mixing(ratio: str) -> Number:
+        return Number(alone.get(ratio, unmixed(points, ratio)), "B/s")
+
+    def mixed(heading: str) -> Column[str]:
+        def cell(ratio: str) -> Number | None:
+            if ratio in alone:
+                return None
+            rate = rates.get((ratio, heading))
+            return Number(rate, "B/s")
+
+        return Column(Text("{granularity}", granularity=heading), cell, "TB/s")
+
+    return Table(
+        "memory-patterns-mix",
+        Text("Bandwidth of mixes by the length of a run, bytes read and written"),
+        [
+            Column(Text("read:write"), str),
+            Column(Text("no mixing"), no_mixing, "TB/s"),
+            *map(mixed, headings),
+        ],
+        ratios(points),
+        note=Text(
+            "No mixing: one direction alone, or the same bytes at the two pure bandwidths. A run "
+            "is what is read or written before the direction changes, of the rarer direction; of "
+            "the other it is as many times more as the ratio says."
+        ),
+    )
+
+
+def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
+    """Return the models side by side, the best first."""
+    return Table(
+        "memory-patterns-models",
+        Text("Models of the time of a mix"),
+        [
+            Column(Text("penalty"), lambda one: NAMES[one.model]),
+            Column(Text("time of a call"), lambda one: FORMULAS[one.model]),
+            Column(Text("t, per switch"), lambda one: _shown(one.turnaround, "s"), "us"),
+            Column(Text("c, per GB"), lambda one: _shown(one.mix_cost, "s", 1e9), "us"),
+            Column(Text("D"), lambda one: _shown(one.batch, "iB"), "MiB"),
+            Column(Text("p"), lambda one: _shown(one.exponent, "")),
+            Column(Text("Br"), lambda one: Number(one.read_rate.value, "B/s"), "TB/s"),
+            Column(Text("Bw"), lambda one: Number(one.write_rate.value, "B/s"), "TB/s"),
+            Column(Text("residual"), lambda one: Number(one.error, "fraction"), digits=2),
+            Column(
+                Text("left-out error"), lambda one: Number(one.left_out_error, "fraction"), digits=2
+            ),
+            Column(Text("AICc above best"), lambda one: Number(one.aicc - models[0].aicc)),
+        ],
+        models,
+        note=Text(
+            "R, W: bytes read and written; Br, Bw: bandwidths of one direction; N: switches from "
+            "writing to reading; r, w, run: bytes read, written, and of the rarer direction "
+            "between two switches; t of the model with r: before 64 MiB of reads. In brackets "
+            "95 % confidence intervals. Residual: root mean square of measured against fitted "
+            "times; left-out error: the same for each mix predicted from all other cases."
+        ),
+    )
+
+
+def _shown(estimate: Estimate | None, unit: str, factor: float = 1.0) -> Number | None:
+    """Return an estimate, times `factor`, with its interval; None where the model has none."""
+    if estimate is None:
+        return None
+    value, low, high = (factor * end for end in (estimate.value, estimate.low, estimate.high))
+    return Number(value, unit, low=low, high=high)
+
+
+def numbers(points: Sequence[Point], models: Sequence[MixFit]) -> dict[str, Json]:
+    """Return what metrics.json has of the mixes, in base units."""
+    read, write = pure(points)
+    return {
+        "read_bytes_per_s": known(read),
+        "write_bytes_per_s": known(write),
+        "mixes": [
+            {
+                "ratio": p.ratio,
+                "way": p.way,
+                "run_bytes": p.run_bytes,
+                "switches": p.switches,
+                "bytes_per_s": known(p.rate),
+            }
+            for p in points
+        ],
+        "models": [_model_numbers(one) for one in models],
+    }
+
+
+def _model_numbers(one: MixFit) -> dict[str, Json]:
+    estimates = {
+        "turnaround_s": one.turnaround,
+        "mix_cost_s_per_byte": one.mix_cost,
+        "batch_bytes": one.batch,
+        "exponent": one.exponent,
+        "read_bytes_per_s": one.read_rate,
+        "write_bytes_per_s": one.write_rate,
+    }
+    return {
+        "model": one.model,
+        "aicc": known(one.aicc),
+        "relative_residual": known(one.error),
+        "relative_left_out_error": known(one.left_out_error),
+        **{
+            name: {"value": known(e.value), "low": known(e.low), "high": known(e.high)}
+            for name, e in estimates.items()
+            if e is not None
+        },
+    }

@@ -1,0 +1,122 @@
+"""The studies of measured cases, in the order of a report. Nothing else imports a study.
+
+Targets without a study get the table of reports.studies.any_target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.bench import (
+    gemm_staircase,
+    generic,
+    llm_kernels,
+    roofline,
+    serving_baseline,
+    serving_load,
+)
+from nsight_prof.reports.bench import models as old
+from nsight_prof.reports.bench.adapter import page_section
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Section
+from nsight_prof.reports.studies import memory_patterns, repeatability
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study: `section` returns None where the run has no such cases.
+
+    Attributes:
+        key: that of its section.
+        target: the benchmark target whose cases it is about; "" for all.
+        title, without: what the report calls it, and why it may be missing.
+    """
+
+    key: str
+    target: str
+    title: str
+    without: str
+    section: Callable[[Run], Section | None]
+
+
+def _adapted(section: Callable[[Run], old.Section | None]) -> Callable[[Run], Section | None]:
+    def adapted(run: Run) -> Section | None:
+        made = section(run)
+        return None if made is None else page_section(made)
+
+    return adapted
+
+
+STUDIES = (
+    Study(
+        "roofline",
+        "roofline",
+        "Roofs of this GPU",
+        "no roof was measured",
+        _adapted(roofline.section),
+    ),
+    Study(
+        "memory_patterns",
+        "memory_patterns",
+        "Memory as programs see it",
+        "no case has an access pattern and a time",
+        memory_patterns.section,
+    ),
+    Study(
+        "gemm_staircase",
+        "gemm_staircase",
+        "Shapes of matrix products",
+        "no product of the sweep has a time",
+        _adapted(gemm_staircase.section),
+    ),
+    Study(
+        "llm_kernels",
+        "llm_kernels",
+        "The operations of a transformer",
+        "no operation has a time",
+        _adapted(llm_kernels.section),
+    ),
+    Study(
+        "serving_baseline",
+        "vllm-baseline",
+        "How fast the engine serves",
+        "no point has a time",
+        _adapted(serving_baseline.section),
+    ),
+    Study(
+        "serving_load",
+        "vllm-serve",
+        "The server under load",
+        "no load has a time",
+        _adapted(serving_load.section),
+    ),
+)
+REPEATABILITY = Study(
+    "repeatability",
+    "",
+    "Repeatability",
+    "the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats",
+    repeatability.section,
+)
+
+
+def sections(run: Run) -> Iterator[Section]:
+    """Yield the sections that the cases of `run` allow, in the order of the report."""
+    covered = set()
+    for study in STUDIES:
+        if (made := study.section(run)) is not None:
+            covered.add(study.target)
+            yield made
+    if (rest := generic.section(run, covered)) is not None:
+        yield page_section(rest)
+    if (repeats := REPEATABILITY.section(run)) is not None:
+        yield repeats
+
+
+def left_out(run: Run, made: Sequence[Section]) -> list[Study]:
+    """Return the studies that the targets of `run` allow, but not its cases: none of `made`."""
+    there = {section.key for section in made}
+    targets = {"", *run.bench["target"].dropna()}
+    every = (*STUDIES, REPEATABILITY)
+    return [study for study in every if study.key not in there and study.target in targets]

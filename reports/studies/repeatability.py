@@ -1,0 +1,223 @@
+"""How well a benchmark repeats: each roof, or each case, over repeats of the whole recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.bench_stats import spread
+from nsight_prof.reports.bench.roofs import MeasuredRoof, measured_roofs
+from nsight_prof.reports.cells import number, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import (
+    Bullets,
+    Column,
+    Evidence,
+    Figure,
+    Finding,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+)
+from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.units import percent
+
+KEY = "repeatability"
+SHOWN = 40
+"""Bars of the figure."""
+MOST_COLUMNS = 4
+"""Repeats above which their values share a column."""
+DIGITS = 4
+"""Of measured roofs: they repeat within 0.1 %, which three digits would hide."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One roof or case: its value in each repeat and how far these lie apart.
+
+    Attributes:
+        values: in base units, one per repeat.
+        spread: largest minus smallest time over the median of them.
+        processes: the same over the medians of single processes.
+        clocks: SM clocks of the repeats in Hz.
+        host: it is about the host, whose other work disturbs it.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    unit: str
+    spread: float
+    processes: float
+    clocks: tuple[float, ...]
+    host: bool = False
+
+    @property
+    def ref(self) -> Ref:
+        """Its row in the table of this section."""
+        return Ref(KEY, self.name, "spread")
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Its values as they are shown."""
+        return [Number(value, self.unit, digits=DIGITS) for value in self.values]
+
+    @property
+    def clock_spread(self) -> Number | None:
+        """How far the SM clocks lie apart; None where none is known."""
+        found = [clock for clock in self.clocks if math.isfinite(clock)]
+        return Number((max(found) - min(found)) / max(found), "fraction") if found else None
+
+
+def section(run: Run) -> Section | None:
+    """Return the repeatability of roofs, or of cases without roofs; None for a single repeat."""
+    if run.bench_runs.empty or run.bench_runs["repeat"].nunique() < 2:
+        return None
+    roofs = [roof for roof in measured_roofs(run) if roof.case and roof.unit != "cycles"]
+    every = [_of_roof(run, roof) for roof in roofs] if roofs else _of_cases(run)
+    found = sorted((one for one in every if len(one.values) > 1), key=lambda one: -one.spread)
+    if not found:
+        return None
+    repeats = int(run.bench_runs["repeat"].nunique())
+    what = Text("roof") if roofs else Text("case")
+    return Section(
+        KEY,
+        Text("Repeatability"),
+        (
+            _finding(found, repeats),
+            Figure(_chart(found)),
+            _table(found, what, repeats),
+            Bullets(
+                Text("How it was measured"),
+                (
+                    Text(
+                        "The whole recipe ran {n} time, in fresh processes.",
+                        "The whole recipe ran {n} times, each in fresh processes.",
+                        n=repeats,
+                    ),
+                    Text(
+                        "The value of a repeat is the median over its processes of the median time "
+                        "per call; repeatability is the largest minus the smallest of these times "
+                        "over their median."
+                    ),
+                ),
+            ),
+        ),
+        numbers={one.name: _json(one) for one in found},
+    )
+
+
+def _of_roof(run: Run, roof: MeasuredRoof) -> Repeated:
+    rows = run.bench_runs[run.bench_runs["case_id"] == text(roof.case["case_id"])]
+    times = _medians(rows)
+    middle = number(roof.case["median_s"])
+    rate = roof.unit != "s"
+    values = tuple(roof.value * (middle / t if rate else t / middle) for t in times)
+    return _repeated(roof.name, values, roof.unit, rows, host=roof.key == "host")
+
+
+def _of_cases(run: Run) -> list[Repeated]:
+    cases = run.bench_runs.groupby("case_id", sort=False)
+    return [_repeated(str(case), _medians(rows), "s", rows) for case, rows in cases]
+
+
+def _repeated(
+    name: str, values: tuple[float, ...], unit: str, rows: pd.DataFrame, *, host: bool = False
+) -> Repeated:
+    clocks = tuple(float(c) for c in rows.groupby("repeat")["clock_hz"].median())
+    processes = spread([float(t) for t in rows["median_s"]])
+    return Repeated(name, values, unit, spread(_medians(rows)), processes, clocks, host)
+
+
+def _medians(rows: pd.DataFrame) -> tuple[float, ...]:
+    """Return the median time of each repeat, in the order of the repeats."""
+    return tuple(float(t) for t in rows.groupby("repeat")["median_s"].median())
+
+
+def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
+    """State within what all repeat; `found` is sorted, the worst first."""
+    on_gpu = [one for one in found if not one.host] or list(found)
+    worst = on_gpu[0]
+    within = Number(worst.spread, "fraction", (worst.ref,))
+    verdict = Text(
+        "Differences above {within} are real: measured {n} times over, the results agree within "
+        "that.",
+        within=within,
+        n=repeats,
+    )
+    evidence = [
+        Evidence(Text("half of them agree within"), _median_spread(on_gpu)),
+        Evidence(Text("the worst is {name}:", name=worst.name), worst.numbers),
+    ]
+    if (clocks := worst.clock_spread) is not None:
+        evidence.append(Evidence(Text("its SM clocks lie apart by"), clocks))
+    if host := [one for one in found if one.host and one not in on_gpu]:
+        of_host = max(host, key=lambda one: one.spread)
+        evidence.append(
+            Evidence(
+                Text("transfers and launches of the host agree within"),
+                Number(of_host.spread, "fraction", (of_host.ref,)),
+            )
+        )
+    return Finding(
+        "repeatability",
+        verdict,
+        tuple(evidence),
+        disproof=Text("A repeat on another day, or on another GPU of the kind, that differs more."),
+    )
+
+
+def _median_spread(found: Sequence[Repeated]) -> Number:
+    return Number(float(np.median([one.spread for one in found])), "fraction")
+
+
+def _table(found: Sequence[Repeated], what: Text, repeats: int) -> Table[Repeated]:
+    values = [Column[Repeated](Text("Repeats"), lambda one: one.numbers)]
+    if repeats <= MOST_COLUMNS:
+        values = [_repeat(n) for n in range(repeats)]
+    return Table(
+        KEY,
+        Text("How far the repeats of each {what} lie apart", what=what),
+        [
+            Column(Text("Measured"), lambda one: one.name),
+            *values,
+            Column(Text("Repeatability"), lambda one: Number(one.spread, "fraction")),
+            Column(Text("Spread of all processes"), lambda one: Number(one.processes, "fraction")),
+            Column(Text("SM clocks apart"), lambda one: one.clock_spread),
+        ],
+        found,
+        note=Text("The largest spread first."),
+        refs=lambda one: [one.ref],
+    )
+
+
+def _repeat(n: int) -> Column[Repeated]:
+    return Column(
+        Text("Repeat {n}", n=n + 1), lambda one: one.numbers[n] if n < len(one.values) else None
+    )
+
+
+def _chart(found: Sequence[Repeated]) -> BarFigure:
+    shown = found[:SHOWN]
+    return BarFigure(
+        KEY,
+        "How far the repeats lie apart",
+        "Bars: largest minus smallest of the repeats over their median",
+        "Largest minus smallest over the median (%)",
+        tuple(Bar(one.name, 100 * one.spread, text=percent(100 * one.spread, 2)) for one in shown),
+        subtitle=f"The {len(shown)} with the largest spread." if len(shown) < len(found) else "",
+    )
+
+
+def _json(one: Repeated) -> dict[str, object]:
+    return {
+        "values": list(one.values),
+        "unit": one.unit,
+        "repeatability": one.spread,
+        "process_spread": one.processes,
+    }

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Keeps the translations of the messages of reports: reports/words/<language>/<part>.po.
+
+    scripts/messages.py            finds the messages in the code, and updates the files
+    scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
+
+A message is the first argument of `Text(...)`, a literal, and a second one its plural. Each study
+and each other package of `reports` has a file of its own. Needs Babel (pip install '.[dev]').
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
+
+from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.text import placeholders
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "reports"
+WORDS = REPORTS / "words"
+Messages = dict[str, str]
+"""Message -> its plural, "" for none."""
+
+
+def part_of(path: Path) -> str:
+    """Return the file, without its suffix, that the messages of a module go to."""
+    inside = path.relative_to(REPORTS).with_suffix("").parts
+    return inside[1] if inside[0] == "studies" and len(inside) > 1 else inside[0]
+
+
+def found() -> dict[str, Messages]:
+    """Return the messages of each part; raises SystemExit where one is no literal."""
+    parts: dict[str, Messages] = defaultdict(dict)
+    for path in sorted(REPORTS.rglob("*.py")):
+        for message, plural in messages(path):
+            parts[part_of(path)][message] = plural
+    return dict(parts)
+
+
+def messages(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield message and plural of each `Text(...)` of a module that has words to translate."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "Text":
+            continue
+        literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+        if len(literals) != len(node.args) or not literals:
+            sys.exit(f"{path}:{node.lineno}: the message of a Text is a literal")
+        message, plural = [*map(str, literals), ""][:2]
+        if _has_words(message):
+            yield message, plural
+
+
+def _has_words(message: str) -> bool:
+    bare = message
+    for name in placeholders(message):
+        bare = bare.replace(f"{{{name}}}", "")
+    return any(c.isalpha() for c in bare)
+
+
+def read(language: str, part: str) -> Catalog:
+    """Return the file of a part in a language; empty where there is none yet."""
+    path = WORDS / language / f"{part}.po"
+    if not path.exists():
+        return _empty(language)
+    with path.open("rb") as file:
+        return read_po(file, locale=language)
+
+
+def _empty(language: str) -> Catalog:
+    return Catalog(locale=language, project="prof", fuzzy=False)
+
+
+def updated(language: str, part: str, wanted: Messages) -> Catalog:
+    """Return the file with exactly the messages `wanted`, and the translations that it has."""
+    old, new = read(language, part), _empty(language)
+    for message, plural in wanted.items():
+        key = (message, plural) if plural else message
+        known = old.get(message)
+        text = known.string if known is not None else ""
+        text = text[0] if isinstance(text, (tuple, list)) else text or ""
+        new.add(key, (text,) if plural else text)
+    return new
+
+
+def write(language: str, part: str, catalog: Catalog) -> None:
+    """Write the file of a part."""
+    path = WORDS / language / f"{part}.po"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        # Without a header: dates would change the file each time.
+        write_po(file, catalog, width=100, omit_header=True)
+
+
+def faults(language: str, parts: dict[str, Messages]) -> Iterator[str]:
+    """Yield what is wrong with the files of a language."""
+    for path in sorted((WORDS / language).glob("*.po")):
+        if path.stem not in parts:
+            yield f"{path}: there is no such part any more"
+    for part, wanted in parts.items():
+        file, catalog = f"{language}/{part}.po", read(language, part)
+        known = {_singular(m.id): m.string for m in catalog if m.id}
+        for message in wanted.keys() - known.keys():
+            yield f"{file} lacks {message!r}: run scripts/messages.py"
+        for message in known.keys() - wanted.keys():
+            yield f"{file} has {message!r}, which is stale: run scripts/messages.py"
+        for message, string in known.items():
+            text = string if isinstance(string, str) else string[0] if string else ""
+            if text and placeholders(text) != placeholders(message):
+                yield f"{file}: {text!r} has other placeholders than {message!r}"
+
+
+def _singular(key: str | tuple[str, ...] | list[str]) -> str:
+    return key if isinstance(key, str) else key[0]
+
+
+def main() -> int:
+    """Update or check the files; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    given = parser.parse_args()
+    languages = [language for language in LANGUAGES if language != ENGLISH]
+    every = found()
+    if given.check:
+        wrong = [fault for language in languages for fault in faults(language, every)]
+        print("\n".join(wrong), file=sys.stderr)
+        return 1 if wrong else 0
+    for language in languages:
+        for part, wanted in every.items():
+            write(language, part, updated(language, part, wanted))
+        for path in (WORDS / language).glob("*.po"):
+            if path.stem not in every:
+                path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
