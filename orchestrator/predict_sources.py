@@ -52,9 +52,9 @@ class Source:
     def gpu(self) -> Row:
         """What is known of the GPU of the run: name and memory_bytes."""
         known = records(self.table("gpus")[["name", "memory_bytes"]].dropna(subset="name"))
-        told = [{"name": g.get("name"), "memory_bytes": g.get("memory_bytes")}
+        recorded = [{"name": g.get("name"), "memory_bytes": g.get("memory_bytes")}
                 for g in read_manifest(RunDir(self.path)).gpus if g.get("name")]  # fmt: skip
-        return next(iter([*known, *told]), {"name": "", "memory_bytes": None})
+        return next(iter([*known, *recorded]), {"name": "", "memory_bytes": None})
 
     @cached_property
     def engines(self) -> list[Row]:
@@ -63,7 +63,7 @@ class Source:
         return records(engines[engines["source"].isin(("bench", "untraced", "trace"))])
 
     @cached_property
-    def whole(self) -> ModelShape | None:
+    def full_shape(self) -> ModelShape | None:
         """The model that the run served; None where it served none that is known."""
         for row in self.engines:
             try:
@@ -81,7 +81,7 @@ class Source:
     def shape(self) -> ModelShape | None:
         """Shard of that model on one GPU; None where it is not known."""
         split = next((int(row["tensor_parallel"] or 1) for row in self.engines), 1)
-        return None if self.whole is None else self.whole.shard(split)
+        return None if self.full_shape is None else self.full_shape.shard(split)
 
     def points(self) -> Iterator[tuple[Workload, Row]]:
         """Yield points of one batch with graphs that were measured without a profiler."""
@@ -118,12 +118,12 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
     path, text, file = Path(given), given, None
     bundled = MODELS / given / CONFIG
     if "\n" not in given and ":" not in given:
-        named = "/" not in given and not path.exists() and bundled.is_file()
-        file = bundled if named else path / CONFIG if path.is_dir() else path
+        is_bundled = "/" not in given and not path.exists() and bundled.is_file()
+        file = bundled if is_bundled else path / CONFIG if path.is_dir() else path
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            names = ", ".join(sorted(one.name for one in MODELS.iterdir() if one.is_dir()))
+            names = ", ".join(sorted(item.name for item in MODELS.iterdir() if item.is_dir()))
             raise UsageError(
                 f"{given} cannot be read as a model: {error}",
                 f"give a config.json, its folder, lines of YAML, or one of {names}",
@@ -140,10 +140,10 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
             f"{given.splitlines()[0]} is no configuration of a model",
             f"it needs model_type ({', '.join(FAMILIES)}), hidden_size and so on",
         )
-    told = str(config.get("name") or config.get("_name_or_path") or "")
+    recorded = str(config.get("name") or config.get("_name_or_path") or "")
     if file is bundled:
         return given, config
     if file is None:
-        return told or "model", config
+        return recorded or "model", config
     here = path.resolve()
-    return told or (here if path.is_dir() else here.parent).name, config
+    return recorded or (here if path.is_dir() else here.parent).name, config

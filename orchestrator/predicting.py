@@ -159,8 +159,8 @@ class Plan:
 
     def engine(self) -> Engine:
         """Return the settings of the recorded engine, or vLLM's own."""
-        told = [self.served] if self.served else self.sources
-        rows = [row for source in told for row in source.engines if row["mode"] != "eager"]
+        recorded = [self.served] if self.served else self.sources
+        rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
         tokens = self.settings.batched_tokens
         sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
         if not tokens:
@@ -173,35 +173,37 @@ class Plan:
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
-        made = Predictor(self.shard, self.costs(), self.gpu, self.engine(), self._gaps())
+        predictor = Predictor(self.shard, self.costs(), self.gpu, self.engine(), self._gaps())
         points = [
             (work, number(row["ttft_p50_s"]))
             for source in self.sources
             if source.shape == self.shard
             for work, row in source.points()
-            if work.batch * work.prompt <= made.engine.batched_tokens
+            if work.batch * work.prompt <= predictor.engine.batched_tokens
         ]
         points = [(work, ttft) for work, ttft in points if ttft > 0]
         if points:
-            made.host = fitted_host(made, points)
-        if math.isnan(made.host.overhead_s):
+            predictor.host = fitted_host(predictor, points)
+        if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
                 "model and tells what the host adds"
             )
-        elif math.isnan(made.host.eager_s):
+        elif math.isnan(predictor.host.eager_s):
             self.notes.append(
                 "prompts that take the GPU less than the host needs to issue them come later than "
                 "predicted: no recorded point of so short prompts tells by how much"
             )
-        return Predictor(made.shape, made.costs, made.gpu, made.engine, made.host)
+        return Predictor(
+            predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
+        )
 
     def _gaps(self) -> Host:
         trace = self.trace
         if trace is not None:
-            part = self.shard.layers / trace.shape.layers
-            host = trace.decode.host_s * part
-            gaps = trace.decode.gap_s * part, trace.prefill.gap_s * part
+            fraction = self.shard.layers / trace.shape.layers
+            host = trace.decode.host_s * fraction
+            gaps = trace.decode.gap_s * fraction, trace.prefill.gap_s * fraction
             return Host(decode_s=host, gap_decode_s=gaps[0], gap_prefill_s=gaps[1])
         found = [source.table("measured_roofs") for source in self.sources]
         roofs = [row for table in found for row in records(table)]
@@ -212,7 +214,7 @@ class Plan:
                 "or the run of prof run roofline"
             )
             return Host()
-        calls = sum(one.calls for one in operators(self.shard, Workload(1, 2, 1).steps()[1]))
+        calls = sum(item.calls for item in operators(self.shard, Workload(1, 2, 1).steps()[1]))
         gap = float(launch) * calls
         return Host(gap_decode_s=gap, gap_prefill_s=gap)
 
@@ -227,8 +229,8 @@ class Plan:
         if rest is None:
             wide = ACTIVATIONS * self.shard.intermediate + 2 * self.shard.hidden
             rest = engine.batched_tokens * wide * self.shard.weight_bytes
-        left = self.memory * self.settings.utilization - self.weights - rest
-        return max(0, int(left / self.shard.kv_bytes_per_token()))
+        free_bytes = self.memory * self.settings.utilization - self.weights - rest
+        return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))
 
     @property
     def weights(self) -> float:
@@ -238,9 +240,9 @@ class Plan:
     @property
     def memory(self) -> float:
         """Bytes of a GPU's memory, as the driver or the datasheet says."""
-        told = [number(source.gpu["memory_bytes"]) for source in self.sources]
+        recorded = [number(source.gpu["memory_bytes"]) for source in self.sources]
         same = self.measured == self.gpu
-        return next((v for v in told if v > 0), self.gpu.memory_bytes) if same else (
+        return next((v for v in recorded if v > 0), self.gpu.memory_bytes) if same else (
             self.gpu.memory_bytes
         )  # fmt: skip
 
@@ -251,8 +253,8 @@ class Plan:
         for row in source.engines:
             asked = json.loads(row["args"] or "{}")
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
-                part = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                rest = number(source.gpu["memory_bytes"]) * part[0] - self.weights - part[1]
+                fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
+                rest = number(source.gpu["memory_bytes"]) * fraction[0] - self.weights - fraction[1]
                 if math.isfinite(rest):
                     return rest
         return None
@@ -276,17 +278,17 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
 
 
 def predict(
-    made: Plan, out: Path | None
+    planned: Plan, out: Path | None
 ) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
     """Predict the workloads of a plan into a new run directory; return it and its first findings.
 
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
     """
-    predictor = made.predictor()
-    prediction = Prediction(made.name, predictor, made.kv_tokens(predictor.engine))
-    found = frames(prediction, made.settings.workloads)
-    run = write_run(made, out, found, "predict")
+    predictor = planned.predictor()
+    prediction = Prediction(planned.name, predictor, planned.kv_tokens(predictor.engine))
+    found = frames(prediction, planned.settings.workloads)
+    run = write_run(planned, out, found, "predict")
     headline, _ = make_report(run)
     return run, headline, found
 
@@ -303,81 +305,83 @@ def validate(
         UsageError: `truth` served no model that is known, or has nothing to hold against.
     """
     source = Source.opened(truth)
-    if source.whole is None or source.shape is None:
+    if source.full_shape is None or source.shape is None:
         raise UsageError(
             f"{truth} has no engine that served a model which is known",
             "name a run of vllm-baseline or vllm-kernels",
         )
     sources = tuple(map(Source.opened, runs))
-    others = tuple(one for one in sources if one.path.resolve() != truth.resolve())
+    others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
     settings = Settings(tensor_parallel=source.shape.tensor_parallel)
     lines = (*source.shape.linears(), source.shape.head())
-    own = frozenset((line.outputs, line.inputs) for line in lines)
-    made = Plan(source.model, source.whole, others, settings, left_out=own, served=source)
-    rows = list(_errors(made, source, HELD_OUT))
-    seen = Plan(source.model, source.whole, sources, settings, served=source)
-    rows += _errors(seen, source, IN_SAMPLE)
+    model_products = frozenset((line.outputs, line.inputs) for line in lines)
+    planned = Plan(
+        source.model, source.full_shape, others, settings, left_out=model_products, served=source
+    )
+    rows = list(_errors(planned, source, HELD_OUT))
+    with_all = Plan(source.model, source.full_shape, sources, settings, served=source)
+    rows += _errors(with_all, source, IN_SAMPLE)
     found = errors_frame(rows)
     if found.empty:
         raise UsageError(
             f"{truth} has no step of an engine and no point to hold predictions against",
             "name a run of vllm-baseline or vllm-kernels",
         )
-    run = write_run(made, out, {"prediction_errors": found}, "validate")
+    run = write_run(planned, out, {"prediction_errors": found}, "validate")
     headline, _ = make_report(run)
     return run, headline, found
 
 
-def _errors(made: Plan, truth: Source, sample: str) -> Iterator[Row]:
-    costs, told = made.costs(), {"sample": sample, "source": truth.name}
+def _errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
+    costs, recorded = planned.costs(), {"sample": sample, "source": truth.name}
     trace = truth.trace()
     if trace is not None:
         for row in kernel_errors(costs, trace):
-            yield row | told
+            yield row | recorded
     try:
-        predictor = made.predictor()
+        predictor = planned.predictor()
         predictor.step(Workload(1, 1, 1).steps()[1])
     except UsageError as error:
-        made.notes.append(f"steps and points ({sample}) are not predicted: {error.message}")
+        planned.notes.append(f"steps and points ({sample}) are not predicted: {error.message}")
         return
     if trace is not None:
         for row in step_errors(predictor, trace):
-            yield row | told
+            yield row | recorded
     for work, measured in truth.points():
-        tiers = [part.tier for step in work.steps() for part in predictor.step(step).parts]
+        tiers = [item.tier for step in work.steps() for item in predictor.step(step).breakdown]
         for row in point_errors(predictor, work, measured, min(tiers)):
-            yield row | told
+            yield row | recorded
 
 
-def write_run(made: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
+def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
     """Write a run directory whose only step left the tables `found`."""
     if out is not None and (out / "manifest.json").exists():
         raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
-    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in made.name)
+    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in planned.name)
     run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
     for table, frame in found.items():
         tables.write(frame, table, run.step(record), csv=False)
     record.files = describe(run.step(record))
-    asked = made.settings
+    asked = planned.settings
     recipe = {
-        "name": f"{made.name} on {made.gpu.name}",
+        "name": f"{planned.name} on {planned.gpu.name}",
         "question": "How fast will this model serve on this GPU?",
         "predict": {
-            "model": made.name,
-            "gpu": made.gpu.name,
-            "datasheet": made.gpu.source,
-            "on": [source.name for source in made.sources],
+            "model": planned.name,
+            "gpu": planned.gpu.name,
+            "datasheet": planned.gpu.source,
+            "on": [source.name for source in planned.sources],
             "tensor_parallel": asked.tensor_parallel,
             "utilization": asked.utilization,
-            "weight_bytes": made.weights,
-            "kv_bytes_per_token": made.shard.kv_bytes_per_token(),
-            "memory_bytes": made.memory,
+            "weight_bytes": planned.weights,
+            "kv_bytes_per_token": planned.shard.kv_bytes_per_token(),
+            "memory_bytes": planned.memory,
         },
     }
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
                         recipe=recipe, steps=[record],
-                        assumptions=list(dict.fromkeys(made.notes)))  # fmt: skip
+                        assumptions=list(dict.fromkeys(planned.notes)))  # fmt: skip
     write_manifest(run, manifest)
     return run

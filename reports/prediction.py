@@ -39,7 +39,7 @@ class PredictionView:
 def prediction_view(run: Run) -> PredictionView:
     """Return everything that the report of a predicted run shows."""
     manifest = run.manifest
-    told = manifest.recipe.get("predict") or {}
+    request = manifest.recipe.get("predict") or {}
     if not run.prediction_errors.empty:
         return PredictionView(
             title=text(manifest.recipe.get("name")) or manifest.run_id,
@@ -51,14 +51,14 @@ def prediction_view(run: Run) -> PredictionView:
             notes=tuple(manifest.assumptions),
         )
     points = records(run.predicted_points)
-    made = (_points(points, told), *_steps(run), _changes(run), _sources(run, told))
+    built = (_points(points, request), *_steps(run), _changes(run), _sources(run, request))
     return PredictionView(
         title=text(manifest.recipe.get("name")) or manifest.run_id,
         question=text(manifest.recipe.get("question")),
         run_id=manifest.run_id,
         created=manifest.created,
         answer=tuple(_answer(points)),
-        sections=made,
+        sections=built,
         notes=tuple(manifest.assumptions),
     )
 
@@ -83,9 +83,9 @@ def _sentence(row: Row) -> str:
     )
 
 
-def _range(row: Row, name: str, shown: object) -> str:
+def _range(row: Row, name: str, formatter: object) -> str:
     """Return a value with its interval; an end that nothing bounds is open."""
-    show = shown if callable(shown) else str
+    show = formatter if callable(formatter) else str
     value, low, high = (known(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
     if value is None:
         return NA
@@ -95,7 +95,7 @@ def _range(row: Row, name: str, shown: object) -> str:
     return f"{show(value)} ({ends[0]} to {ends[1]})"
 
 
-def _points(points: list[Row], told: Mapping[str, object]) -> Section:
+def _points(points: list[Row], request: Mapping[str, object]) -> Section:
     rows = tuple(
         (
             text(row["case"]),
@@ -113,12 +113,12 @@ def _points(points: list[Row], told: Mapping[str, object]) -> Section:
     columns = ("Point", "TTFT, median", "TPOT, median", "Tokens/s", "Requests/s",
                "KV cache used", "Tier")  # fmt: skip
     kv = next((row["kv_tokens"] for row in points), None)
-    bytes_ = number(told.get("kv_bytes_per_token")) * number(kv)
+    bytes_ = number(request.get("kv_bytes_per_token")) * number(kv)
     return Section(
         "points",
         "How fast it serves",
         f"Each number with its interval in brackets. The KV cache of each GPU holds {count(kv)} "
-        f"tokens ({data_size(bytes_)}) beside {data_size(told.get('weight_bytes'))} of weights.",
+        f"tokens ({data_size(bytes_)}) beside {data_size(request.get('weight_bytes'))} of weights.",
         tables=(BenchTable("Points", columns, rows, left=("Point", "Tier")),),
     )
 
@@ -131,23 +131,23 @@ def _shown(value: object) -> str:
 def _steps(run: Run) -> tuple[Section, ...]:
     """Return what each step spends its time on, decode first."""
     operators = records(run.predicted_operators)
-    made = []
+    built = []
     order = sorted(records(run.predicted_steps), key=lambda row: row["kind"] != "decode")
-    for place, step in enumerate(order):
-        mine = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
-        made.append(_step_table(step, mine, folded=place >= OPEN_STEPS))
+    for index, step in enumerate(order):
+        of_step = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
+        built.append(_step_table(step, of_step, folded=index >= OPEN_STEPS))
     return (
         Section(
             "steps",
             "What a step spends its time on",
             "Of each operator the time of all its calls in the step, and what the datasheet's "
             "roofline allows: the difference is what a better kernel could gain.",
-            tables=tuple(made),
+            tables=tuple(built),
         ),
     )
 
 
-def _step_table(step: Row, parts: list[Row], folded: bool) -> BenchTable:
+def _step_table(step: Row, operator_rows: list[Row], folded: bool) -> BenchTable:
     columns = ("Operator", "Calls", "Rows", "Time", "Share", "Roofline", "Bound by", "Tier")
     rows = [
         (
@@ -160,12 +160,12 @@ def _step_table(step: Row, parts: list[Row], folded: bool) -> BenchTable:
             text(row["bound_by"]),
             text(row["tier"]),
         )
-        for row in sorted(parts, key=lambda row: -number(row["seconds"]))
+        for row in sorted(operator_rows, key=lambda row: -number(row["seconds"]))
     ]
     gap = known(step["gap_s"])
     if gap is not None:
-        part = share(gap / number(step["gpu_s"]))
-        rows.append(("gaps between kernels", "–", "–", seconds(gap), part, "–", "host", "–"))
+        gap_share = share(gap / number(step["gpu_s"]))
+        rows.append(("gaps between kernels", "–", "–", seconds(gap), gap_share, "–", "host", "–"))
     title = f"{text(step['case'])}: {text(step['kind'])}, {_range(step, 'seconds', seconds)}"
     host = known(step["host_s"])
     note = f"The host needs {seconds(host)} at least." if host is not None else ""
@@ -181,18 +181,18 @@ def _changes(run: Run) -> Section:
     for step in records(run.predicted_steps):
         if step["kind"] != "decode":
             continue
-        mine = run.predicted_operators[
+        of_step = run.predicted_operators[
             run.predicted_operators["case"].eq(step["case"])
             & run.predicted_operators["kind"].eq("decode")
         ]
-        whole = number(step["gpu_s"])
+        total = number(step["gpu_s"])
         rows.append(
             (
                 text(step["case"]),
-                share(_saved(mine[mine["group"].eq("product")]) / whole),
-                share(_saved(mine[mine["group"].eq("decode attention")]) / whole),
-                share((mine["seconds"] - mine["roofline_s"]).clip(lower=0).sum() / whole),
-                share(number(step["gap_s"]) / whole) if known(step["gap_s"]) is not None else NA,
+                share(_saved(of_step[of_step["group"].eq("product")]) / total),
+                share(_saved(of_step[of_step["group"].eq("decode attention")]) / total),
+                share((of_step["seconds"] - of_step["roofline_s"]).clip(lower=0).sum() / total),
+                share(number(step["gap_s"]) / total) if known(step["gap_s"]) is not None else NA,
                 text(step["bound_by"]),
             )
         )
@@ -230,23 +230,23 @@ def _changes(run: Run) -> Section:
     )
 
 
-def _saved(parts: pd.DataFrame) -> float:
+def _saved(operator_rows: pd.DataFrame) -> float:
     """Return the seconds that half of the bytes would save where moving them takes the time."""
-    bound = parts[parts["bound_by"].eq("dram")]
+    bound = operator_rows[operator_rows["bound_by"].eq("dram")]
     return float(bound["roofline_s"].sum()) / 2
 
 
-def _sources(run: Run, told: Mapping[str, object]) -> Section:
+def _sources(run: Run, request: Mapping[str, object]) -> Section:
     used = dict.fromkeys(run.predicted_operators["tier"].dropna())
     shares = run.predicted_operators.groupby("tier")["seconds"].sum()
-    whole = float(shares.sum())
-    rows = tuple((tier, TIERS[tier], share(shares[tier] / whole)) for tier in sorted(used))
-    runs = told.get("on")
-    named = ", ".join(map(str, runs)) if isinstance(runs, list) and runs else "no recorded run"
+    total = float(shares.sum())
+    rows = tuple((tier, TIERS[tier], share(shares[tier] / total)) for tier in sorted(used))
+    runs = request.get("on")
+    run_names = ", ".join(map(str, runs)) if isinstance(runs, list) and runs else "no recorded run"
     return Section(
         "sources",
         "What it rests on",
-        f"Measured: {named}. Datasheet: {text(told.get('datasheet'))}.",
+        f"Measured: {run_names}. Datasheet: {text(request.get('datasheet'))}.",
         tables=(
             BenchTable("Tiers", ("Tier", "Source", "Of the predicted GPU time"), rows,
                        left=("Tier", "Source")),

@@ -88,8 +88,8 @@ def _names(errors: pd.DataFrame) -> pd.Series:
 
 
 def _operators(errors: pd.DataFrame) -> BenchTable:
-    held = errors[errors["sample"].eq(HELD_OUT)]
-    steps = held.groupby("kind")["measured"].transform("sum")
+    held_out = errors[errors["sample"].eq(HELD_OUT)]
+    steps = held_out.groupby("kind")["measured"].transform("sum")
     rows = [
         (
             text(row["name"]),
@@ -100,9 +100,9 @@ def _operators(errors: pd.DataFrame) -> BenchTable:
             text(row["tier"]),
         )
         for row in records(
-            held.assign(
-                part=held["measured"] / steps,
-                moved=(held["predicted"] - held["measured"]) / steps,
+            held_out.assign(
+                part=held_out["measured"] / steps,
+                moved=(held_out["predicted"] - held_out["measured"]) / steps,
             )
         )
     ]

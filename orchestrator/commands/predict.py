@@ -25,7 +25,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         try:
-            found = tuple(int(part) for part in str(value).split(","))
+            found = tuple(int(word) for word in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is no list of whole numbers such as 1,8,64", param, ctx)
         if min(found) < 1:
@@ -127,10 +127,10 @@ def command(
 
     loads = _workloads(prompt, output, batch, concurrency)
     settings = Settings(gpu, tp, loads, max_batched_tokens or 0, utilization)
-    made = plan(model, runs, settings)
-    run, headline, _ = predict(made, out)
+    planned = plan(model, runs, settings)
+    run, headline, _ = predict(planned, out)
     show_report(headline, run.report / "report.md")
-    for note in dict.fromkeys(made.notes):
+    for note in dict.fromkeys(planned.notes):
         say(f"note: {note}", err=True)
     return 0
 

@@ -106,8 +106,8 @@ class Datasheet:
         """Return the roofline's time, which is the lower bound; there is no upper one."""
         if operator.kind is Kind.COLLECTIVE:
             raise no_collective()
-        least = self.gpu.roofline(operator)
-        return Estimate(least, least, math.inf, T0)
+        roofline_s = self.gpu.roofline(operator)
+        return Estimate(roofline_s, roofline_s, math.inf, T0)
 
 
 def no_collective() -> UsageError:
@@ -130,9 +130,9 @@ class Carried:
         """Return the estimate; the roofline bounds it below, nothing does above."""
         if operator.kind is Kind.COLLECTIVE:
             raise no_collective()
-        least = self.gpu.roofline(operator)
-        reached = least / self.measured.roofline(operator)
-        return Estimate(self.base.of(operator).seconds * reached, least, math.inf, T0)
+        roofline_s = self.gpu.roofline(operator)
+        reached = roofline_s / self.measured.roofline(operator)
+        return Estimate(self.base.of(operator).seconds * reached, roofline_s, math.inf, T0)
 
 
 class Residuals(NamedTuple):

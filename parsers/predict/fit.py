@@ -26,7 +26,9 @@ def fit(model: Model, values: Array, weights: Array, start: Array) -> Array:
     logs, damping = np.log(start), 1e-2
     now = residual(logs)
     for _ in range(60):
-        slopes = np.stack([(residual(logs + 1e-5 * one) - now) / 1e-5 for one in np.eye(len(logs))])
+        slopes = np.stack(
+            [(residual(logs + 1e-5 * axis) - now) / 1e-5 for axis in np.eye(len(logs))]
+        )
         normal = slopes @ slopes.T
         scale = damping * np.diag(np.diag(normal) + 1e-9)
         step = np.clip(np.linalg.solve(normal + scale, -slopes @ now), -2, 2)

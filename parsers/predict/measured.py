@@ -48,28 +48,28 @@ class Products:
     @classmethod
     def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array) -> Products:
         """Return the fit, with its residuals: each (n, k) left out in turn."""
-        whole = cls._once(gpu, sizes, seconds, np.array(cls.START))
-        held: list[tuple[tuple[int, int, int], float, float]] = []
+        full_fit = cls._once(gpu, sizes, seconds, np.array(cls.START))
+        held_out_cases: list[tuple[tuple[int, int, int], float, float]] = []
         ratios: list[float] = []
         anchored: list[float] = []
         for n, k in sorted({(n, k) for _, n, k in sizes.tolist()}):
             out = (sizes[:, 1] == n) & (sizes[:, 2] == k)
             if out.all():
                 break
-            rest = cls._once(gpu, sizes[~out], seconds[~out], whole.parameters)
+            rest = cls._once(gpu, sizes[~out], seconds[~out], full_fit.parameters)
             predicted = rest.predict(sizes[out])
             ratio = seconds[out] / predicted
             # Many sizes of one matrix weigh no more than those of a model's.
             step = max(1, len(ratio) // 12)
             ratios += ratio[::step].tolist()
             anchored += _anchored(sizes[out][:, 0], np.log(ratio))[::step]
-            held += [
+            held_out_cases += [
                 ((int(row[0]), int(n), int(k)), float(t), float(p))
                 for row, t, p in zip(sizes[out], seconds[out], predicted, strict=True)
             ]
         return cls(
-            gpu, sizes, seconds, whole.parameters, Residuals.of(ratios),
-            Residuals.of(np.exp(anchored)), tuple(held), whole._logs,
+            gpu, sizes, seconds, full_fit.parameters, Residuals.of(ratios),
+            Residuals.of(np.exp(anchored)), tuple(held_out_cases), full_fit._logs,
         )  # fmt: skip
 
     @classmethod
@@ -84,8 +84,8 @@ class Products:
     def predict(self, sizes: Array) -> Array:
         """Return the seconds of products (rows of m, n, k)."""
         stretch = np.array(self.STRETCH)
-        ours, theirs = np.log2(self.sizes) * stretch, np.log2(sizes) * stretch
-        squares = ((theirs[:, None, :] - ours[None]) ** 2).sum(2)
+        measured_logs, wanted_logs = np.log2(self.sizes) * stretch, np.log2(sizes) * stretch
+        squares = ((wanted_logs[:, None, :] - measured_logs[None]) ** 2).sum(2)
         weights = self._logs[1] / (squares + self.NEAR**2) ** 2
         shift = weights @ self._logs[0] / weights.sum(1)
         return np.asarray(_smooth(self.gpu, sizes, self.parameters) * np.exp(shift))
@@ -219,9 +219,9 @@ def measured_costs(
     _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
     attention = {}
     for kind, rate in ((Kind.PREFILL, gpu.flop_per_s), (Kind.DECODE, gpu.bytes_per_s)):
-        mine = list(cases.attention.get(kind, {}).values())
-        _enough(len(mine), str(kind), 3)
-        attention[kind] = _affine(mine, rate)
+        cases_of_kind = list(cases.attention.get(kind, {}).values())
+        _enough(len(cases_of_kind), str(kind), 3)
+        attention[kind] = _affine(cases_of_kind, rate)
     sizes = np.array(sorted(products), dtype=float)
     times = np.array([float(np.median(products[size])) for size in sorted(products)])
     return Measured(
@@ -270,8 +270,8 @@ def _sort_in(cases: _Cases, params: dict[str, object], row: dict[str, float]) ->
         cases.pointwise.append(_Case(str(params["op"]), row["bytes"], seconds))
 
 
-def _enough(found: int, what: str, least: int) -> None:
-    if found < least:
+def _enough(found: int, what: str, minimum: int) -> None:
+    if found < minimum:
         raise UsageError(
             f"the runs hold too few cases of {what} to predict from: {found}",
             "measure them on this GPU: prof run llm-kernels",

@@ -126,12 +126,12 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     found.append(norms)
     head = shape.head()
     found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size))
-    whole = head.outputs * shape.tensor_parallel
+    vocabulary = head.outputs * shape.tensor_parallel
     if shape.tensor_parallel > 1:
         found.append(Operator("all_reduce", Kind.COLLECTIVE, 2 * layers + 1, tokens, bytes=act))
-        moved = logits * whole * size
+        moved = logits * vocabulary * size
         found.append(Operator("all_gather", Kind.COLLECTIVE, 1, logits, bytes=moved))
-    sampled = LOGIT_BYTES * logits * whole
+    sampled = LOGIT_BYTES * logits * vocabulary
     found.append(Operator("sampling", Kind.POINTWISE, 1, logits, bytes=sampled))
     return tuple(found)
 

@@ -29,14 +29,16 @@ class Prediction:
 
 def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, pd.DataFrame]:
     """Return the three tables of the points of `workloads`."""
-    points, steps, parts = [], [], []
+    points, steps, operator_rows = [], [], []
     for work in workloads:
-        made = dict(zip(STEP_KINDS, map(prediction.predictor.step, work.steps()), strict=True))
-        points.append(_point(prediction, work, list(made.values())))
-        for kind, step in made.items():
+        steps_by_kind = dict(
+            zip(STEP_KINDS, map(prediction.predictor.step, work.steps()), strict=True)
+        )
+        points.append(_point(prediction, work, list(steps_by_kind.values())))
+        for kind, step in steps_by_kind.items():
             steps.append({"case": work.name, "kind": kind, **_step(step)})
-            parts += [{"case": work.name, "kind": kind, **row} for row in _parts(step)]
-    rows = {"points": points, "steps": steps, "operators": parts}
+            operator_rows += [{"case": work.name, "kind": kind, **row} for row in _parts(step)]
+    rows = {"points": points, "steps": steps, "operators": operator_rows}
     return {f"predicted_{name}": _frame(f"predicted_{name}", found) for name, found in rows.items()}
 
 
@@ -46,8 +48,8 @@ def _frame(table: str, rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _point(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
-    needed = work.together * (work.prompt + work.output)
-    fits = needed <= prediction.kv_tokens
+    kv_needed = work.together * (work.prompt + work.output)
+    fits = kv_needed <= prediction.kv_tokens
     row: Row = {
         "case": work.name,
         "experiment": "batch" if work.batch else "closed",
@@ -61,11 +63,11 @@ def _point(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row
         "status": "ok" if fits else "unsupported",
         "reason": ""
         if fits
-        else f"{needed:,} tokens of KV cache are needed: requests would wait "
+        else f"{kv_needed:,} tokens of KV cache are needed: requests would wait "
         "or be preempted, which is not predicted",
         "tier": min(map(_tier, steps)),
         "kv_tokens": prediction.kv_tokens,
-        "kv_needed_tokens": needed,
+        "kv_needed_tokens": kv_needed,
     }
     return row | _bounded(point(prediction.predictor, work)) if fits else row
 
@@ -77,7 +79,7 @@ def _bounded(values: dict[str, float]) -> Row:
 
 
 def _tier(step: StepTime) -> str:
-    return min(part.tier for part in step.parts)
+    return min(item.tier for item in step.breakdown)
 
 
 def _step(step: StepTime) -> Row:
@@ -97,24 +99,24 @@ def _step(step: StepTime) -> Row:
 
 
 def _parts(step: StepTime) -> Iterable[Row]:
-    for part in step.parts:
-        one = part.operator
+    for item in step.breakdown:
+        operator = item.operator
         yield {
-            "operator": one.name,
-            "group": str(one.kind),
-            "calls": one.calls,
-            "m": one.m,
-            "n": one.n or None,
-            "k": one.k or None,
-            "flops": one.calls * one.flops,
-            "bytes": one.calls * one.bytes,
-            "seconds": part.seconds.value,
-            "seconds_low": part.seconds.low,
-            "seconds_high": _finite(part.seconds.high),
-            "share": part.seconds.value / step.gpu_s,
-            "roofline_s": part.roofline_s,
-            "bound_by": part.bound,
-            "tier": part.tier,
+            "operator": operator.name,
+            "group": str(operator.kind),
+            "calls": operator.calls,
+            "m": operator.m,
+            "n": operator.n or None,
+            "k": operator.k or None,
+            "flops": operator.calls * operator.flops,
+            "bytes": operator.calls * operator.bytes,
+            "seconds": item.seconds.value,
+            "seconds_low": item.seconds.low,
+            "seconds_high": _finite(item.seconds.high),
+            "share": item.seconds.value / step.gpu_s,
+            "roofline_s": item.roofline_s,
+            "bound_by": item.bound,
+            "tier": item.tier,
         }
 
 

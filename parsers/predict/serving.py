@@ -65,8 +65,8 @@ class Engine:
 
     def rows(self, step: Step) -> int:
         """Return what the tokens of a step are padded to; 0 where no graph is as large."""
-        place = bisect.bisect_left(self.captured, step.tokens)
-        return self.captured[place] if place < len(self.captured) else 0
+        index = bisect.bisect_left(self.captured, step.tokens)
+        return self.captured[index] if index < len(self.captured) else 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class StepTime:
 
     step: Step
     rows: int
-    parts: tuple[Part, ...]
+    breakdown: tuple[Part, ...]
     gap_s: float
     host_s: float
     seconds: Seconds
@@ -94,7 +94,7 @@ class StepTime:
     @property
     def gpu_s(self) -> float:
         """Seconds of the GPU: kernels and gaps."""
-        return sum(part.seconds.value for part in self.parts) + _known(self.gap_s)
+        return sum(item.seconds.value for item in self.breakdown) + _known(self.gap_s)
 
     @property
     def bound(self) -> str:
@@ -121,14 +121,14 @@ class Predictor:
 
     def step(self, step: Step) -> StepTime:
         """Return a step with its operators."""
-        rows, parts = self.engine.rows(step), []
-        for one in operators(self.shape, step, rows):
-            found = self._estimate(one)
-            times = Seconds(*(one.calls * v for v in (found.seconds, found.low, found.high)))
-            roofline = one.calls * self.gpu.roofline(one)
-            parts.append(Part(one, times, found.tier, roofline, self.gpu.bound(one)))
+        rows, breakdown = self.engine.rows(step), []
+        for item in operators(self.shape, step, rows):
+            found = self._estimate(item)
+            times = Seconds(*(item.calls * v for v in (found.seconds, found.low, found.high)))
+            roofline = item.calls * self.gpu.roofline(item)
+            breakdown.append(Part(item, times, found.tier, roofline, self.gpu.bound(item)))
         gap, host = self._around(step, rows)
-        return StepTime(step, rows, tuple(parts), gap, host, self.seconds(step))
+        return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
 
     def seconds(self, step: Step) -> Seconds:
         """Return how long a step takes."""
@@ -138,10 +138,10 @@ class Predictor:
             rows = self.engine.rows(step)
             gap, host = (_known(value) for value in self._around(step, rows))
             gpu = [gap, gap, gap]
-            for one in operators(self.shape, step, rows):
-                found = self._estimate(one)
-                for place, value in enumerate((found.seconds, found.low, found.high)):
-                    gpu[place] += one.calls * value
+            for item in operators(self.shape, step, rows):
+                found = self._estimate(item)
+                for index, value in enumerate((found.seconds, found.low, found.high)):
+                    gpu[index] += item.calls * value
             self._steps[step] = Seconds(*(max(value, host) for value in gpu))
         return self._steps[step]
 
@@ -276,12 +276,12 @@ def _numbers(predictor: Predictor, work: Workload, which: int) -> dict[str, floa
         work.together,
         work.requests,
     )
-    if not all(math.isfinite(one.finish_s) for one in served):
+    if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
-    first = np.array([one.first_s - one.arrival_s + extra for one in served])
-    last = np.array([one.finish_s - one.arrival_s + extra for one in served])
-    found = {"duration_s": max(one.finish_s for one in served) + extra}
+    first = np.array([item.first_s - item.arrival_s + extra for item in served])
+    last = np.array([item.finish_s - item.arrival_s + extra for item in served])
+    found = {"duration_s": max(item.finish_s for item in served) + extra}
     count = len(served)
     found["output_tokens_per_s"] = count * work.output / found["duration_s"]
     found["total_tokens_per_s"] = count * (work.output + work.prompt) / found["duration_s"]
@@ -297,9 +297,9 @@ def _numbers(predictor: Predictor, work: Workload, which: int) -> dict[str, floa
 
 def _spread(name: str, values: Sequence[float] | np.typing.NDArray[np.float64]) -> dict[str, float]:
     shares = np.percentile(values, list(PERCENTILES.values()))
-    named = zip(PERCENTILES, shares, strict=True)
+    labelled = zip(PERCENTILES, shares, strict=True)
     return {f"{name}_mean_s": float(np.mean(values))} | {
-        f"{name}_{label}_s": float(value) for label, value in named
+        f"{name}_{label}_s": float(value) for label, value in labelled
     }
 
 
@@ -328,19 +328,21 @@ def fitted_host(predictor: Predictor, points: Sequence[tuple[Workload, float]]) 
         (work.steps()[0], ttft, ttft - bare.seconds(work.steps()[0]).value) for work, ttft in points
     ]
     long = [row for row in rows if not predictor.engine.rows(row[0])]
-    busy = [left for _, ttft, left in long if left < HOST_BOUND * ttft]
+    busy = [unexplained for _, ttft, unexplained in long if unexplained < HOST_BOUND * ttft]
     # Under nsys the gaps are longer than without: the overhead may take some of them back.
     overhead = max(-gap, float(np.median(busy))) if busy else math.nan
 
-    def least(chosen: list[tuple[Step, float, float]]) -> float:
+    def host_time(chosen: list[tuple[Step, float, float]]) -> float:
         """Return the time of the shortest prompts where the GPU does not explain it."""
         fewest = min((step.tokens for step, _, _ in chosen), default=0)
         waits = [
             ttft - _known(overhead)
-            for step, ttft, left in chosen
-            if step.tokens == fewest and left >= HOST_BOUND * ttft
+            for step, ttft, unexplained in chosen
+            if step.tokens == fewest and unexplained >= HOST_BOUND * ttft
         ]
         return max(0.0, float(np.median(waits))) if waits else math.nan
 
     short = [row for row in rows if predictor.engine.rows(row[0])]
-    return replace(predictor.host, overhead_s=overhead, eager_s=least(long), graph_s=least(short))
+    return replace(
+        predictor.host, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short)
+    )

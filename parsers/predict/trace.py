@@ -117,8 +117,8 @@ def read_trace(
     found: dict[str, list[tuple[dict[str, float], float, float]]] = {PREFILL: [], DECODE: []}
     for row in records(steps[steps["kind"].isin(list(found)) & steps["gpu_start_ns"].notna()]):
         requests = row["prefill_requests"] if row["kind"] == PREFILL else row["decode_requests"]
-        whole = row["kind"] == DECODE or row["prefill_tokens"] == batch * prompt
-        if requests != batch or not whole:
+        complete = row["kind"] == DECODE or row["prefill_tokens"] == batch * prompt
+        if requests != batch or not complete:
             continue
         inside = launches[
             launches["pid"].eq(row["pid"])
@@ -126,10 +126,10 @@ def read_trace(
         ]
         kinds, names = inside["category"].astype(str), inside["label"].astype(str)
         seconds = inside["duration_ns"].astype(float) / 1e9
-        parts = cut(list(zip(kinds, names, seconds, strict=True)), shape.layers)
-        if parts is not None:
+        durations = cut(list(zip(kinds, names, seconds, strict=True)), shape.layers)
+        if durations is not None:
             gap = max(0.0, float(row["idle_inside_ns"]) / 1e9)
-            found[str(row["kind"])].append((parts, gap, float(row["host_ns"]) / 1e9))
+            found[str(row["kind"])].append((durations, gap, float(row["host_ns"]) / 1e9))
     if not all(found.values()):
         raise UsageError(
             f"the trace holds no whole {' or '.join(k for k, v in found.items() if not v)} step of "
@@ -147,7 +147,7 @@ def read_trace(
 def _recorded(
     found: list[tuple[dict[str, float], float, float]], step: Step, rows: int
 ) -> Recorded:
-    names = dict.fromkeys(name for parts, _, _ in found for name in parts)
+    names = dict.fromkeys(name for durations, _, _ in found for name in durations)
     return Recorded(
         step,
         rows,
@@ -184,10 +184,10 @@ class Calibrated:
         """
         anchors: dict[str, list[tuple[Operator, float]]] = defaultdict(list)
         for recorded in (trace.decode, trace.prefill):
-            for one in operators(trace.shape, recorded.step, recorded.rows):
-                seconds = recorded.seconds.get(recorded_name(one.name))
+            for item in operators(trace.shape, recorded.step, recorded.rows):
+                seconds = recorded.seconds.get(recorded_name(item.name))
                 if seconds:
-                    anchors[one.name].append((one, seconds / one.calls))
+                    anchors[item.name].append((item, seconds / item.calls))
         residuals = small = Residuals(0.0, math.inf)
         if isinstance(base, Measured):
             products = base.products
@@ -208,9 +208,9 @@ class Calibrated:
             return self._bounded(seconds, self.residuals)
         if operator.kind is Kind.DECODE:
             known, seconds = anchors[0]
-            least = self.base.of(operator).seconds
+            base_s = self.base.of(operator).seconds
             shift = seconds - self.base.of(known).seconds
-            return self._bounded(max(least + shift, least / 2), self.residuals)
+            return self._bounded(max(base_s + shift, base_s / 2), self.residuals)
         if anchors[0][0].bytes == anchors[-1][0].bytes:
             known, seconds = anchors[0]
             more = seconds * (operator.bytes / known.bytes - 1)

@@ -35,29 +35,29 @@ def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
     Operators that `costs` does not know, collectives, are left out.
     """
     for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
-        for one in operators(trace.shape, recorded.step, recorded.rows):
-            seconds = recorded.seconds.get(recorded_name(one.name))
+        for item in operators(trace.shape, recorded.step, recorded.rows):
+            seconds = recorded.seconds.get(recorded_name(item.name))
             if not seconds:
                 continue
             try:
-                found = costs.of(one)
+                found = costs.of(item)
             except UsageError:
                 continue
-            times = [one.calls * value for value in (found.seconds, found.low, found.high)]
-            row = _row(KERNEL, one.name, kind, seconds, *times)
-            yield row | {"tier": found.tier, "group": str(one.kind)}
+            times = [item.calls * value for value in (found.seconds, found.low, found.high)]
+            row = _row(KERNEL, item.name, kind, seconds, *times)
+            yield row | {"tier": found.tier, "group": str(item.kind)}
 
 
 def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
     """Yield one row for each kind of recorded step: kernels and gaps."""
     for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
         found = predictor.step(recorded.step)
-        tier = min(part.tier for part in found.parts)
-        row = _row(STEP, f"{kind} step", kind, whole(recorded), *found.seconds)
+        tier = min(rows_of_group.tier for rows_of_group in found.breakdown)
+        row = _row(STEP, f"{kind} step", kind, step_seconds(recorded), *found.seconds)
         yield row | {"tier": tier, "group": "step"}
 
 
-def whole(recorded: Recorded) -> float:
+def step_seconds(recorded: Recorded) -> float:
     """Return the seconds of a recorded step: kernels and gaps."""
     return sum(recorded.seconds.values()) + recorded.gap_s
 
@@ -100,17 +100,21 @@ def summary(errors: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     Kernels are weighted by the time that they took; a bound that is not known covers.
     """
     rows = []
-    for key, part in errors.groupby(by, sort=False):
-        weights = part["measured"].where(part["scope"].eq(KERNEL), 1.0).to_numpy(dtype=float)
-        found = part["error"].to_numpy(dtype=float)
+    for key, rows_of_group in errors.groupby(by, sort=False):
+        weights = (
+            rows_of_group["measured"]
+            .where(rows_of_group["scope"].eq(KERNEL), 1.0)
+            .to_numpy(dtype=float)
+        )
+        found = rows_of_group["error"].to_numpy(dtype=float)
         rows.append(
             dict(zip(by, key, strict=True))
             | {
-                "n": len(part),
+                "n": len(rows_of_group),
                 "mape": float(np.average(abs(found), weights=weights)),
                 "p90": float(np.percentile(abs(found), 90)),
                 "bias": float(np.average(found, weights=weights)),
-                "coverage": float(part["covered"].astype(float).mean()),
+                "coverage": float(rows_of_group["covered"].astype(float).mean()),
             }
         )
     return pd.DataFrame(rows, columns=[*by, *STATISTICS])
@@ -149,13 +153,13 @@ class Rule:
         column = {"kernels": ("scope", KERNEL), "step": ("scope", STEP)}.get(
             self.what, ("name", self.what)
         )
-        mine = errors[errors[column[0]].eq(column[1]) & errors["sample"].eq(HELD_OUT)]
-        if mine.empty:
+        matching = errors[errors[column[0]].eq(column[1]) & errors["sample"].eq(HELD_OUT)]
+        if matching.empty:
             raise UsageError(
                 f"--fail-on {self.text}: the run has no held-out errors of {self.what}",
                 "kernels and step need a run with a trace of an engine; leave the run out of --on",
             )
-        value = records(summary(mine.assign(all="all"), ["all"]))[0][self.statistic]
+        value = records(summary(matching.assign(all="all"), ["all"]))[0][self.statistic]
         if value <= self.limit:
             return ""
         return f"{self.text}: {self.what} has {self.statistic} {value:.1%}, held out"

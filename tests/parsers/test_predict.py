@@ -225,7 +225,7 @@ def test_a_point_is_ordered_like_its_bounds(shape: ModelShape) -> None:
     assert math.isnan(found["tpot_p50_s_high"])
     assert found["output_tokens_per_s_high"] == found["output_tokens_per_s"]
     step = predictor.step(Step(decode=4, context=512))
-    kernels = sum(part.seconds.value for part in step.parts)
+    kernels = sum(part.seconds.value for part in step.breakdown)
     assert step.gpu_s == pytest.approx(kernels + 1e-4)
     assert step.rows == 4
 
