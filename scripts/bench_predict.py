@@ -1,0 +1,85 @@
+"""Shows how fast `prof predict` is: one point, and 200 configurations beside a naive loop.
+
+python scripts/bench_predict.py [--on RUN …]
+
+The naive loop asks for the costs of every operator of every step anew, as a script around single
+calls would; prof asks once for each operator. Both give the same numbers, which is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsight_prof.orchestrator.predicting import Settings, plan
+from nsight_prof.parsers.predict.operators import Step
+from nsight_prof.parsers.predict.points import Prediction, frames
+from nsight_prof.parsers.predict.serving import Predictor, Workload, simulate
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = ("h200-llm-kernels", "h200-vllm-kernels")
+NAIVE = 10
+"""Configurations that the naive loop computes; its time is scaled up to all."""
+
+
+def grid() -> tuple[Workload, ...]:
+    """Return 200 workloads: batches, prompts and outputs."""
+    return tuple(
+        Workload(prompt, output, batch)
+        for prompt in (128, 512, 1024, 2048, 4096)
+        for output in (32, 64, 128, 256)
+        for batch in (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)
+    )
+
+
+def naive(predictor: Predictor, work: Workload) -> float:
+    """Return the seconds of a batch, each step with a predictor that knows nothing yet."""
+
+    def seconds(step: Step) -> float:
+        fresh = Predictor(
+            predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
+        )
+        return fresh.seconds(step).value
+
+    lengths = work.prompt, work.output, work.together, work.requests
+    return max(item.finish_s for item in simulate(seconds, predictor.engine, *lengths))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--on", nargs="*", type=Path, help="runs; those of captures/ if none")
+    given = parser.parse_args(argv).on
+    with tempfile.TemporaryDirectory() as folder:
+        runs = given or [Path(shutil.copytree(ROOT / "captures" / name, Path(folder) / name))
+                         for name in RUNS]  # fmt: skip
+        plan("qwen2.5-7b", runs, Settings()).predictor()  # makes the tables of the runs
+        start = time.perf_counter()
+        planned = plan("qwen2.5-7b", runs, Settings())
+        prediction = Prediction("qwen2.5-7b", planned.predictor(), 10**9)
+        frames(prediction, grid()[:1])
+        print(f"one point, tables of the runs made before: {time.perf_counter() - start:.2f} s")
+        start = time.perf_counter()
+        points = frames(prediction, grid())["predicted_points"]
+        ours = time.perf_counter() - start
+        print(f"{len(points)} configurations: {ours:.2f} s")
+        chosen = grid()[:: len(grid()) // NAIVE]
+        start = time.perf_counter()
+        durations = [naive(prediction.predictor, work) for work in chosen]
+        scaled = (time.perf_counter() - start) * len(grid()) / len(chosen)
+        print(f"the same by a naive loop: {scaled:.0f} s, scaled from {len(chosen)}")
+        print(f"ratio: {scaled / ours:.0f}")
+        known = points.set_index("case")["duration_s"].to_dict()
+        extra = max(0.0, prediction.predictor.host.overhead_s)
+        for work, duration in zip(chosen, durations, strict=True):
+            assert abs(known[work.name] - duration - extra) < 1e-9 * duration, work.name
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
