@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.reports.bench.adapter import page_section
+from nsight_prof.reports.bench.models import BenchFinding, Section
 from nsight_prof.reports.language import ENGLISH, LANGUAGES, catalogue, words_of
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.render import render_template
@@ -201,9 +203,9 @@ def test_no_step_promises_more_than_the_whole_run(view: ReportView) -> None:
 
 def test_a_larger_batch_is_one_step_and_no_small_gain_beside_it(view: ReportView) -> None:
     told = "Generating costs 5 ms. Batch 64 costs 19.9 % more a step and gives 6.7 times the "
-    finding = type("F", (), {"plain": f"{told}tokens a second."})
-    section = type("S", (), {"findings": (finding,), "plain": ()})
-    summary = summarise(replace(view, sections=(section,)))  # type: ignore[arg-type]
+    finding = BenchFinding("One.", "Two.", plain=f"{told}tokens a second.")
+    section = page_section(Section("stages", "Stages", "", (finding,)))
+    summary = summarise(replace(view, sections=(section,)))
     assert "batch 64 costs 19.9 % more time a step" in summary.next_steps[0]
     assert summary.learned == ("Generating costs 5 ms.",)
     for advice in catalogue(ENGLISH)["advice"].values():
