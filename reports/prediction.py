@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.reports import prediction_errors
+from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
 from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, count, data_size, seconds, share, significant
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.markdown import section_markdown
 
 OPEN_STEPS = 2
 """Tables of steps that are open; the others are folded."""
@@ -25,14 +27,17 @@ TIERS = {
 
 @dataclass(frozen=True)
 class PredictionView:
-    """The whole report: `answer` are sentences, `notes` what was assumed or is not known."""
+    """The whole report: `answer` are sentences, `notes` what was assumed or is not known.
+
+    `sections` are markdown.
+    """
 
     title: str
     question: str
     run_id: str
     created: str
     answer: tuple[str, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -47,7 +52,7 @@ def prediction_view(run: Run) -> PredictionView:
             run_id=manifest.run_id,
             created=manifest.created,
             answer=tuple(prediction_errors.answer(run.prediction_errors)),
-            sections=prediction_errors.sections(run.prediction_errors),
+            sections=_written(prediction_errors.sections(run.prediction_errors)),
             notes=tuple(manifest.assumptions),
         )
     points = records(run.predicted_points)
@@ -58,9 +63,13 @@ def prediction_view(run: Run) -> PredictionView:
         run_id=manifest.run_id,
         created=manifest.created,
         answer=tuple(_answer(points)),
-        sections=built,
+        sections=_written(built),
         notes=tuple(manifest.assumptions),
     )
+
+
+def _written(sections: tuple[Section, ...]) -> tuple[str, ...]:
+    return tuple(section_markdown(page_section(section)) for section in sections)
 
 
 def _answer(points: list[Row]) -> list[str]:
