@@ -56,6 +56,8 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert set(run.predicted_operators["bound_by"]) == {"dram", "tensor"}
     report = (out / "report" / "report.md").read_text()
     assert "tier T0" in report
+    # What follows a table without an empty line is one more row of it.
+    assert "|\n<a id=" not in report
     assert (out / "report" / "report.html").is_file()
     before = report
     assert main(["report", str(out)]) == 0
