@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.gpu_times import gpu_count
 from nsight_prof.reports.kernel_judge import judge
 from nsight_prof.reports.load import Run

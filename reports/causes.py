@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS as BOUNDS
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
-from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.evidence import Evidence, wording
 from nsight_prof.reports.formats import count, counted, listed, percent, share, significant
 from nsight_prof.reports.kernel_facts import Context, blocks, facts, resource_use, unaligned

@@ -7,9 +7,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.run_dir import StepState
-from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import clock, duration, listed, share
 from nsight_prof.reports.load import Run

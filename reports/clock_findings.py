@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import clock, duration, listed, share
 from nsight_prof.reports.load import Run

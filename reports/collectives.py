@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.bench.models import BenchTable, Section
-from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, byte_rate, count, data_size, duration, share
 from nsight_prof.reports.load import Run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from nsight_prof.parsers.build.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
+from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.reports.causes import stall_meaning
-from nsight_prof.reports.cells import known, number, records, text
 from nsight_prof.reports.figure_models import (
     NotPlotted,
     OccupancyBar,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.reports.cells import known
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.finding_models import EvidenceRow, FindingRow
 from nsight_prof.reports.findings import OVERVIEW

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.build.roofline import ceilings
-from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import byte_rate, counted, data_size, duration, listed, share
 from nsight_prof.reports.load import Run

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nsight_prof.parsers.cells import Row, known, names, number, text
 from nsight_prof.parsers.formulas import tile_padding
-from nsight_prof.reports.cells import Row, known, names, number, text
 from nsight_prof.reports.evidence import Evidence, Finding, say, source, threshold
 from nsight_prof.reports.formats import duration, share, significant
 from nsight_prof.reports.load import Run, once

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.reports.load import Run, once
 
 ALL = "(all)"

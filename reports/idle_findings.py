@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, number
+from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import counted, duration, share
 from nsight_prof.reports.idle_stage import (

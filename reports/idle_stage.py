@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence
 from nsight_prof.reports.gpu_times import per_gpu_gaps
 from nsight_prof.reports.load import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.reports.cells import number, records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import counted, duration, listed, share
 from nsight_prof.reports.idle_stage import CAUSES, CallTimes, LaunchCost, Stage

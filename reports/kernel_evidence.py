@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
 from nsight_prof.parsers.build.roofline import PIPES, Ceiling
-from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.evidence import Evidence, source, threshold
 from nsight_prof.reports.formats import clock, quantity

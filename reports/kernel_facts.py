@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
 from nsight_prof.parsers.build.roofline import Ceilings
-from nsight_prof.reports.cells import Row, number, text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.kernel_needs import Need
 
 MATRIX = ("gemm", "conv", "attention")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.cells import number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import duration, share
 from nsight_prof.reports.kernel_evidence import confidence, evidence

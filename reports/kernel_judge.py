@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.causes import Abstained, Cause, Context, contradictions, explain
-from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.evidence import Evidence, threshold
 from nsight_prof.reports.formats import percent
 from nsight_prof.reports.kernel_facts import resource_use

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsight_prof.reports.cells import Row, names, number, records, text
+from nsight_prof.parsers.cells import Row, names, number, records, text
 from nsight_prof.reports.gemm import paddings
 from nsight_prof.reports.load import Run, once
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.reports.cells import Row, count, known, names, number, records, text
+from nsight_prof.parsers.cells import Row, count, known, names, number, records, text
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.kernel_evidence import rates

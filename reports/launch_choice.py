@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.selection import Selection
 from nsight_prof.reports.caveats import ranges
-from nsight_prof.reports.cells import known, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import KernelRow, LeftOut
 

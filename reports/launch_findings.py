@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from nsight_prof.reports.cells import number, records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.kernel_facts import blocks

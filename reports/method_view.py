@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.run_dir import StepRecord, StepState
-from nsight_prof.reports.cells import known, records, text
 from nsight_prof.reports.formats import byte_rate, clock, data_size
 from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.launch_choice import choice

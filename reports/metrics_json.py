@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.bench.view import BenchView
-from nsight_prof.reports.cells import Row, records, text
 from nsight_prof.reports.json_text import json_text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.rank_models import JobView

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.causes import Context
-from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.formats import listed, percent, quantity, share
 from nsight_prof.reports.kernel_facts import facts
 from nsight_prof.reports.kernel_judge import Judged

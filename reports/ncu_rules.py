@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.kernel_judge import context_of, judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.ncu_agreement import (

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.tables import parquet_file, tables
-from nsight_prof.reports.cells import known, records, text
 from nsight_prof.reports.formats import NA, counted, duration, share, shorten
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Section

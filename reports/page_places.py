@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, known, records, text
+from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.gemm import paddings
 from nsight_prof.reports.load import Run

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports import prediction_errors
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
-from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, count, data_size, seconds, share, significant
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.markdown import section_markdown

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.predict.validation import HELD_OUT, IN_SAMPLE, POINT, summary
 from nsight_prof.reports.bench.models import BenchTable, Section
-from nsight_prof.reports.cells import text
 from nsight_prof.reports.formats import count, difference, share
 
 WHAT = {"tpot": "TPOT", "ttft": "TTFT", "throughput": "throughput"}

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.load import Run, once
 

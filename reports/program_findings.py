@@ -6,8 +6,8 @@ import math
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.backend_findings import backend_findings
-from nsight_prof.reports.cells import number, records, text
 from nsight_prof.reports.clock_findings import clock_findings
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import count, counted, duration, listed, share

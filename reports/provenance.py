@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.metrics import (
     TENSOR_INPUTS,
     TENSOR_PREFIX,
@@ -15,7 +16,6 @@ from nsight_prof.parsers.metrics import (
     Source,
     catalogue,
 )
-from nsight_prof.reports.cells import Row, records, text
 from nsight_prof.reports.formats import known
 from nsight_prof.reports.load import Run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import RANK_KERNELS, RANKS
+from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest
-from nsight_prof.reports.cells import Row, count, known, records, text
 from nsight_prof.reports.formats import duration, share
 from nsight_prof.reports.rank_models import JobView, RankKernelRow, RankRow
 from nsight_prof.reports.view_models import Caveat

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.tables import Column
-from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.json_text import json_text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section

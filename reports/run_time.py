@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.reports.cells import number, text
+from nsight_prof.parsers.cells import number, text
 from nsight_prof.reports.gpu_times import gpu_of, per_gpu_gaps, working
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nsight_prof.reports.cells import Row, number, records
+from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import duration
 from nsight_prof.reports.gpu_times import ALL as ALL

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
-from nsight_prof.reports.cells import count, known, number, records, text
 from nsight_prof.reports.compare.sides import Side, counted_units, unit_of, units
 from nsight_prof.reports.findings import headline
 from nsight_prof.reports.formats import duration, share, speedup

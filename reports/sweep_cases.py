@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nsight_prof.reports.cells import known, number
+from nsight_prof.parsers.cells import known, number
 from nsight_prof.reports.compare.cases import case_changes, geometric_mean, timed_cases
 from nsight_prof.reports.compare.sides import Side
 from nsight_prof.reports.formats import share, speedup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.reports.cells import known, number, records, text
+from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.reports.gpu_times import per_gpu_gaps, per_gpu_stages
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.program_findings import FEW, MOST_PARTS, kinds

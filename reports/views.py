@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.reports import collectives
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
-from nsight_prof.reports.cells import count, known, number, records, text
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.figure_views import (
     all_roofs,

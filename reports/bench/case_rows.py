@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from nsight_prof.parsers.cells import Row, text
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Source
-from nsight_prof.reports.cells import Row, text
 
 USUAL = ("cold", "normal")
 """Mode and data of a case that its name need not tell."""

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from nsight_prof.reports.cells import Row, known, number, records, text
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import NA, byte_rate, flop_rate, significant
 from nsight_prof.reports.load import Run
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.reports.bench.cases import cases
 from nsight_prof.reports.bench.tile_fit import Tiling
-from nsight_prof.reports.cells import Row, count, known, number, text
 from nsight_prof.reports.load import Run
 
 TARGET = "gemm_staircase"

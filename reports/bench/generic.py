@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.bench.cases import cases, measured, params_of, shape_text
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section
-from nsight_prof.reports.cells import Row, known, number, text
 from nsight_prof.reports.formats import byte_rate, count, flop_rate, listed, seconds, share
 from nsight_prof.reports.load import Run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.bench import llm_kernels_findings as products
 from nsight_prof.reports.bench import llm_kernels_launches as rest
 from nsight_prof.reports.bench.case_rows import placed
@@ -20,7 +21,6 @@ from nsight_prof.reports.bench.llm_kernels_points import (
 )
 from nsight_prof.reports.bench.llm_kernels_tables import tables
 from nsight_prof.reports.bench.models import BenchFinding, Section
-from nsight_prof.reports.cells import known
 from nsight_prof.reports.load import Run
 
 REFERENCE = "llama-3.1-8b"

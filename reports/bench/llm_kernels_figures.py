@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.reports.bench.llm_kernels_points import (
     BACKENDS,
     VARIANTS,
@@ -15,7 +16,6 @@ from nsight_prof.reports.bench.llm_kernels_points import (
     title,
 )
 from nsight_prof.reports.bench.llm_kernels_tables import by_shape
-from nsight_prof.reports.cells import number
 from nsight_prof.reports.formats import byte_rate, count, quantity, seconds, share
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
 

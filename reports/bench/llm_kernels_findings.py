@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from nsight_prof.parsers.cells import count as whole
+from nsight_prof.parsers.cells import known, names, number
 from nsight_prof.reports.bench.case_rows import sources
 from nsight_prof.reports.bench.llm_kernels_points import (
     LayerPoint,
@@ -15,8 +17,6 @@ from nsight_prof.reports.bench.llm_kernels_points import (
     title,
 )
 from nsight_prof.reports.bench.models import BenchFinding, Source
-from nsight_prof.reports.cells import count as whole
-from nsight_prof.reports.cells import known, names, number
 from nsight_prof.reports.formats import (
     byte_rate,
     clock,

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from nsight_prof.parsers.cells import Row, count, known, number, text
 from nsight_prof.reports.bench.cases import cases, measured, ratio
-from nsight_prof.reports.cells import Row, count, known, number, text
 from nsight_prof.reports.load import Run
 
 TARGET = "llm_kernels"

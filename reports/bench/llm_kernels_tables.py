@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.reports.bench.case_rows import case_anchor
 from nsight_prof.reports.bench.llm_kernels_points import (
     VARIANTS,
@@ -18,7 +19,6 @@ from nsight_prof.reports.bench.llm_kernels_points import (
     title,
 )
 from nsight_prof.reports.bench.models import BenchTable
-from nsight_prof.reports.cells import number
 from nsight_prof.reports.formats import byte_rate, clock, count, flop_rate, seconds, share, speedup
 
 NONE = "–"

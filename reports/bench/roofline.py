@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from nsight_prof.parsers.cells import known, number
 from nsight_prof.reports.bench.cases import cases, measured
 from nsight_prof.reports.bench.models import Section
 from nsight_prof.reports.bench.roofline_figures import figures
 from nsight_prof.reports.bench.roofline_findings import findings
 from nsight_prof.reports.bench.roofline_tables import tables
 from nsight_prof.reports.bench.roofs import MeasuredRoof, find, measured_roofs, searches
-from nsight_prof.reports.cells import known, number
 from nsight_prof.reports.formats import byte_rate, flop_rate, seconds
 from nsight_prof.reports.load import Run
 

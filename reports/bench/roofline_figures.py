@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsight_prof.parsers.build.roofline import LEVELS, ridge
+from nsight_prof.parsers.cells import Row, known, text
 from nsight_prof.reports.bench.cases import measured, params_of, ratio, shape_text
 from nsight_prof.reports.bench.roofline_sweeps import (
     TERA,
@@ -15,7 +16,6 @@ from nsight_prof.reports.bench.roofline_sweeps import (
     stride_sweep,
 )
 from nsight_prof.reports.bench.roofs import ARITHMETIC, MeasuredRoof, Search
-from nsight_prof.reports.cells import Row, known, text
 from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import clock, share, significant

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.bench.cases import interval_text, rate_text, shape_text, value_text
 from nsight_prof.reports.bench.models import BenchFinding
 from nsight_prof.reports.bench.roofline_figures import data_pairs, pace
 from nsight_prof.reports.bench.roofline_l2 import l2_edge
 from nsight_prof.reports.bench.roofs import MeasuredRoof, Search, clock_text, find
-from nsight_prof.reports.cells import Row, known, number, text
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import (
     clock,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.bench.models import BenchFinding
 from nsight_prof.reports.bench.roofline_sweeps import best_by_size, dram_part
-from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.formats import byte_rate, count, share, significant
 
 LEAKS = 0.05

@@ -6,10 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.confirm import MOVED
 from nsight_prof.reports.bench.cases import ratio
 from nsight_prof.reports.bench.roofs import MeasuredRoof
-from nsight_prof.reports.cells import Row, number, text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 
 TERA, GIGA = 1e12, 1e9

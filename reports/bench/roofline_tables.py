@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.bench.cases import interval_text, shape_text, value_text
 from nsight_prof.reports.bench.models import BenchTable
 from nsight_prof.reports.bench.roofs import (
@@ -14,7 +15,6 @@ from nsight_prof.reports.bench.roofs import (
     clock_text,
     share_text,
 )
-from nsight_prof.reports.cells import Row, number, records, text
 from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import NA, clock, count, seconds, share, significant
 from nsight_prof.reports.load import Run

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.bench_records import roof_key
 from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.confirm import confirm
 from nsight_prof.reports.bench.cases import (
     cases,
@@ -17,7 +18,6 @@ from nsight_prof.reports.bench.cases import (
     shape_text,
     value_text,
 )
-from nsight_prof.reports.cells import Row, count, known, number, records, text
 from nsight_prof.reports.formats import share, significant
 from nsight_prof.reports.load import Run
 

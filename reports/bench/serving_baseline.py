@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.bench import serving_baseline_findings as speed
 from nsight_prof.reports.bench import serving_baseline_hardware as hardware
 from nsight_prof.reports.bench.models import BenchFinding, Section
@@ -16,7 +17,6 @@ from nsight_prof.reports.bench.serving_baseline_tables import tables
 from nsight_prof.reports.bench.serving_lost import lost
 from nsight_prof.reports.bench.serving_points import model_row
 from nsight_prof.reports.bench.serving_timeline import timeline
-from nsight_prof.reports.cells import known
 from nsight_prof.reports.formats import counted, seconds
 from nsight_prof.reports.load import Run
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.bench_records import MEASURED
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
+from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.reports.bench.serving_points import ServingPoint
-from nsight_prof.reports.cells import Row, count, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic

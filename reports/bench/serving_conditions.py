@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.serving_engine import held_by
 from nsight_prof.reports.bench.conditions import NOISY, machine, software, step_doubts
-from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.formats import count, counted, data_size, listed, percent, seconds, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import Caveat, Fact

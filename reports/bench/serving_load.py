@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.bench import serving_load_causes as causes
 from nsight_prof.reports.bench import serving_load_findings as told
 from nsight_prof.reports.bench.models import Section
@@ -21,7 +22,6 @@ from nsight_prof.reports.bench.serving_load_tables import differences, limit, na
 from nsight_prof.reports.bench.serving_lost import lost
 from nsight_prof.reports.bench.serving_points import model_row
 from nsight_prof.reports.bench.serving_timeline import timeline
-from nsight_prof.reports.cells import known
 from nsight_prof.reports.formats import seconds
 from nsight_prof.reports.load import Run
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsight_prof.parsers.bench_records import MEASURED
+from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.reports.bench.cases import params_of
 from nsight_prof.reports.bench.scaling_fit import Scaling, fit_scaling
 from nsight_prof.reports.bench.serving_points import ServingPoint
-from nsight_prof.reports.cells import Row, count, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, engine_of
 

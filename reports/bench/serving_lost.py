@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.bench.models import BenchFinding
-from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.formats import count, counted, listed
 from nsight_prof.reports.load import Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsight_prof.reports.cells import Row, count, number, text
+from nsight_prof.parsers.cells import Row, count, number, text
 from nsight_prof.reports.load import Run
 
 

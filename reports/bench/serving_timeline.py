@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from nsight_prof.reports.cells import Row, count, known, records, text
+from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.reports.formats import count as whole
 from nsight_prof.reports.formats import significant as digits
 from nsight_prof.reports.load import Run

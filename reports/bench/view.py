@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.bench import conditions as of_cases
 from nsight_prof.reports.bench import serving_conditions as of_serving
-from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.figure_models import Roof
 from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.formats import counted

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.reports.cells import number
 from nsight_prof.reports.compare.models import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
 from nsight_prof.reports.compare.wording import section, threshold

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.reports.cells import Row as TableRow
-from nsight_prof.reports.cells import known, records, text
+from nsight_prof.parsers.cells import Row as TableRow
+from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.reports.compare import noise
 from nsight_prof.reports.compare.models import Change, CounterChange, KernelChange, Member
 from nsight_prof.reports.compare.noise import Ratio

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsight_prof.reports.cells import number, records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.compare import noise
 from nsight_prof.reports.compare.kernels import change
 from nsight_prof.reports.compare.models import Change, OneOff

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nsight_prof.reports.cells import known
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.compare.models import Change, CompareView, KernelChange
 from nsight_prof.reports.compare.noise import Ratio
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
-from nsight_prof.reports.cells import number, records, text
 from nsight_prof.reports.compare.wording import section
 from nsight_prof.reports.load import Run, load_run
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from nsight_prof.reports.cells import number, records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.compare import noise
 from nsight_prof.reports.compare.kernels import Clocked, change, row_ratio
 from nsight_prof.reports.compare.models import Change, StageChange

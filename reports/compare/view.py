@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.reports.cells import text
 from nsight_prof.reports.compare import cases as of_cases
 from nsight_prof.reports.compare.answer import answer, method
 from nsight_prof.reports.compare.checks import checks, refuse, refuse_repeats

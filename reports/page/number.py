@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nsight_prof.reports.cells import known
+from nsight_prof.parsers.cells import known
 
 NOT_MEASURED = "not measured"
 

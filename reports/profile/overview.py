@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsight_prof.reports.cells import number, records, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.plots.style import family
 from nsight_prof.reports.timeline import timeline

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.reports.cells import known, number, records
+from nsight_prof.parsers.cells import known, number, records
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import attention_flops
 from nsight_prof.reports.serving.stage_rows import Kind, Stages

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import decode, floor_s, mbu, traffic
 from nsight_prof.reports.serving.stage_rows import Stages

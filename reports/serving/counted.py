@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.formulas import tile_padding
 from nsight_prof.parsers.torch_trace import is_reduction
-from nsight_prof.reports.cells import Row, known, number, records, text
 from nsight_prof.reports.gemm import TOLERANCE
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import is_mixed

@@ -6,9 +6,9 @@ import json
 import math
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.model_shape import ModelShape, model_shape
-from nsight_prof.reports.cells import Row, count, records, text
 from nsight_prof.reports.load import Run
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 
 from nsight_prof.parsers.build.peaks import Peaks, peaks
+from nsight_prof.parsers.cells import known
 from nsight_prof.parsers.model_shape import Linear, ModelShape
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Json, Section
-from nsight_prof.reports.cells import known
 from nsight_prof.reports.formats import (
     NA,
     byte_rate,

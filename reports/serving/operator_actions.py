@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.reports.bench.models import Source
-from nsight_prof.reports.cells import count, number, records, text
 from nsight_prof.reports.findings import findings
 from nsight_prof.reports.formats import counted, duration, listed, share
 from nsight_prof.reports.kernel_rows import kernel_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from nsight_prof.reports.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product
 from nsight_prof.reports.serving.operator_views import Traced, views

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nsight_prof.reports.cells import Row, known, number, text
+from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.serving.operator_models import ALL_KERNELS, ATTENTION, Product, View
 from nsight_prof.reports.serving.stage_rows import Stages
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.build.peaks import Peaks, peaks
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.model_shape import ModelShape
-from nsight_prof.reports.cells import Row, count, known, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.bench.models import BenchTable
-from nsight_prof.reports.cells import records, text
 from nsight_prof.reports.formats import NA, count, difference, duration, seconds, share, shorten
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.operator_findings import calls, most_beyond_the_trace

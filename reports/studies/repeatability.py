@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.bench_stats import spread
+from nsight_prof.parsers.cells import number, text
 from nsight_prof.reports.bench.roofs import MeasuredRoof, measured_roofs
-from nsight_prof.reports.cells import number, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row as CellRow
+from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys import Events, read_events
 from nsight_prof.parsers.nsys.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents
-from nsight_prof.reports.cells import Row as CellRow
-from nsight_prof.reports.cells import known, number, records, text
 from nsight_prof.reports.export.host_part import closed
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.formats import counted

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import plain_file
-from nsight_prof.reports.cells import number
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.findings import OVERVIEW, findings
 from nsight_prof.reports.load import Run

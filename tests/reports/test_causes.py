@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row
 from nsight_prof.reports.causes import Context, blocks, causes, stall_meaning
-from nsight_prof.reports.cells import Row
 from nsight_prof.reports.profiled import TRACE_ONLY
 
 SMS = 132.0

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.cells import number, records, text
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.findings import findings
 from nsight_prof.reports.kernel_evidence import ISSUED

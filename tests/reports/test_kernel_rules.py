@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
+from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.causes import LSU, Cause, Context, causes, explain, gain
-from nsight_prof.reports.cells import Row, number
 from nsight_prof.reports.evidence import wording
 from nsight_prof.reports.kernel_facts import facts, resource_use, unaligned
 from nsight_prof.reports.kernel_needs import Need

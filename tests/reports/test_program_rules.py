@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.run_tables import build_tables
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.bound_shares import bound_shares
-from nsight_prof.reports.cells import records
 from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.program_findings import program_findings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsight_prof.reports.cells import number
+from nsight_prof.parsers.cells import number
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.findings import OVERVIEW, findings
 from nsight_prof.reports.kernel_judge import Judged, judge

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nsight_prof.reports.cells import Row, known
+from nsight_prof.parsers.cells import Row, known
 from nsight_prof.reports.page import Column, Figure, Json, Number, Table, Text
 from nsight_prof.reports.studies.memory_patterns.charts import bandwidth_chart, turn_chart
 from nsight_prof.reports.studies.memory_patterns.findings import (
