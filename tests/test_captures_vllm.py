@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nsight_prof.reports.render import summary_file
+
 pytestmark = pytest.mark.xdist_group("captures")
 
 Replay = Callable[[str], Path]
@@ -166,5 +168,5 @@ def test_the_load_test_and_the_server_agree(replay: Replay) -> None:
 def test_the_summary_names_the_model(replay: Replay, recipe: str, language: str) -> None:
     run = replay(recipe)
     (model,) = set(table(run, "engines")["model"])
-    text = (run / "report" / f"stakeholder_summary.{language}.md").read_text(encoding="utf-8")
+    text = (run / "report" / summary_file(language)).read_text(encoding="utf-8")
     assert f" | {model} |" in text
