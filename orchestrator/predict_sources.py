@@ -57,6 +57,20 @@ class Source:
         return next(iter([*known, *recorded]), {"name": "", "memory_bytes": None})
 
     @cached_property
+    def gpu_name(self) -> str:
+        """Name of that GPU.
+
+        Raises:
+            UsageError: the run does not tell.
+        """
+        if not self.gpu["name"]:
+            raise UsageError(
+                f"{self.path} does not say which GPU it was recorded on",
+                "name runs that prof recorded on a GPU",
+            )
+        return str(self.gpu["name"])
+
+    @cached_property
     def engines(self) -> list[Row]:
         """Engines of the run that were not under a profiler of operators or counters."""
         engines = self.table("engines")

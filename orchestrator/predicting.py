@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -100,7 +101,7 @@ class Plan:
     @cached_property
     def measured(self) -> Gpu | None:
         """The GPU of the runs; None without a run."""
-        names = sorted({source.gpu["name"] for source in self.sources})
+        names = sorted({source.gpu_name for source in self.sources})
         if len(names) > 1:
             raise UsageError(
                 f"the runs are of several GPUs: {', '.join(names)}",
@@ -142,11 +143,12 @@ class Plan:
         if has_products(self.bench):
             base = measured_costs(self.bench, self.measured, self.left_out)
         if self.trace is not None:
-            base = Calibrated.of_trace(base, self.trace, same=self.trace.shape == self.shard)
+            base = Calibrated.of_trace(base, self.trace, self.shard)
             if self.trace.shape != self.shard:
                 self.notes.append(
-                    "the recorded engine served another model: what its kernels take beyond the "
-                    "benchmark is carried over, and how well that holds is not known"
+                    "the recorded engine served another model, or on another number of GPUs: "
+                    "what its kernels take beyond the benchmark is carried over, and how well that "
+                    "holds is not known"
                 )
         if self.gpu.name != self.measured.name:
             self.notes.append(
@@ -274,7 +276,28 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
             error.message, "only what was measured is predicted: dense decoders in 16 bits"
         ) from error
     check_known(shape)
-    return Plan(name, shape, tuple(map(Source.opened, runs)), settings)
+    notes = _unusual(config, shape, settings.workloads)
+    return Plan(name, shape, tuple(map(Source.opened, runs)), settings, notes)
+
+
+def _unusual(
+    config: Mapping[str, Any], shape: ModelShape, workloads: Sequence[Workload]
+) -> list[str]:
+    """Return what holds for this model or these lengths beside what is predicted."""
+    notes = []
+    if shape.qk_norm:
+        notes.append(
+            "assumed: the norms of queries and keys cost nothing beside the rotary embedding that "
+            "they are fused with"
+        )
+    longest = max((work.prompt + work.output for work in workloads), default=0)
+    limit = config.get("max_position_embeddings")
+    if isinstance(limit, int) and longest > limit:
+        notes.append(
+            f"requests of {longest:,} tokens are longer than the model's context of {limit:,} "
+            "(max_position_embeddings): an engine refuses them unless it is told otherwise"
+        )
+    return notes
 
 
 def predict(
@@ -312,7 +335,12 @@ def validate(
         )
     sources = tuple(map(Source.opened, runs))
     others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
-    settings = Settings(tensor_parallel=source.shape.tensor_parallel)
+    if not others:
+        raise UsageError(
+            f"nothing but {truth} itself was given to predict it from",
+            "add other recorded runs, of kernels for one: --on RUN",
+        )
+    settings = Settings(source.gpu_name, source.shape.tensor_parallel)
     lines = (*source.shape.linears(), source.shape.head())
     model_products = frozenset((line.outputs, line.inputs) for line in lines)
     planned = Plan(
@@ -321,6 +349,7 @@ def validate(
     rows = list(_errors(planned, source, HELD_OUT))
     with_all = Plan(source.model, source.full_shape, sources, settings, served=source)
     rows += _errors(with_all, source, IN_SAMPLE)
+    planned.notes += with_all.notes
     found = errors_frame(rows)
     if found.empty:
         raise UsageError(

@@ -117,8 +117,8 @@ def _sums(errors: pd.DataFrame) -> str:
     rows = []
     for row in (row for row in found if row["sample"] == HELD_OUT):
         key = row["scope"], row["what"]
-        seen = [r for r in found if (r["scope"], r["what"]) == key and r["sample"] == IN_SAMPLE]
-        mape = _percent(seen[0]["mape"]) if seen else "–"
+        same = [r for r in found if (r["scope"], r["what"]) == key and r["sample"] == IN_SAMPLE]
+        mape = _percent(same[0]["mape"]) if same else "–"
         rows.append((row["scope"], row["what"], str(row["n"]), *_numbers(row), mape))
     heads = ("of", "what", "n", "MAPE", "90th percentile", "bias", "within interval",
              "MAPE in sample")  # fmt: skip
@@ -131,13 +131,13 @@ def _numbers(row: Row) -> tuple[str, ...]:
 
 
 def _operators(errors: pd.DataFrame) -> str:
-    mine = errors[errors["scope"].eq(KERNEL) & errors["sample"].eq(HELD_OUT)]
-    steps = mine.groupby(["source", "kind"])["measured"].transform("sum")
-    moved = (mine["predicted"] - mine["measured"]) / steps
+    held_out = errors[errors["scope"].eq(KERNEL) & errors["sample"].eq(HELD_OUT)]
+    steps = held_out.groupby(["source", "kind"])["measured"].transform("sum")
+    moved = (held_out["predicted"] - held_out["measured"]) / steps
     rows = [
         (row["source"], row["kind"], row["name"], _percent(row["part"]), f"{row['error']:+.1%}",
          f"{row['moved']:+.1%}")
-        for row in records(mine.assign(part=mine["measured"] / steps, moved=moved))
+        for row in records(held_out.assign(part=held_out["measured"] / steps, moved=moved))
     ]  # fmt: skip
     heads = ("run", "step", "operator", "of the kernel time", "error", "of the step")
     return _table(heads, rows)

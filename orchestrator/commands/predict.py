@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from nsight_prof.orchestrator import completion
 from nsight_prof.orchestrator.commands.report import show_report
 from nsight_prof.orchestrator.say import say
 from nsight_prof.parsers.errors import UsageError
@@ -30,7 +32,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is no list of whole numbers such as 1,8,64", param, ctx)
         if min(found) < 1:
             self.fail(f"{value!r} holds a number below 1", param, ctx)
-        return found
+        return tuple(dict.fromkeys(found))
 
 
 @click.command("predict")
@@ -41,6 +43,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="A recorded run that costs come from. Repeatable; all of one kind of GPU.",
 )
 @click.option("--gpu", default="", metavar="NAME", help="Predict for this GPU by its datasheet.")
@@ -69,6 +72,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     "truth",
     type=click.Path(path_type=Path),
     metavar="RUN",
+    shell_complete=completion.runs,
     help="Hold predictions against this recorded engine instead; MODEL is the one that it served.",
 )
 @click.option(
@@ -117,6 +121,7 @@ def command(
             raise UsageError(
                 "--validate predicts the model that its run served", f"leave out {model}"
             )
+        _refuse_ignored()
         return _validate(truth, runs, rules, out)
     if model is None or rules:
         raise UsageError(
@@ -133,6 +138,22 @@ def command(
     for note in dict.fromkeys(planned.notes):
         say(f"note: {note}", err=True)
     return 0
+
+
+def _refuse_ignored() -> None:
+    """Refuse the options that a validation takes from its run instead."""
+    context = click.get_current_context()
+    ignored = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in ("model", "runs", "truth", "rules", "out")
+        and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    ]
+    if ignored:
+        raise UsageError(
+            "--validate predicts the engine and the points that its run recorded",
+            f"leave out {', '.join(ignored)}",
+        )
 
 
 def _validate(truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None) -> int:

@@ -177,16 +177,19 @@ class Calibrated:
     _anchors: Mapping[str, tuple[tuple[Operator, float], ...]] = field(default_factory=dict)
 
     @classmethod
-    def of_trace(cls, base: Costs, trace: Trace, *, same: bool = True) -> Calibrated:
-        """Return the costs of an engine like the recorded one; `same`: with the same model.
+    def of_trace(cls, base: Costs, trace: Trace, shape: ModelShape) -> Calibrated:
+        """Return the costs of an engine like the recorded one that serves the shard `shape`.
 
-        With another model they stay of tier T1, and products as unsure as those of other shapes.
+        With another shard they stay of tier T1, and products as unsure as those of other shapes;
+        collectives among another number of GPUs are not known.
         """
+        same = trace.shape == shape
+        as_many = trace.shape.tensor_parallel == shape.tensor_parallel
         anchors: dict[str, list[tuple[Operator, float]]] = defaultdict(list)
         for recorded in (trace.decode, trace.prefill):
             for item in operators(trace.shape, recorded.step, recorded.rows):
                 seconds = recorded.seconds.get(recorded_name(item.name))
-                if seconds:
+                if seconds and (as_many or item.kind is not Kind.COLLECTIVE):
                     anchors[item.name].append((item, seconds / item.calls))
         residuals = small = Residuals(0.0, math.inf)
         if isinstance(base, Measured):

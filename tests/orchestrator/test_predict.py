@@ -129,6 +129,24 @@ def test_what_is_not_known_is_refused(
     assert not out.exists()
 
 
+def test_collectives_of_two_gpus_say_nothing_of_four(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [copied(name) for name in ("h200-llm-kernels", "h200-vllm-tensor-parallel")]
+    words = [word for run in runs for word in ("--on", str(run))]
+    words += ["--batch", "8", "--out", str(tmp_path / "out")]
+    assert main(["predict", "qwen2.5-7b", "--tp", "4", *words]) == 2
+    assert "on as many GPUs" in capsys.readouterr().err
+    assert main(["predict", "qwen2.5-7b", "--tp", "2", *words]) == 0
+
+
+def test_what_is_unusual_about_a_request_is_noted(
+    predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--prompt", "140000,512,512", "--batch", "1")
+    assert "requests of 140,128 tokens are longer" in capsys.readouterr().err
+
+
 def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
     predicted: Callable[..., Path], root: Path
 ) -> None:
@@ -175,6 +193,9 @@ def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
         ([], "no model was given"),
         (["qwen2.5-7b", "--fail-on", "tpot_mape>1%"], "judges a validation"),
         (["--validate", "BENCH"], "no engine"),
+        (["--validate", "CAPTURE"], "nothing but"),
+        (["--validate", "CAPTURE", "--on", "CAPTURE"], "nothing but"),
+        (["--validate", "CAPTURE", "--on", "BENCH", "--gpu", "h200-sxm"], "leave out --gpu"),
     ],
 )
 def test_a_validation_that_makes_no_sense_is_refused(
