@@ -112,9 +112,13 @@ class Source:
             yield Workload(*lengths, int(row["batch"])), row
 
     def trace(self) -> Trace | None:
-        """Return the recorded steps of an engine; None where the run traced none."""
+        """Return the recorded steps of an engine with graphs; None where the run traced none."""
         points = self.table("serving_points")
-        traced = points[points["source"].eq("trace") & points["batch"].notna()]
+        traced = points[
+            points["source"].eq("trace")
+            & points["engine"].eq("cuda-graphs")
+            & points["batch"].notna()
+        ]
         if self.shape is None or traced.empty or self.table("engine_steps").empty:
             return None
         point = records(traced)[0]

@@ -62,6 +62,8 @@ from nsight_prof.parsers.run_dir import (
 STEP = "predict"
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
+MAX_NUM_SEQS = 256
+"""Requests at a time that vLLM 0.20 runs on every GPU where nothing is said."""
 ACTIVATIONS = 3
 """Copies of gate and up that the largest step holds at once: both, and their product."""
 
@@ -289,6 +291,14 @@ def _unusual(
         notes.append(
             "assumed: the norms of queries and keys cost nothing beside the rotary embedding that "
             "they are fused with"
+        )
+    if any(work.concurrency for work in workloads):
+        notes.append(f"assumed: each client of a closed loop sends {Workload.ROUNDS} requests")
+    widest = max((work.together for work in workloads), default=0)
+    if widest > MAX_NUM_SEQS:
+        notes.append(
+            f"assumed: the engine runs {widest:,} requests at a time; with a lower max_num_seqs "
+            "some of them wait"
         )
     longest = max((work.prompt + work.output for work in workloads), default=0)
     limit = config.get("max_position_embeddings")

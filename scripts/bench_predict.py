@@ -9,6 +9,7 @@ calls would; prof asks once for each operator. Both give the same numbers, which
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 import tempfile
@@ -75,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"the same by a naive loop: {scaled:.0f} s, scaled from {len(chosen)}")
         print(f"ratio: {scaled / ours:.0f}")
         known = points.set_index("case")["duration_s"].to_dict()
-        extra = max(0.0, prediction.predictor.host.overhead_s)
+        overhead = prediction.predictor.host.overhead_s
+        extra = overhead if math.isfinite(overhead) else 0.0
         for work, duration in zip(chosen, durations, strict=True):
             assert abs(known[work.name] - duration - extra) < 1e-9 * duration, work.name
     return 0

@@ -52,9 +52,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not path or not path.is_file():
         return
     ran = set(path.read_text(encoding="utf-8").splitlines())
-    left_out = [i for i in items if i.nodeid in ran and not _may_use_torch(i.path)]
+    left_out: list[pytest.Item] = []
+    again: list[pytest.Item] = []
+    for item in items:
+        needless = item.nodeid in ran and not _may_use_torch(item.path)
+        (left_out if needless else again).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [i for i in items if i not in set(left_out)]
+    items[:] = again
 
 
 @cache

@@ -143,8 +143,12 @@ def test_collectives_of_two_gpus_say_nothing_of_four(
 def test_what_is_unusual_about_a_request_is_noted(
     predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--prompt", "140000,512,512", "--batch", "1")
-    assert "requests of 140,128 tokens are longer" in capsys.readouterr().err
+    predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--prompt", "140000,512,512", "--batch", "1",
+              "--concurrency", "300")  # fmt: skip
+    notes = capsys.readouterr().err
+    assert "requests of 140,128 tokens are longer" in notes
+    assert "each client of a closed loop sends 4 requests" in notes
+    assert "runs 300 requests at a time" in notes
 
 
 def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
