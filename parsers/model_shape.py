@@ -288,8 +288,8 @@ def model_shape(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
+        kv_heads=_whole(config, "num_key_value_heads", heads),
+        head_dim=_whole(config, "head_dim", hidden // heads),
         intermediate=_whole(config, "intermediate_size"),
         vocabulary=_whole(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
@@ -307,8 +307,11 @@ def model_shape(
 
 def _refuse(config: Mapping[str, Any]) -> None:
     """Refuse what would change the shape of some layers or the bytes of some weights."""
-    if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method", "unknown")
+    # compression_config: what compressed-tensors wrote at first, and vLLM still reads.
+    quantization = config.get("quantization_config") or config.get("compression_config")
+    if quantization:
+        known = isinstance(quantization, Mapping)
+        method = quantization.get("quant_method", "unknown") if known else quantization
         raise _unknown(f"quantization {method}", "the bytes of its weights differ by layer")
     if config.get("use_sliding_window"):
         raise _unknown("a sliding window in some layers", "layers then differ in what they read")
@@ -336,8 +339,9 @@ def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts 
     )
 
 
-def _whole(config: Mapping[str, Any], key: str) -> int:
+def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = config.get(key)
+    value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _unknown(f"a configuration with {key} = {value!r}", f"{key} must be a whole number")
     return value

@@ -77,8 +77,8 @@ def _answer(points: list[Row]) -> list[str]:
     found = [_sentence(row) for row in (good if len(good) < 3 else (good[0], good[-1]))]
     bad = len(points) - len(good)
     if bad:
-        what = "1 point needs" if bad == 1 else f"{bad} points need"
-        found.append(f"{what} more KV cache than there is and is not predicted.")
+        which = "1 point is" if bad == 1 else f"{bad} points are"
+        found.append(f"{which} not predicted: more KV cache is needed than there is.")
     return found
 
 
