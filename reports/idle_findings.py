@@ -177,7 +177,7 @@ def _unexplained(run: Run, stage: Stage) -> list[Finding]:
                          f"{100 * limit('idle', 'share'):g} % or more",
                          source_of("idle", "share"), ("stages.idle_ns", "stages.wall_ns")),
                 Evidence("idle time", idle_ns, "ns", "", "nsys", ("stages.idle_ns",)),
-                Evidence("idle time a launch", gap, "ns", "", "nsys",
+                Evidence("idle time per launch", gap, "ns", "", "nsys",
                          ("stages.idle_ns", "stages.launches")),
                 Evidence("wall time of the program under nsys", stage.program_wall, "ns", "",
                          "nsys", ("stages.wall_ns",)),

@@ -119,7 +119,7 @@ def _small_evidence(row: Short, floor: Floor, saved: float, wall_ns: float) -> t
         *(batch if row.batched else ()),
         floor.evidence(),
         Evidence("time between them", row.queued_ns, "ns",
-                 f"{duration(limit(rule, 'queue_gap'))} a gap at most",
+                 f"{duration(limit(rule, 'queue_gap'))} per gap at most",
                  source_of(rule, "queue_gap"), (*starts, "launches.duration_ns")),
         Evidence("could save", saved, "ns", "",
                  f"({'saved side by side + ' if row.batched else ''}shortest launch x (kernels - "

@@ -17,7 +17,7 @@ ROWS, LEARNED, RESERVATIONS = 8, 6, 3
 
 @dataclass(frozen=True)
 class BenchSummary:
-    """What the GPU can do (`rows`), what was `learned`, and what to read with care.
+    """What was measured (`rows`), what was `learned`, and what to read with care.
 
     `language`, `words` and `others` are as in SummaryView.
     """

@@ -158,7 +158,7 @@ def test_a_summary_without_counters_says_so(trace_only_run: Run) -> None:
     assert {row.gain for row in rows} == {None}
     assert "not known" in page_of(summary)
     assert "not known" in summary.reservations[0]
-    assert "what faster code could save was not measured" in summary.answer
+    assert "what faster code could save in all was not measured" in summary.answer
 
 
 def test_without_a_wall_time_all_is_of_the_gpu_time(run: Run) -> None:

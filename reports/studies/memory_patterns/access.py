@@ -218,7 +218,7 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
     if 2 in reads and len(reads) > 2:
         verdict = Text(
             "Skipping data saves less time than it skips: reading every second sector leaves "
-            "{second} of the useful bandwidth, one in {n} {part}.",
+            "{second} of the useful bandwidth, one in {n} leaves {part}.",
             second=Number(reads[2].rate / whole.rate, "fraction"),
             n=Number(widest.size, "count"),
             part=Number(widest.rate / whole.rate, "fraction"),
