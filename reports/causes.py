@@ -152,8 +152,8 @@ def _asked(rule: Rule, row: Row) -> bool:
 def _limiters(row: Row) -> list[str]:
     """Return what limits the blocks on an SM, without what only looks as though it did.
 
-    The driver keeps 1 KiB of shared memory per block, and there are as many barriers as blocks: both
-    tie with the number of blocks where they are not used at all.
+    The driver keeps 1 KiB of shared memory per block, and there are as many barriers as blocks:
+    both tie with the number of blocks where they are not used at all.
     """
     found = [part for part in text(row["occupancy_limiter"]).split(", ") if part]
     if "blocks" not in found:

@@ -69,13 +69,14 @@ def _where_time_goes(run: Run) -> Finding:
     verb = "take" if plural else "takes"
     what = f"{title} {verb} {share(part)} of the GPU time"
     shown = listed([f"{name} {share(value)}" for name, value in parts[:MOST_PARTS]])
-    spent = f"the GPU busy for {duration(total)}"
+    spent = f"keep the GPU busy for {duration(total)}"
     if (gpus := gpu_count(run)) > 1:
-        spent = f"{gpus} GPUs busy for {duration(total)} in all, {duration(total / gpus)} each"
-    words = f"Kernels keep {spent}: {shown}{_largest(run)}"
+        # Kernels of several streams run at the same time: their sum can exceed the wall time.
+        spent = f"take {duration(total)} on {gpus} GPUs in all, {duration(total / gpus)} on each"
+    words = f"Kernels {spent}: {shown}{_largest(run)}"
     headline = f"{what}{_largest(run)}"
     if len(kernels) <= FEW:
-        headline = f"{len(kernels)} kernels keep {spent}"
+        headline = f"{len(kernels)} kernels {spent}"
     if len(kernels) == 1 and gpus == 1:
         what = headline = f"The GPU runs one kernel, for {duration(total)}"
         words = f"The GPU runs one kernel, {first}, for {duration(total)}"

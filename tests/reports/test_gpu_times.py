@@ -105,7 +105,7 @@ def test_the_pages_of_a_recorded_run_on_two_gpus_tell_each(replay: Callable[[str
     assert "| GPU time in kernels (sum of 2 GPUs) | Wall time | GPU idle (each of 2 GPUs) |" in page
     assert "| 392 ms | 209 ms | 5.7 % to 6.2 % |" in page
     assert "For 2.9 % of the wall time no GPU works at all." in page
-    assert "Kernels keep 2 GPUs busy for 392 ms in all, 196 ms each" in page
+    assert "Kernels take 392 ms on 2 GPUs in all, 196 ms on each" in page
     for name in (
         "stakeholder_summary.md",
         "stakeholder_summary.ko.md",
