@@ -137,8 +137,9 @@ class Plan:
         found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
         return pd.concat(found) if found else tables.empty("bench")
 
+    @cached_property
     def costs(self) -> Costs:
-        """Return the costs of the highest tier that the sources allow."""
+        """The costs of the highest tier that the sources allow; all fits are done here, once."""
         if self.measured is None:
             return Datasheet(self.gpu)
         base: Costs = Datasheet(self.measured)
@@ -177,7 +178,7 @@ class Plan:
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
-        predictor = Predictor(self.shard, self.costs(), self.gpu, self.engine(), self._gaps())
+        predictor = Predictor(self.shard, self.costs, self.gpu, self.engine(), self._gaps())
         points = [
             (work, number(row["ttft_p50_s"]))
             for source in self.sources
@@ -244,11 +245,10 @@ class Plan:
     @property
     def memory(self) -> float:
         """Bytes of a GPU's memory, as the driver or the datasheet says."""
+        if self.measured != self.gpu:
+            return self.gpu.memory_bytes
         recorded = [number(source.gpu["memory_bytes"]) for source in self.sources]
-        same = self.measured == self.gpu
-        return next((v for v in recorded if v > 0), self.gpu.memory_bytes) if same else (
-            self.gpu.memory_bytes
-        )  # fmt: skip
+        return next((v for v in recorded if v > 0), self.gpu.memory_bytes)
 
     def _recorded_rest(self, source: Source) -> float | None:
         """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""
@@ -372,7 +372,7 @@ def validate(
 
 
 def _errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
-    costs, recorded = planned.costs(), {"sample": sample, "source": truth.name}
+    costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
     trace = truth.trace()
     if trace is not None:
         for row in kernel_errors(costs, trace):
