@@ -9,11 +9,11 @@ import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import Row, known, number, records, text
-from nsight_prof.reports.gpu_times import gpu_count
+from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
 from nsight_prof.reports.kernel_judge import judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
-from nsight_prof.reports.stage_times import ALL, stage_rows, wall_time
 
 PIPES = ("tensor", "fp32", "fp64", "fp16")
 IDLE, UNMEASURED = "launch", "unmeasured"

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.reports.analysis.run_time import WALL, RunTime
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import clock, duration, listed, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import profiled
-from nsight_prof.reports.run_time import WALL, RunTime
 from nsight_prof.reports.view_models import Caveat, KernelRow
 
 MOST = 8

@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import clock, duration, listed, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import is_mixed, kernel_time, profiled
 from nsight_prof.reports.program_rules import finding, limit, source_of
-from nsight_prof.reports.timeline import MOST_LAUNCHES
 
 AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "issue", "l1", "l2", "latency")
 """Bounds that a higher SM clock moves; DRAM has a clock of its own."""

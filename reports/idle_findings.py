@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number
+from nsight_prof.reports.analysis.stages import idle_share, stage_rows, wall_time
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import counted, duration, share
 from nsight_prof.reports.idle_stage import (
@@ -29,7 +30,6 @@ from nsight_prof.reports.idle_words import (
 )
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.program_rules import finding, limit, source_of
-from nsight_prof.reports.stage_times import idle_share, stage_rows, wall_time
 
 RULES = {"launches": "launch_bound", "host": "host_bound", "synchronisation": "sync_stalls"}
 """The rule that explains idle time of each cause of table `idle_gaps`; the GPU's own has none."""

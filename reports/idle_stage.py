@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
+from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.evidence import Evidence
-from nsight_prof.reports.gpu_times import per_gpu_gaps
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.stage_times import ALL
 
 CAUSES = {
     "launches": "is waiting for launches",

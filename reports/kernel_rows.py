@@ -10,13 +10,13 @@ import pandas as pd
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import Row, count, known, names, number, records, text
+from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
+from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, idle_share
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.kernel_evidence import rates
 from nsight_prof.reports.kernel_judge import Judged, judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
-from nsight_prof.reports.stage_times import ALL, MOST_STAGES, idle_share
 from nsight_prof.reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
 SHOWN = 30

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.stages import wall_time
+from nsight_prof.reports.analysis.timeline import Exposed, Short, Tiny, exposed, short_kernels
 from nsight_prof.reports.evidence import Evidence, Finding
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.kernel_facts import blocks
@@ -13,8 +15,6 @@ from nsight_prof.reports.kernel_judge import Floor, shortest_launch
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, sm_count
 from nsight_prof.reports.program_rules import finding, limit, source_of
-from nsight_prof.reports.stage_times import wall_time
-from nsight_prof.reports.timeline import Exposed, Short, Tiny, exposed, short_kernels
 
 NAMED = 4
 """Kernels that a sentence names."""

@@ -14,8 +14,8 @@ import yaml
 
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.run_dir import StepRecord, StepState
+from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.formats import byte_rate, clock, data_size
-from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.launch_choice import choice
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import (

@@ -7,19 +7,19 @@ import math
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
+from nsight_prof.reports.analysis.timeline import timeline, union
 from nsight_prof.reports.backend_findings import backend_findings
 from nsight_prof.reports.clock_findings import clock_findings
 from nsight_prof.reports.evidence import Evidence, Finding, threshold
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.fusion_findings import casts_and_copies, elementwise_chains
-from nsight_prof.reports.gpu_times import gpu_count
 from nsight_prof.reports.idle_findings import idle_findings
 from nsight_prof.reports.launch_findings import collectives, small_kernels
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.program_rules import finding, limit, source_of
-from nsight_prof.reports.stage_times import ALL, stage_rows, wall_time
-from nsight_prof.reports.timeline import timeline, union
 
 FEW, MOST_PARTS = 5, 4
 """Kernels that are named one by one, and parts of the GPU time that a sentence lists."""

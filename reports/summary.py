@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from nsight_prof.reports.analysis.run_time import GPU, RunTime
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import count, duration, share
 from nsight_prof.reports.language import ENGLISH, Words, words_of
@@ -11,7 +12,6 @@ from nsight_prof.reports.method_view import summary_terms
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.first_screen import first_screen
 from nsight_prof.reports.program_rules import limit
-from nsight_prof.reports.run_time import GPU, RunTime
 from nsight_prof.reports.summary_models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary_rows import (
     COPIES,

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nsight_prof.reports.analysis.run_time import RunTime
 from nsight_prof.reports.formats import brief
 from nsight_prof.reports.language import ENGLISH, Words, words_of
-from nsight_prof.reports.run_time import RunTime
 from nsight_prof.reports.summary_models import SummaryRow
 from nsight_prof.reports.view_models import FindingRow, KernelRow, ReportView
 

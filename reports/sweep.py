@@ -11,12 +11,12 @@ from typing import Any
 from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, wall_time
 from nsight_prof.reports.compare.sides import Side, counted_units, unit_of, units
 from nsight_prof.reports.findings import headline
 from nsight_prof.reports.formats import duration, share, speedup
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.stage_times import ALL, MOST_STAGES, wall_time
 from nsight_prof.reports.sweep_cases import SAME, case_answer, case_cells, case_ratios
 from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from nsight_prof.reports.view_models import Caveat, Fact

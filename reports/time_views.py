@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, number, records, text
-from nsight_prof.reports.gpu_times import per_gpu_gaps, per_gpu_stages
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
+from nsight_prof.reports.analysis.stages import ALL, stage_rows
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.program_findings import FEW, MOST_PARTS, kinds
-from nsight_prof.reports.stage_times import ALL, stage_rows
 from nsight_prof.reports.time_models import HostCost, IdleRow, KindRow, KindTable
 
 SHOWN = 12

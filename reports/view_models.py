@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nsight_prof.reports.analysis.gpu_times import GpuTime as GpuTime
+from nsight_prof.reports.analysis.run_time import RunTime as RunTime
 from nsight_prof.reports.bound_shares import BoundShare
 from nsight_prof.reports.figure_models import (
     NotPlotted,
@@ -23,11 +25,9 @@ from nsight_prof.reports.finding_models import EvidenceRow as EvidenceRow
 from nsight_prof.reports.finding_models import FindingRow as FindingRow
 from nsight_prof.reports.finding_models import Place as Place
 from nsight_prof.reports.finding_models import RuleAbstention as RuleAbstention
-from nsight_prof.reports.gpu_times import GpuTime as GpuTime
 from nsight_prof.reports.ncu_rule_models import RulesView
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.roof_comparison import RoofComparison
-from nsight_prof.reports.run_time import RunTime as RunTime
 from nsight_prof.reports.time_models import HostCost as HostCost
 from nsight_prof.reports.time_models import IdleRow as IdleRow
 from nsight_prof.reports.time_models import KindTable as KindTable

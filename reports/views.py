@@ -11,6 +11,9 @@ from typing import Any
 
 from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.reports import collectives
+from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
+from nsight_prof.reports.analysis.run_time import run_time
+from nsight_prof.reports.analysis.stages import stages_note, wall_time
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
@@ -26,7 +29,6 @@ from nsight_prof.reports.figure_views import (
 from nsight_prof.reports.finding_rows import finding_rows
 from nsight_prof.reports.findings import abstained, findings, profiled_share
 from nsight_prof.reports.gemm import Padding, paddings
-from nsight_prof.reports.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
 from nsight_prof.reports.launch_choice import left_out
@@ -45,9 +47,7 @@ from nsight_prof.reports.page_places import page_places
 from nsight_prof.reports.places import OPEN
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
-from nsight_prof.reports.run_time import run_time
 from nsight_prof.reports.serving import leading, sections
-from nsight_prof.reports.stage_times import stages_note, wall_time
 from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.view_models import (
     FindingRow,

@@ -9,11 +9,11 @@ from typing import Any
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.compare.models import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
 from nsight_prof.reports.compare.wording import section, threshold
 from nsight_prof.reports.formats import clock, listed, shorten
-from nsight_prof.reports.gpu_times import gpu_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
 

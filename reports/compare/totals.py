@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.compare import noise
 from nsight_prof.reports.compare.kernels import Clocked, change, row_ratio
 from nsight_prof.reports.compare.models import Change, StageChange
@@ -19,7 +20,6 @@ from nsight_prof.reports.compare.oneoff import Apart
 from nsight_prof.reports.compare.rows import Row
 from nsight_prof.reports.compare.sides import ALL, Side
 from nsight_prof.reports.compare.wording import threshold
-from nsight_prof.reports.gpu_times import per_gpu_stages
 from nsight_prof.reports.load import Run
 
 Values = Mapping[str, float]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.formats import duration, rounded_share
 from nsight_prof.reports.language import Words
-from nsight_prof.reports.run_time import WALL
 from nsight_prof.reports.summary_models import Action, FirstScreen, SummaryRow
 from nsight_prof.reports.summary_rows import IDLE, OTHER, Table
 from nsight_prof.reports.summary_steps import gain_of, is_near, problem, subjects

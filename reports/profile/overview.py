@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.plots.style import family
-from nsight_prof.reports.timeline import timeline
 from nsight_prof.reports.view_models import ReportView
 
 BINS = 240

@@ -9,10 +9,10 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.reports.analysis.stages import ALL, wall_time
 from nsight_prof.reports.evidence import Finding, wording
 from nsight_prof.reports.findings import abstained, findings, headline, profiled_share
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.stage_times import ALL, wall_time
 
 
 def named(run: Run, name: str) -> Finding:

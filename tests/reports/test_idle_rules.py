@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.reports.analysis.stages import ALL, stages_note, wall_time
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.findings import abstained, findings
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.stage_times import ALL, stages_note, wall_time
 from tests.reports.programs import US, of_cause, write
 
 

@@ -16,13 +16,13 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.reports.analysis.stages import wall_time
+from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.program_findings import program_findings
 from nsight_prof.reports.program_rules import backends, limit, program_rules
-from nsight_prof.reports.stage_times import wall_time
-from nsight_prof.reports.timeline import chains, exposed, timeline, union
 from tests.reports.programs import US, kernels, of_cause, write
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.gpu_times import gpu_count, idle_range, per_gpu_gaps, working
+from nsight_prof.reports.analysis.gpu_times import gpu_count, idle_range, per_gpu_gaps, working
+from nsight_prof.reports.analysis.run_time import run_time
+from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.language import LANGUAGES
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.run_time import run_time
-from nsight_prof.reports.stage_times import wall_time
 from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.views import report_view
 from tests.recorded import whole_report

@@ -76,6 +76,7 @@ def _time(run: Run, row: Row) -> GpuTime:
     )
 
 
+@once
 def working(run: Run) -> tuple[GpuTime, ...]:
     """Return the GPUs that ran kernels, where these are several; empty else."""
     times = tuple(time for time in gpu_times(run) if time.launches)
@@ -87,6 +88,7 @@ def gpu_count(run: Run) -> int:
     return len(working(run)) or 1
 
 
+@once
 def per_gpu_stages(run: Run) -> pd.DataFrame:
     """Return table `stages` with the times of one GPU on average, and how many `gpus` these are.
 

@@ -1,7 +1,7 @@
 """Looks at single launches in their order: chains of kernels, short kernels, overlap.
 
-All functions take the frame of `timeline`: a row a launch by stream and start, with what its kernel
-is. Times are in ns.
+All functions take the frame of `timeline`: one row per launch, by stream and start, with the names
+and the category of its kernel. Times are in ns.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsight_prof.reports.gpu_times import gpu_of
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.load import Run, once
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
@@ -23,10 +23,11 @@ OF_KERNEL = ["short_name", "name", "library", "category"]
 Mask = NDArray[np.bool_]
 
 
+@once
 def timeline(run: Run) -> pd.DataFrame | None:
     """Return the launches by stream and start; None where they are not known, or too many.
 
-    Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (a number a stream), stage,
+    Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (one number per stream), stage,
     and short_name, name, library, category of the kernel.
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 
 from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.reports.analysis.gpu_times import ALL as ALL
+from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import duration
-from nsight_prof.reports.gpu_times import ALL as ALL
-from nsight_prof.reports.gpu_times import per_gpu_stages
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.load import Run, once
 
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
 
 
+@once
 def stage_rows(run: Run) -> list[Row]:
     """Return the stages, or the whole capture where the program has none; see `per_gpu_stages`."""
     stages = per_gpu_stages(run)
@@ -24,6 +25,7 @@ def stage_rows(run: Run) -> list[Row]:
     return records(stages[stages["stage"] == ALL])
 
 
+@once
 def wall_time(run: Run) -> tuple[float, float]:
     """Return wall and idle time in ns of the whole capture, else the sums over its stages.
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsight_prof.parsers.cells import number, text
-from nsight_prof.reports.gpu_times import gpu_of, per_gpu_gaps, working
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.analysis.gpu_times import gpu_of, per_gpu_gaps, working
+from nsight_prof.reports.analysis.stages import wall_time
+from nsight_prof.reports.analysis.timeline import union
+from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.stage_times import wall_time
-from nsight_prof.reports.timeline import union
 
 WALL, GPU = "wall", "gpu"
 """What a time is a part of: the run from its first to its last GPU work, or its kernels' time."""
@@ -56,6 +56,7 @@ class RunTime:
         return share * self.kernels_ns / self.whole_ns
 
 
+@once
 def run_time(run: Run) -> RunTime:
     """Return how the time of a run divides.
 
