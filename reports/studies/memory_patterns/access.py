@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, number
-from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page import (
     Column,
     Evidence,

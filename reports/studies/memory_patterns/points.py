@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from nsight_prof.parsers.cells import Row, number
-from nsight_prof.reports.bench.cases import ratio
+from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.formats import count, significant
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.bench.cases import cases, measured
+from nsight_prof.reports.cases.rows import cases, measured
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Section, Text
 from nsight_prof.reports.studies.memory_patterns.access import gathers, strides

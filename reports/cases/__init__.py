@@ -1,0 +1,1 @@
+"""What the studies of measured cases share: the cases of table `bench`."""

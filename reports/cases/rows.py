@@ -1,0 +1,111 @@
+"""Cases of table `bench` as plain rows: their parameters, their names, and where they stand."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Name, Ref
+from nsight_prof.reports.page.units import quantity, significant
+
+USUAL = ("cold", "normal")
+"""Mode and data of a case that its name need not tell."""
+LEVELS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "shared": "Shared memory", "host": "Host"}
+KINDS = {
+    "h2d-pinned": "host to device, pinned",
+    "h2d-pageable": "host to device, pageable",
+    "d2h-pinned": "device to host, pinned",
+    "d2h-pageable": "device to host, pageable",
+    "d2d-copy": "copy on the device",
+    "launch": "kernel launch",
+    "launch-graph": "kernel launch in a CUDA graph",
+    "fma": "multiply-add",
+    "memcpy": "copy by cudaMemcpy",
+}
+MEASURED = "ok"
+
+
+def cases(run: Run, target: str) -> list[Row]:
+    """Return the rows of `target`; `params` is a dict, unknown numbers stay as pandas has them."""
+    rows = records(run.bench[run.bench["target"] == target])
+    for row in rows:
+        row["params"] = params_of(row)
+    return rows
+
+
+def params_of(row: Row) -> dict[str, Any]:
+    """Return the parameters of a case; none where the text is not a JSON object."""
+    words = row["params"] if isinstance(row["params"], str) else "{}"
+    try:
+        found = json.loads(words or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def measured(rows: list[Row]) -> list[Row]:
+    """Return the rows that have a time."""
+    return [row for row in rows if text(row["status"]) == MEASURED and number(row["median_s"]) > 0]
+
+
+def roof_name(level_or_pipe: str, dtype: str, kind: str) -> str:
+    """Return what a reader calls a roof: "DRAM read", "Tensor bf16, burst", "FP32 multiply-add"."""
+    words = KINDS.get(kind, kind)
+    if level_or_pipe == "tensor":
+        return f"Tensor {dtype}, {words}".replace("  ", " ")
+    if level_or_pipe == "host":
+        return f"{words[:1].upper()}{words[1:]}"
+    name = LEVELS.get(level_or_pipe, level_or_pipe.upper())
+    return f"{name}, {words}" if words in ("burst", "steady") else f"{name} {words}".strip()
+
+
+def shape_text(params: dict[str, Any]) -> str:
+    """Return parameters in words: "block 256, unroll 4"; empty where there are none.
+
+    How often a probe passes over its data is no choice of shape; a shape with a name is its name.
+    """
+    if params.get("shape"):
+        return str(params["shape"])
+    chosen = {key: v for key, v in params.items() if v not in ("", None) and key not in _NO_SHAPE}
+    words = []
+    if chosen.keys() >= {"m", "n", "k"}:
+        words.append(" x ".join(str(chosen.pop(key)) for key in ("m", "n", "k")))
+    words += [f"{_words(key)} {_plain(key, value)}".strip() for key, value in chosen.items()]
+    return ", ".join(words)
+
+
+_NO_SHAPE = ("passes", "iterations", "buffer", "stride_words", "past_l1", "memory", "samples_are")
+
+
+def _words(key: str) -> str:
+    return key.removesuffix("_bytes").removesuffix("bytes").replace("_", " ").replace(" sm", " SM")
+
+
+def _plain(key: str, value: Any) -> str:
+    if "bytes" in key.split("_") and not isinstance(value, str):
+        return quantity(float(value), "iB", 3)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return significant(value, 3)
+    return str(value)
+
+
+def ratio(part: Any, whole: Any) -> float:
+    """Return part over whole; NaN where one is unknown or the whole is not above 0."""
+    a, b = number(part), number(whole)
+    return a / b if b > 0 and not math.isnan(a) else math.nan
+
+
+def case_ref(row: Row, column: str = "median_s") -> Ref:
+    """Return the cell of table `bench` that a number of a case is from."""
+    return Ref("bench", text(row["case_id"]), column)
+
+
+def case_name(row: Row) -> Name:
+    """Return the name of a case, with a link to its row; mode and data only where unusual."""
+    state = text(row["mode"]), text(row["data"])
+    return Name("|".join((text(row["name"]), *(() if state == USUAL else state))), case_ref(row))
