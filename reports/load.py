@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -16,13 +16,10 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest
 from nsight_prof.parsers.selection import Selection, read_selection
 
-if TYPE_CHECKING:
-    from nsight_prof.reports.notebook import Figure
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Run:
     """A run to explain; each table is read when first asked for and is empty where absent.
 
@@ -32,47 +29,6 @@ class Run:
 
     path: Path
     manifest: Manifest
-
-    def __repr__(self) -> str:
-        from nsight_prof.reports.notebook import summary_line
-
-        return summary_line(self)
-
-    def _repr_html_(self) -> str:
-        from nsight_prof.reports.notebook import first_screen
-
-        return first_screen(self)
-
-    @cached_property
-    def findings(self) -> pd.DataFrame:
-        """What the report says, a row a finding, in its order; docs/notebooks.md has the columns.
-
-        Raises:
-            ArtifactUnreadable: a table that it needs is damaged.
-        """
-        from nsight_prof.reports.notebook import findings_table
-
-        return findings_table(self)
-
-    @cached_property
-    def figures(self) -> list[str]:
-        """Names of the figures that `figure` draws."""
-        from nsight_prof.reports.notebook import figure_names
-
-        return figure_names(self)
-
-    def figure(self, name: str) -> Figure:
-        """Return a figure of the report, which a notebook shows as SVG; `.svgs` has its text.
-
-        Args:
-            name: one of `figures`, or a group of them: "roofline" is that of every pipe.
-
-        Raises:
-            UsageError: this run has no such figure; the message lists those that it has.
-        """
-        from nsight_prof.reports.notebook import figure
-
-        return figure(self, name)
 
     @property
     def is_bench(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,8 +16,9 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.tables import parquet_file, tables
+from nsight_prof.reports import load
 from nsight_prof.reports.formats import NA, counted, duration, share, shorten
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.page.writer import Writer
 
@@ -45,8 +48,66 @@ class Figure:
         return f"Figure({', '.join(self.svgs)})"
 
 
-def findings_table(run: Run) -> pd.DataFrame:
-    """Return the findings of the report, a row each; see `Run.findings`."""
+class NotebookRun(Run):
+    """A run as the API hands it out: besides its tables, what its report says and draws."""
+
+    def __repr__(self) -> str:
+        recipe = text(self.manifest.recipe.get("name"))
+        return f"<Run {shorten(' · '.join(filter(None, (recipe, _facts(self)))), 160)}>"
+
+    def _repr_html_(self) -> str:
+        return _first_screen(self)
+
+    @cached_property
+    def variants(self) -> dict[str, Run]:
+        """Runs of a sweep by name, each opened as this one; empty for any other run."""
+        return {name: NotebookRun(run.path, run.manifest) for name, run in super().variants.items()}
+
+    @cached_property
+    def findings(self) -> pd.DataFrame:
+        """What the report says, one row per finding, in its order.
+
+        docs/notebooks.md has the columns.
+
+        Raises:
+            ArtifactUnreadable: a table that it needs is damaged.
+        """
+        return _findings_table(self)
+
+    @cached_property
+    def figures(self) -> list[str]:
+        """Names of the figures that `figure` draws."""
+        return list(_figures(self))
+
+    def figure(self, name: str) -> Figure:
+        """Return a figure of the report, which a notebook shows as SVG; `.svgs` has its text.
+
+        Args:
+            name: one of `figures`, or a group of them: "roofline" is that of every pipe.
+
+        Raises:
+            UsageError: this run has no such figure; the message lists those that it has.
+        """
+        return _figure(self, name)
+
+
+def load_run(path: Path | str) -> NotebookRun:
+    """Open the run directory `path`; a run that has no tables yet gets them first.
+
+    A sweep has its tables in its variants: `load_run(path).variants`. A job has tables `ranks` and
+    `rank_kernels`; `load_run(path / "ranks" / "0003")` is the run of one rank.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+        ArtifactUnreadable: the manifest is damaged.
+        SchemaTooNew: a newer version of prof wrote it.
+        StepFailed: the tables are missing and cannot be written.
+    """
+    run = load.load_run(path)
+    return NotebookRun(run.path, run.manifest)
+
+
+def _findings_table(run: Run) -> pd.DataFrame:
     rows = [row for name, one in _members(run).items() for row in _rows(one, name)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
     has_members = bool(run.manifest.ranks or run.manifest.variants)
@@ -57,7 +118,7 @@ def _members(run: Run) -> dict[str, Run]:
     """Return the runs that have tables of a program: variants, ranks, or the run itself by ""."""
     if run.manifest.ranks:
         paths = [run.directory.rank(record.rank).path for record in run.manifest.ranks]
-        return {path.name: load_run(path) for path in paths}
+        return {path.name: load.load_run(path) for path in paths}
     return run.variants or {"": run}
 
 
@@ -92,13 +153,7 @@ def _sections(run: Run) -> tuple[Section, ...]:
     return (*serving.sections(run), *(() if waits is None else (page_section(waits),)))
 
 
-def figure_names(run: Run) -> list[str]:
-    """Return the names that `figure` knows: those of single figures."""
-    return list(_figures(run))
-
-
-def figure(run: Run, name: str) -> Figure:
-    """Return the figure `name`, or all figures of the group `name`; raises as `Run.figure`."""
+def _figure(run: Run, name: str) -> Figure:
     from nsight_prof.reports.plots.style import render_svg
 
     known_ones = _figures(run)
@@ -130,7 +185,7 @@ def _figures(run: Run) -> dict[str, Any]:
     return {picture.name: picture for picture in made}
 
 
-def first_screen(run: Run) -> str:
+def _first_screen(run: Run) -> str:
     """Return what a run shows in a notebook, as HTML: what it is, what it says, where the rest is.
 
     A part whose tables cannot be read says so and why; nothing of prof's errors is raised.
@@ -155,12 +210,6 @@ def _facts(run: Run) -> str:
     if run.manifest.variants:
         facts.append(counted(len(run.manifest.variants), "variant"))
     return " · ".join(filter(None, facts))
-
-
-def summary_line(run: Run) -> str:
-    """Return what `repr` shows of a run: from the manifest alone."""
-    recipe = text(run.manifest.recipe.get("name"))
-    return f"<Run {shorten(' · '.join(filter(None, (recipe, _facts(run)))), 160)}>"
 
 
 def _part(what: str, make: Callable[[], str]) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 from nsight_prof.parsers.run_dir import Manifest
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import SCHEMA_VERSION, schema
+from nsight_prof.reports.notebook import NotebookRun, load_run
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "docs" / "load_run.py"
 API = """\
@@ -96,7 +97,7 @@ def _facts() -> dict[str, str]:
         "path": "The run directory.",
         "manifest": f"From manifest.json: {', '.join(f'`{f.name}`' for f in fields(Manifest))}.",
     }
-    for name, value in vars(Run).items():
+    for name, value in {**vars(Run), **vars(NotebookRun)}.items():
         of_class = isinstance(value, (property, cached_property)) or name == "figure"
         if of_class and name not in tables() and not name.startswith("_"):
             found[name] = _first(inspect.getdoc(value))

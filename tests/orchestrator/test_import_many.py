@@ -17,7 +17,7 @@ from nsight_prof.orchestrator.importing import import_files
 from nsight_prof.orchestrator.rank_numbers import number_ranks
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.reports.load import load_run
+from nsight_prof.reports.notebook import load_run
 from tests.recorded import whole_report
 
 BUSY = """

@@ -10,8 +10,10 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports import load
 from nsight_prof.reports.findings import findings, headline
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.notebook import NotebookRun as Run
+from nsight_prof.reports.notebook import load_run
 
 SCREEN = 4000
 """Characters of a first screen, tags included."""
@@ -36,6 +38,11 @@ class Text(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+
+
+@pytest.fixture
+def run(run: load.Run) -> Run:
+    return Run(run.path, run.manifest)
 
 
 def shown(run: Run) -> str:
