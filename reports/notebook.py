@@ -143,14 +143,10 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
 
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
-    from nsight_prof.reports import collectives, serving
-    from nsight_prof.reports.bench.adapter import page_section
+    from nsight_prof.reports import engine
     from nsight_prof.reports.studies import registry
 
-    if run.is_bench:
-        return tuple(registry.sections(run))
-    waits = collectives.section(run)
-    return (*serving.sections(run), *(() if waits is None else (page_section(waits),)))
+    return tuple(registry.sections(run)) if run.is_bench else engine.sections(run)
 
 
 def _figure(run: Run, name: str) -> Figure:

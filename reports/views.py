@@ -10,14 +10,13 @@ import math
 from typing import Any
 
 from nsight_prof.parsers.cells import count, known, number, records, text
-from nsight_prof.reports import collectives
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
-from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
+from nsight_prof.reports.engine import leading, sections
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.figure_views import (
     all_roofs,
@@ -47,7 +46,6 @@ from nsight_prof.reports.page_places import page_places
 from nsight_prof.reports.places import OPEN
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
-from nsight_prof.reports.serving import leading, sections
 from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.view_models import (
     FindingRow,
@@ -75,8 +73,7 @@ def report_view(run: Run) -> ReportView:
     rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
-    waits = collectives.section(run)
-    made = (*sections(run), *(() if waits is None else (page_section(waits),)))
+    made = sections(run)
     answer, anchors = _answer(found, rows, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)

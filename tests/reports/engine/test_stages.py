@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 
 from nsight_prof.parsers.model_shape import model_shape
+from nsight_prof.reports.engine import sections
+from nsight_prof.reports.engine.stages.findings import limit
+from nsight_prof.reports.engine.stages.kinds import Stages, stages_of
+from nsight_prof.reports.engine.stages.section import section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import render_metrics, schema
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.serving import sections
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
-from nsight_prof.reports.serving.stage_findings import limit
-from nsight_prof.reports.serving.stage_rows import Stages, stages_of
-from nsight_prof.reports.serving.stages import section
 from nsight_prof.reports.views import report_view
 
 Make = Callable[..., Run]

@@ -7,6 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from nsight_prof.parsers.gemm_join import BY_NAME, BY_ORDER
 from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.engine.operators.actions import Actions, Counterpart
+from nsight_prof.reports.engine.operators.models import (
+    ALL_KERNELS,
+    ATTENTION,
+    OfStage,
+    Operator,
+    Product,
+    View,
+)
 from nsight_prof.reports.formats import (
     count,
     counted,
@@ -16,15 +25,6 @@ from nsight_prof.reports.formats import (
     share,
     shorten,
     significant,
-)
-from nsight_prof.reports.serving.operator_actions import Actions, Counterpart
-from nsight_prof.reports.serving.operator_models import (
-    ALL_KERNELS,
-    ATTENTION,
-    OfStage,
-    Operator,
-    Product,
-    View,
 )
 
 WORTH = 0.02

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.reports.engine.operators.rows import stages_of_operators
+from nsight_prof.reports.engine.operators.section import section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.render import render_report
-from nsight_prof.reports.serving.operator_rows import stages_of_operators
-from nsight_prof.reports.serving.operators import section
 from tests.recorded import whole_report
 
 Make = Callable[..., Run]

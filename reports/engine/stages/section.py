@@ -8,16 +8,12 @@ from collections.abc import Callable, Sequence
 
 from nsight_prof.parsers.build.peaks import NOT_MEASURED, Peak
 from nsight_prof.reports.bench.models import Json, Section
-from nsight_prof.reports.formats import count, duration
-from nsight_prof.reports.json_text import finite
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.page.charts import Bar, BarFigure, Chart
-from nsight_prof.reports.serving.agreement import Agreement, agreements
-from nsight_prof.reports.serving.batches import Batch, batches
-from nsight_prof.reports.serving.counted import Counted, counted
-from nsight_prof.reports.serving.stage_findings import findings, limit
-from nsight_prof.reports.serving.stage_rows import Kind, Stages, stages_of
-from nsight_prof.reports.serving.stage_tables import (
+from nsight_prof.reports.engine.stages.agreement import Agreement, agreements
+from nsight_prof.reports.engine.stages.batches import Batch, batches
+from nsight_prof.reports.engine.stages.counted import Counted, counted
+from nsight_prof.reports.engine.stages.findings import findings, limit
+from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
+from nsight_prof.reports.engine.stages.tables import (
     agreement_table,
     batch_table,
     collective_table,
@@ -26,6 +22,10 @@ from nsight_prof.reports.serving.stage_tables import (
     time_table,
     use_table,
 )
+from nsight_prof.reports.formats import count, duration
+from nsight_prof.reports.json_text import finite
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import Bar, BarFigure, Chart
 
 KEY, TITLE = "stages", "Prefill and decode"
 METHOD = (

@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 
 from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.engine.stages.agreement import Agreement
+from nsight_prof.reports.engine.stages.batches import Batch
+from nsight_prof.reports.engine.stages.counted import Counted
+from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.formats import (
     byte_rate,
     count,
@@ -21,10 +25,6 @@ from nsight_prof.reports.formats import (
     share,
     significant,
 )
-from nsight_prof.reports.serving.agreement import Agreement
-from nsight_prof.reports.serving.batches import Batch
-from nsight_prof.reports.serving.counted import Counted
-from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 IDLE_WORTH_SAYING = 0.1
 """Part of a step from which on the sentence about it tells its idle time."""

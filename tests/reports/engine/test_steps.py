@@ -16,9 +16,8 @@ from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.bench.models import BenchTable, Section
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.plots.gallery import bench_pictures
-from nsight_prof.reports.serving.step_times import (
+from nsight_prof.reports.engine.steps.section import section
+from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     TRACED,
     UNTRACED,
@@ -27,7 +26,8 @@ from nsight_prof.reports.serving.step_times import (
     kind_times,
     rank_times,
 )
-from nsight_prof.reports.serving.steps import section
+from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.plots.gallery import bench_pictures
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"
 # What the host timed of the same capture, traced and before: seconds and outputs of each step.

@@ -9,10 +9,10 @@ import pytest
 
 from nsight_prof.parsers.build.peaks import peaks
 from nsight_prof.parsers.model_shape import model_shape
+from nsight_prof.reports.engine.model import section, turning_batch
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Requests, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import decode, flops, traffic
-from nsight_prof.reports.serving.model import section, turning_batch
 
 Make = Callable[..., Run]
 

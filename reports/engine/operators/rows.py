@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.reports.engine.operators.models import OfStage, Operator, Product
+from nsight_prof.reports.engine.operators.views import Traced, views
+from nsight_prof.reports.engine.stages.kinds import Stages, stages_of
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product
-from nsight_prof.reports.serving.operator_views import Traced, views
-from nsight_prof.reports.serving.stage_rows import Stages, stages_of
 
 ALL = "(all)"
 COUNTED_LIKE = 0.02

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.formulas import tile_padding
 from nsight_prof.parsers.torch_trace import is_reduction
+from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.gemm import TOLERANCE
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import is_mixed
-from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 PARTS = {"gemm": "matrix products", "gemv": "matrix products", "attention": "attention"}
 """Category of a kernel -> part of the model's FLOPs."""

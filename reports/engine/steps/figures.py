@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nsight_prof.reports.engine.steps.times import KindTime, timed_steps
 from nsight_prof.reports.formats import seconds
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.charts import (
@@ -15,7 +16,6 @@ from nsight_prof.reports.page.charts import (
     Span,
     TimelineFigure,
 )
-from nsight_prof.reports.serving.step_times import KindTime, timed_steps
 
 MS = 1e-6
 MOST_BARS = 12

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsight_prof.reports.engine.stages.works import Counts, works
 from nsight_prof.reports.serving.engine import Requests
 from nsight_prof.reports.serving.formulas import Work
-from nsight_prof.reports.serving.works import Counts, works
 
 
 def scheduled(batches: list[Requests], budget: int) -> list[tuple[Counts, Work]]:

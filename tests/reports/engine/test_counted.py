@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.reports.engine.stages.counted import Counted, counted
+from nsight_prof.reports.engine.stages.kinds import stages_of
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.serving.counted import Counted, counted
-from nsight_prof.reports.serving.stage_rows import stages_of
 
 Make = Callable[..., Run]
 MIXED = 1000.0

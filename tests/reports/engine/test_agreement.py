@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.reports.engine.stages.agreement import Agreement, agreements
+from nsight_prof.reports.engine.stages.kinds import stages_of
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.agreement import Agreement, agreements
-from nsight_prof.reports.serving.stage_rows import stages_of
 
 Make = Callable[..., Run]
 FLOPS_OF_VLLM = (

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.build.peaks import Peak
 from nsight_prof.reports.bench.models import BenchTable
+from nsight_prof.reports.engine.stages.agreement import Agreement
+from nsight_prof.reports.engine.stages.batches import Batch
+from nsight_prof.reports.engine.stages.counted import Counted
+from nsight_prof.reports.engine.stages.findings import limit
+from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.formats import (
     NA,
     byte_rate,
@@ -20,11 +25,6 @@ from nsight_prof.reports.formats import (
     share,
     significant,
 )
-from nsight_prof.reports.serving.agreement import Agreement
-from nsight_prof.reports.serving.batches import Batch
-from nsight_prof.reports.serving.counted import Counted
-from nsight_prof.reports.serving.stage_findings import limit
-from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 
 def time_table(stages: Stages) -> BenchTable:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.peaks import Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.model_shape import ModelShape
+from nsight_prof.reports.engine.stages.works import Counts, works
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import (
@@ -20,7 +21,6 @@ from nsight_prof.reports.serving.formulas import (
     total_flops,
     total_traffic,
 )
-from nsight_prof.reports.serving.works import Counts, works
 
 KINDS = ("prefill", "mixed", "decode")
 """Kinds of steps that compute something, in the order of a report."""

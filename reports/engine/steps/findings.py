@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from nsight_prof.parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
 from nsight_prof.reports.bench.models import BenchFinding
-from nsight_prof.reports.formats import counted, difference, listed, seconds, share, significant
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.engine import engine_of
-from nsight_prof.reports.serving.step_times import (
+from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     TRACED,
     UNTRACED,
@@ -17,6 +14,9 @@ from nsight_prof.reports.serving.step_times import (
     host_total,
     trace_total,
 )
+from nsight_prof.reports.formats import counted, difference, listed, seconds, share, significant
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.serving.engine import engine_of
 
 HOST_BOUND = 0.3
 """Share of a step that the host makes the GPU idle from which the host limits it."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, number, records
+from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import attention_flops
-from nsight_prof.reports.serving.stage_rows import Kind, Stages
 
 
 @dataclass(frozen=True)

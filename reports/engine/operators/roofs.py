@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nsight_prof.parsers.cells import known, number, records, text
+from nsight_prof.reports.engine.operators.models import Product
 from nsight_prof.reports.formats import clock, flop_rate, share
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.operator_models import Product
 
 TENSOR = "tensor"
 APART = 0.02

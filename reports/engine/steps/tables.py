@@ -6,11 +6,9 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.bench.models import BenchTable
-from nsight_prof.reports.formats import NA, count, difference, duration, seconds, share, shorten
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.operator_findings import calls, most_beyond_the_trace
-from nsight_prof.reports.serving.operator_rows import stages_of_operators
-from nsight_prof.reports.serving.step_times import (
+from nsight_prof.reports.engine.operators.findings import calls, most_beyond_the_trace
+from nsight_prof.reports.engine.operators.rows import stages_of_operators
+from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     KINDS,
     TRACED,
@@ -20,6 +18,8 @@ from nsight_prof.reports.serving.step_times import (
     RankTime,
     timed_steps,
 )
+from nsight_prof.reports.formats import NA, count, difference, duration, seconds, share, shorten
+from nsight_prof.reports.load import Run
 
 MOST_STEPS = 40
 MOST_MODULES = 30

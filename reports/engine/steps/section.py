@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from nsight_prof.reports.bench.models import Json, Section
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.serving.step_figures import figures
-from nsight_prof.reports.serving.step_findings import agreement, findings
-from nsight_prof.reports.serving.step_tables import tables
-from nsight_prof.reports.serving.step_times import (
+from nsight_prof.reports.engine.steps.figures import figures
+from nsight_prof.reports.engine.steps.findings import agreement, findings
+from nsight_prof.reports.engine.steps.tables import tables
+from nsight_prof.reports.engine.steps.times import (
     HostTime,
     KindTime,
     RankTime,
@@ -15,6 +14,7 @@ from nsight_prof.reports.serving.step_times import (
     kind_times,
     rank_times,
 )
+from nsight_prof.reports.load import Run
 
 METHOD = (
     "A step's GPU work is what its process issued from the start of vLLM's NVTX range "

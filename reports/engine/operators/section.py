@@ -9,6 +9,11 @@ from functools import partial
 
 from nsight_prof.parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
 from nsight_prof.reports.bench.models import BenchTable, Json, Section
+from nsight_prof.reports.engine.operators.actions import actions
+from nsight_prof.reports.engine.operators.findings import calls, findings
+from nsight_prof.reports.engine.operators.models import OfStage, Operator, Product, View
+from nsight_prof.reports.engine.operators.roofs import roofs_beside
+from nsight_prof.reports.engine.operators.rows import stages_of_operators
 from nsight_prof.reports.formats import (
     NA,
     byte_rate,
@@ -26,11 +31,6 @@ from nsight_prof.reports.formats import (
 from nsight_prof.reports.json_text import finite
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart
-from nsight_prof.reports.serving.operator_actions import actions
-from nsight_prof.reports.serving.operator_findings import calls, findings
-from nsight_prof.reports.serving.operator_models import OfStage, Operator, Product, View
-from nsight_prof.reports.serving.operator_roofs import roofs_beside
-from nsight_prof.reports.serving.operator_rows import stages_of_operators
 
 KEY, TITLE = "operators", "Operators and matrix products"
 SHOWN = 12

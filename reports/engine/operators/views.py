@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from nsight_prof.parsers.cells import Row, known, number, text
-from nsight_prof.reports.serving.operator_models import ALL_KERNELS, ATTENTION, Product, View
-from nsight_prof.reports.serving.stage_rows import Stages
+from nsight_prof.reports.engine.operators.models import ALL_KERNELS, ATTENTION, Product, View
+from nsight_prof.reports.engine.stages.kinds import Stages
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.reports.engine.stages.kinds import Stages
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import decode, floor_s, mbu, traffic
-from nsight_prof.reports.serving.stage_rows import Stages
 
 PREFERRED = ("trace", "untraced", "bench", "operators")
 """Steps of a run, the one whose times stand beside the trace's first."""

@@ -1,0 +1,32 @@
+"""Sections of a profiled serving engine; `section(run)` of each is None where a run has no data."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.bench.adapter import page_section
+from nsight_prof.reports.engine import collectives, model
+from nsight_prof.reports.engine.operators.section import section as operators
+from nsight_prof.reports.engine.stages.section import section as stages
+from nsight_prof.reports.engine.steps.section import section as steps
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Finding, Section
+
+BACKGROUND = (model.KEY, collectives.KEY)
+"""Sections that do not answer what the run was asked."""
+
+
+def sections(run: Run) -> tuple[Section, ...]:
+    """Return the sections that a profile run allows, in the order of the report."""
+    found = (
+        section(run) for section in (stages, steps, operators, model.section, collectives.section)
+    )
+    return tuple(page_section(section) for section in found if section is not None)
+
+
+def leading(sections: tuple[Section, ...]) -> tuple[Finding, ...]:
+    """Return what leads the answer: two findings of the first section, one of each other.
+
+    The first section of a serving engine is about prefill and decode, a finding each.
+    """
+    leads = [section for section in sections if section.findings and section.key not in BACKGROUND]
+    first = leads[0].findings[:2] if leads else ()
+    return (*first, *(section.findings[0] for section in leads[1:]))

@@ -1,0 +1,1 @@
+"""Operators under the torch profiler, joined to the kernels of the trace."""

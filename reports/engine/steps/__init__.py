@@ -1,0 +1,1 @@
+"""Time of each engine step, and what the GPU waited for."""
