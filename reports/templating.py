@@ -2,6 +2,9 @@
 
 A template of the user's may build on the bundled one of the same name:
 `{% extends "prof/report.md.j2" %}`. What templates may name is in docs/templates.md.
+
+`_("Wall time")` in a template is a message (`reports.page.Text`) that the language of the page has
+in its catalogues; scripts/messages.py finds it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,9 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats, links
 from nsight_prof.reports.caveats import labelled
-from nsight_prof.reports.language import LANGUAGES
+from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.writer import InMarkdown, Writer
 
 SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
@@ -36,9 +41,9 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Style:
-    """How a report is written: folder of the user's templates, languages of the summary, formats.
+    """How a report is written: folder of the user's templates, languages, formats.
 
-    The summary is always there in English; each of `languages` gets a file of its own. `formats`
+    All pages are there in English; each of `languages` gets files of its own. `formats`
     are those of the pages: "md" (with picture files) and "html" (one file each). `png`: the
     pictures of markdown are there as PNG files, too.
     """
@@ -70,7 +75,7 @@ def check_style(style: Style) -> None:
     for language in style.languages:
         if language not in LANGUAGES:
             raise UsageError(
-                f"no summary is written in the language {language!r}",
+                f"no report is written in the language {language!r}",
                 f"choose from: {', '.join(LANGUAGES)}",
             )
     if style.templates is not None:
@@ -113,8 +118,11 @@ def render(
     content: Mapping[str, Any],
     own: Path | None = None,
     finalize: Callable[[Any], Any] | None = None,
+    language: str = ENGLISH,
 ) -> str:
     """Return the text of one template; one in the folder `own` goes before the bundled one.
+
+    Its messages, `_("…")`, and all `Text` that it is given are written in `language`.
 
     Raises:
         UsageError: a template of the user's (folder `own`) names something that does not exist,
@@ -122,7 +130,7 @@ def render(
         ArtifactUnreadable: the same of a bundled template.
     """
     try:
-        environment = _environment(templates_folder(), own, finalize or _finalize)
+        environment = _environment(templates_folder(), own, finalize, language)
         return environment.get_template(name).render(content)
     except FAULTS as error:
         known = (
@@ -140,7 +148,7 @@ def render(
 
 @lru_cache(maxsize=8)
 def _environment(
-    folder: Path, own: Path | None, finalize: Callable[[Any], Any]
+    folder: Path, own: Path | None, finalize: Callable[[Any], Any] | None, language: str
 ) -> jinja2.Environment:
     """Return the environment of templates: they reach what they are given, and nothing else.
 
@@ -153,13 +161,33 @@ def _environment(
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.ChoiceLoader(loaders),
         undefined=Absent,
-        finalize=finalize,
+        finalize=finalize or partial(_finalize, Writer(language, InMarkdown())),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters.update(FILTERS)
+    plain = Writer(language)
+    environment.filters["translated"] = partial(_translated, plain)
+    environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
+    environment.filters["link"] = partial(_link, Writer(language, InMarkdown()))
+    environment.globals["_"] = Text
     return environment
+
+
+def _words(write: Writer, value: Any) -> Any:
+    """Return a text or number as words of a language; anything else as it is."""
+    return write.value(value) if isinstance(value, (Text, Number)) else value
+
+
+def _translated(write: Writer, word: str) -> str:
+    """Return a word of a fixed set ("medium", "DRAM bandwidth") in the language of the page."""
+    return write.word(word)
+
+
+def _link(write: Writer, shown: Any, target: str) -> formats.Markdown:
+    """Return a text as a link to an id of the report ("#caveats") or a file beside it."""
+    return formats.Markdown(write.markup.link(str(_words(write, shown)), target))
 
 
 def bound_label(bound: str) -> str:
@@ -172,6 +200,8 @@ FILTERS: dict[str, Callable[..., str]] = {
     **links.FILTERS,
     "labelled": labelled,
     "bound_label": bound_label,
+    "translated": str,
+    "link": _link,
 }
 """What templates may send a value through."""
 
@@ -197,8 +227,10 @@ def _names(owner: Any) -> list[str]:
     return [str(key) for key in owner] if isinstance(owner, Mapping) else []
 
 
-def _finalize(value: Any) -> Any:
+def _finalize(write: Writer, value: Any) -> Any:
     """Escape all that a template writes, unless a filter made it markdown on purpose."""
+    if isinstance(value, (Text, Number)):
+        return write.value(value)
     return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
 
 

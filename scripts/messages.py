@@ -4,8 +4,10 @@
     scripts/messages.py            finds the messages in the code, and updates the files
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
-A message is the first argument of `Text(...)`, a literal, and a second one its plural. Each study
-and each other package of `reports` has a file of its own. Needs Babel (pip install '.[dev]').
+A message is the first argument of `Text(...)`, a literal, and a second one its plural; in a
+template those of `_(...)`. Each study and each other package of `reports` has a file of its own,
+and so have the templates, the questions of the bundled recipes and the glossary.
+Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import jinja2
+import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
@@ -42,7 +46,26 @@ def found() -> dict[str, Messages]:
     for path in sorted(REPORTS.rglob("*.py")):
         for message, plural in messages(path):
             parts[part_of(path)][message] = plural
+    for path in sorted((ROOT / "templates").glob("*.j2")):
+        parts["templates"] |= dict(of_template(path))
+    for path in sorted((ROOT / "recipes").glob("*.yaml")):
+        question = yaml.safe_load(path.read_text("utf-8")).get("question")
+        parts["questions"] |= {question: ""} if question else {}
+    for entry in yaml.safe_load((REPORTS / "glossary.yaml").read_text("utf-8")):
+        parts["glossary"] |= {entry["term"]: "", entry["meaning"]: ""}
     return dict(parts)
+
+
+def of_template(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield message and plural of each `_(...)` of a template that has words to translate."""
+    parsed = jinja2.Environment().parse(path.read_text("utf-8"))
+    for node in parsed.find_all(jinja2.nodes.Call):
+        if getattr(node.node, "name", "") == "_":
+            if not all(isinstance(arg, jinja2.nodes.Const) for arg in node.args) or not node.args:
+                sys.exit(f"{path}:{node.lineno}: a message is a literal")
+            message, plural = [*(str(arg.as_const()) for arg in node.args), ""][:2]
+            if _has_words(message):
+                yield message, plural
 
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import string
 from collections.abc import Set
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""
 IN_TEXT, IN_TABLE = 2, 3
 """Significant digits."""
+_TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
+"""Where Chinese has a space: between its characters and Latin letters or digits."""
 
 
 class Markup(Protocol):
@@ -51,7 +54,9 @@ class InMarkdown:
     """Markdown as GitHub reads it."""
 
     def escape(self, text: str) -> str:
-        """Escape a part of a sentence, the spaces at its ends kept."""
+        """Escape a part of a sentence, the spaces at its ends kept; markdown stays as it is."""
+        if isinstance(text, formats.Markdown):
+            return text
         inner = formats.escape(text)
         before = " " if text[:1].isspace() and inner else ""
         return f"{before}{inner}{' ' if text[-1:].isspace() else ''}"
@@ -100,6 +105,10 @@ class Writer:
         """Say whether the language has the text, and all texts in it."""
         return self.language == ENGLISH or all(m in self._known for m in text.messages())
 
+    def word(self, word: str) -> str:
+        """Return an English word or name in the language, without markup; as it is if unknown."""
+        return self._known.get(word, word)
+
     def text(self, text: Text, digits: int = IN_TEXT) -> str:
         """Return a sentence; numbers have `digits` significant digits unless they say theirs."""
         message = text.message
@@ -112,6 +121,8 @@ class Writer:
             if name is not None:
                 parts.append(self.value(text.values[name], digits))
         written = "".join(parts)
+        if self.language == "zh":
+            written = _TOUCHING.sub(" ", written)
         # A message may begin with a value that is a clause.
         return written[:1].upper() + written[1:] if _is_sentence(message) else written
 

@@ -1,0 +1,124 @@
+"""Words of first screen and summary for readers who do not tune kernels, by key."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.page import Text
+
+KINDS = {
+    "gemm": Text("Matrix multiplication"),
+    "gemv": Text("Matrix times vector"),
+    "attention": Text("Attention (weighing tokens against each other)"),
+    "norm": Text("Normalisation"),
+    "softmax": Text("Softmax (scores to probabilities)"),
+    "elementwise": Text("Number-by-number arithmetic"),
+    "reduction": Text("Sums and maxima"),
+    "embedding": Text("Table look-up"),
+    "rotary": Text("Position encoding"),
+    "sampling": Text("Choice of the next token"),
+    "sort": Text("Sorting"),
+    "copy": Text("Copying data inside the GPU"),
+    "conv": Text("Convolution"),
+    "rnn": Text("Recurrent network step"),
+    "moe": Text("Mixture-of-experts routing"),
+    "quantize": Text("Conversion to small number formats"),
+    "kv_cache": Text("Storing attention data"),
+    "collective": Text("Communication between GPUs"),
+    "memory": Text("Copying data"),
+    "fill": Text("Filling memory"),
+    "random": Text("Random numbers"),
+    "fusion": Text("Several steps in one"),
+    "fft": Text("Fourier transform"),
+    "sparse": Text("Arithmetic on sparse matrices"),
+    "solver": Text("Solving linear systems"),
+    "search": Text("Nearest-neighbour search"),
+}
+"""What a kernel does, by its category."""
+
+LIMITS = {
+    "dram": Text("speed of the GPU's memory"),
+    "l2": Text("speed of the shared cache"),
+    "l1": Text("speed of the processors' caches"),
+    "tensor": Text("speed of the matrix units"),
+    "fp32": Text("arithmetic speed"),
+    "fp64": Text("arithmetic speed"),
+    "fp16": Text("arithmetic speed"),
+    "issue": Text("too many instructions: issue slots"),
+    "latency": Text("waiting, no part is busy"),
+}
+"""What limits a kernel."""
+
+CAUSES = {
+    "tensor_idle": Text("arithmetic outside of the matrix units"),
+    "misaligned": Text("sizes that the matrix units cannot take well"),
+    "uncoalesced": Text("scattered access to memory"),
+    "uncoalesced_loads": Text("scattered access to memory"),
+    "uncoalesced_stores": Text("scattered access to memory"),
+    "bank_conflicts": Text("queues for the data on the chip"),
+    "local_spills": Text("data that does not fit in registers"),
+    "atomics": Text("queues for shared totals"),
+    "divergence": Text("branches that threads take apart"),
+    "unfused_fma": Text("more instructions than needed"),
+    "l2_thrashing": Text("the same data fetched again and again"),
+    "small_grid": Text("too little work at a time"),
+    "few_blocks": Text("too little work at a time"),
+    "tail": Text("work that does not divide evenly"),
+    "imbalance": Text("work that does not divide evenly"),
+}
+"""The same for a kernel that waits, where the counters tell for what: by the key of the rule."""
+
+WAITS = {
+    "launches": Text("the CPU starts the work too slowly"),
+    "host": Text("the CPU does something else"),
+    "synchronisation": Text("the CPU waits for results first"),
+    "queued": Text("short pauses between pieces of work"),
+    "unknown": Text("not known"),
+}
+"""For what an idle GPU waits, by the cause in table idle_gaps."""
+
+PROBLEMS = {
+    "launch_bound": Text("The GPU waits for the CPU to start its next work"),
+    "host_bound": Text("The GPU waits while the CPU does something else"),
+    "sync_stalls": Text("The GPU waits because the CPU first waits for results"),
+    "idle": Text("The GPU has nothing to do"),
+    "copies": Text("Data is copied between the CPU's memory and the GPU"),
+    "small_kernels": Text("Many tiny steps run one after another"),
+    "elementwise_chain": Text("Several steps pass data through memory"),
+    "casts_and_copies": Text("Data is copied and converted inside the GPU"),
+    "collectives_exposed": Text("GPUs exchange data while nothing is computed"),
+    "throttling": Text("The GPU runs below its highest clock"),
+}
+"""What is wrong, by the cause of a finding about the whole program."""
+
+ACTIONS = {
+    "launch_bound": Text("CUDA graphs: record each step once and replay it"),
+    "host_bound": Text("Move the CPU's other work out of the way"),
+    "sync_stalls": Text("Let the CPU run ahead: wait for results less often"),
+    "idle": Text("Give the GPU its work without pauses"),
+    "copies": Text("Keep data on the GPU, or copy while it computes"),
+    "small_kernels": Text("CUDA graphs or torch.compile: merge tiny steps"),
+    "elementwise_chain": Text("torch.compile: fuse steps that pass data through memory"),
+    "casts_and_copies": Text("Store data in the format that it is used in"),
+    "collectives_exposed": Text("Overlap communication with computation"),
+    "throttling": Text("Power, cooling: let the GPU run at a higher clock"),
+}
+"""What to do about the whole program in a few words, by the cause of the finding."""
+
+EFFORT = {
+    "launch_bound": "low",
+    "small_kernels": "low",
+    "elementwise_chain": "low",
+    "padding": "low",
+    "misaligned": "low",
+    "tensor_idle": "low",
+    "older_attention": "low",
+    "math_attention": "low",
+    "efficient_attention": "low",
+    "older_gemm": "low",
+    "simt_gemm": "low",
+    "collectives_exposed": "high",
+    "local_spills": "high",
+    "bank_conflicts": "high",
+    "imbalance": "high",
+}
+"""How much effort the repair of a cause takes; of others it is medium. A flag or a call is low, a
+kernel written anew or the order of a program is high."""
