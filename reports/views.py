@@ -7,6 +7,7 @@ reports/sweep_models.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from nsight_prof.parsers.cells import count, known, number, records, text
@@ -16,7 +17,7 @@ from nsight_prof.reports.analysis.stages import stages_note, wall_time
 from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
-from nsight_prof.reports.engine import leading, sections
+from nsight_prof.reports.engine import Saving, Savings, leading, sections
 from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.figure_views import (
     all_roofs,
@@ -73,7 +74,7 @@ def report_view(run: Run) -> ReportView:
     rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
-    made = sections(run)
+    made = sections(run, savings(kernels, found))
     answer, anchors = _answer(found, rows, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)
@@ -124,6 +125,16 @@ def report_view(run: Run) -> ReportView:
         method=method(run, kernels),
         glossary=glossary(_report_text(rows, bool(panels), made)),
     )
+
+
+def savings(kernels: Iterable[KernelRow], found: Iterable[Finding]) -> Savings:
+    """Return what the report says of single kernels: what each could save, and which to change."""
+    advised = {key for finding in found if finding.key == "kernel" for key in finding.kernel_ids}
+    return {
+        row.kernel_id: Saving(row.number, row.gain, row.kernel_id in advised)
+        for row in kernels
+        if row.gain is not None
+    }
 
 
 def _told_by_manifest(run: Run) -> dict[str, Any]:

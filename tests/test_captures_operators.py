@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.formats import difference, duration, listed, quantity, seconds, share
+from nsight_prof.reports.formats import difference, duration, listed, seconds
+from nsight_prof.reports.page.units import quantity
 from tests.recorded import whole_report
 
 pytestmark = pytest.mark.xdist_group("captures")
@@ -35,11 +36,15 @@ def section(run: Path, key: str) -> Any:
     return found
 
 
-def sentence(run: Path, words: str) -> str:
-    report = whole_report(run / "report")
-    part = report.partition('<a id="section-operators">')[2].replace("\\", "")
-    (found,) = {line for line in part.splitlines() if words in line}
-    return found
+def finding(run: Path, rule: str, stage: str = "", key: str = "operators") -> Any:
+    """The finding of a rule in metrics.json, of a stage where it names one."""
+    found = [f for f in section(run, key)["findings"] if f["rule"] == rule]
+    (one,) = [f for f in found if f["values"].get("stage", stage) == stage]
+    return one
+
+
+def evidence(run: Path, rule: str, stage: str) -> str:
+    return "; ".join(e["label"] for e in finding(run, rule, stage)["evidence"])
 
 
 def products(run: Path, stage: str) -> Any:
@@ -64,10 +69,10 @@ def test_time_beyond_the_roofs_is_all_calls_less_calls_times_the_floor(
     mine = products(run, stage)
     runs = table(run, "stages").set_index("stage")["instances"][stage]
     lost = (mine["total_ns"] - mine["calls"] * mine["floor"]) / runs
-    told = sentence(run, f"At their roofs the matrix products of {stage}")
-    assert f"would take {duration(lost.sum())} less a run" in told
+    found = finding(run, "products_beyond_roofs", stage)
+    assert found["values"]["lost"]["value"] == pytest.approx(lost.sum())
     first = mine.loc[lost.idxmax(), "module"].rpartition("*.")[2]
-    assert f"{first} {duration(lost.max())}" in told
+    assert f"{first} {quantity(lost.max(), 'ns', 2)}" in found["verdict"]
     views = section(run, "operators")["numbers"]["stages"][stage]["views"]
     (time,) = [v for v in views if v["quantity"] == "time of matrix products"]
     assert time["analytical"] == pytest.approx((mine["calls"] * mine["floor"]).sum() / runs)
@@ -84,11 +89,11 @@ def test_calls_and_the_time_of_a_call_make_the_time_of_all(run: Path, stage: str
     ]
     assert ours.sum() == pytest.approx(largest["total_ns"])
     runs = table(run, "stages").set_index("stage")["instances"][stage]
-    told = sentence(run, f"calls of {duration(ours.mean())}")
-    assert f"{len(ours) // runs} calls of" in told
+    told = evidence(run, "matrix_products", stage)
+    assert f"{len(ours) // runs} calls of {quantity(ours.mean(), 'ns', 2)}" in told
     rates = {"prefill": ("flops", "FLOP/s"), "decode": ("bytes", "B/s")}
     column, unit = rates[stage]
-    assert quantity(largest[column] / ours.mean() * 1e9, unit) in told
+    assert quantity(largest[column] / ours.mean() * 1e9, unit, 2) in told
 
 
 def saved(run: Path) -> dict[int, tuple[str, float]]:
@@ -104,9 +109,10 @@ def test_attention_beside_what_its_kernels_could_save(run: Path) -> None:
     runs = table(run, "stages").set_index("stage")["instances"][stage]
     kernels = table(run, "kernels").set_index("kernel_id")
     lost = (attention["kernels"] - attention["analytical"]) * runs
-    told = sentence(run, "in the operator view; in ")
+    told = evidence(run, "attention_beyond_roof", stage)
     part = lost / kernels["total_ns"].sum()
-    assert f"{duration(lost)}, {share(part)} of the GPU time" in told
+    whole = f"{quantity(lost, 'ns', 2)}, {quantity(part, 'fraction', 2)} of the GPU time"
+    assert whole in told
     ran = table(run, "stage_kernels")
     here = set(ran[ran["stage"] == stage]["kernel_id"])
     ours = {
@@ -114,17 +120,16 @@ def test_attention_beside_what_its_kernels_could_save(run: Path) -> None:
         for number, (key, ns) in saved(run).items()
         if key in here and kernels["category"][key] == "attention"
     }
-    assert (
-        f"has {duration(sum(ours.values()))} for kernels {listed([str(n) for n in ours])}" in told
-    )
+    names = listed([f"kernel {number}" for number in ours])
+    assert f"has {quantity(sum(ours.values()), 'ns', 2)} for {names}" in told
     listing = whole_report(run / "report")
     todo = listing.partition("## What to do")[2].partition('<a id="finding-1">')[0]
-    done = [number for number in ours if f"[{number}](#kernel-{number})" in todo]
-    assert ("lists none of them" in told) == (not done)
+    unlisted = [n for n in ours if f"[{n}](#kernel-{n})" not in todo]
+    assert ("does not list" in told) == bool(unlisted)
 
 
 def test_the_roofs_of_the_largest_product_differ_by_the_clock(run: Path) -> None:
-    told = sentence(run, "Three roofs stand for it")
+    told = evidence(run, "matrix_products", "prefill")
     roofs = table(run, "measured_roofs")
     kinds = roofs[(roofs["level_or_pipe"] == "tensor") & (roofs["dtype"] == "bf16")]
     burst, steady = (kinds[kinds["kind"] == kind].iloc[0] for kind in ("burst", "steady"))
@@ -133,8 +138,8 @@ def test_the_roofs_of_the_largest_product_differ_by_the_clock(run: Path) -> None
     scaled = burst["value"] * launch["sm_clock_hz"] / burst["clock_hz"]
     reached = launch["flops_tensor"] / launch["duration_ns"] * 1e9
     for value in (burst["value"], scaled, steady["value"]):
-        assert quantity(value, "FLOP/s") in told
-    assert f"reached {share(reached / scaled)} of that" in told
+        assert quantity(value, "FLOP/s", 2) in told
+    assert f"reached {quantity(reached / scaled, 'fraction', 2)} of that" in told
     # By the clock alone: FLOPs a clock of both are the same within the noise of the clock.
     per_clock = [row["value"] / row["clock_hz"] for row in (burst, steady)]
     assert per_clock[0] == pytest.approx(per_clock[1], rel=0.02)
@@ -156,10 +161,9 @@ def test_what_the_operator_view_does_more_stands_above_the_modules(run: Path) ->
     first = seen.loc[more.idxmax()]
     assert f"{duration(more.max())} a step more of" in lines[at + 2]
     assert first["operator"] in lines[at + 2].replace("\\", "")
-    told = sentence(run, "more of it in")
-    a_run = duration(first["gpu_ns"] / steps)
-    assert f"takes {a_run} a run in the operator view and" in told
-    assert f"{duration(traced[first['kernel']])} in the trace" in told
+    values = finding(run, "operator_view_excess", "decode")["values"]
+    assert values["viewed"]["value"] == pytest.approx(first["gpu_ns"] / steps)
+    assert values["traced"]["value"] == pytest.approx(traced[first["kernel"]])
 
 
 def test_what_a_larger_batch_costs_is_of_one_basis(run: Path) -> None:

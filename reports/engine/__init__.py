@@ -1,25 +1,31 @@
-"""Sections of a profiled serving engine; `section(run)` of each is None where a run has no data."""
+"""Sections of a profiled serving engine; each is None where a run has no data for it."""
 
 from __future__ import annotations
 
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.engine import collectives, model
+from nsight_prof.reports.engine.operators.savings import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages
 from nsight_prof.reports.engine.steps.section import section as steps
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Finding, Section
 
+__all__ = ["Saving", "Savings", "leading", "sections"]
+
 BACKGROUND = (model.KEY, collectives.KEY)
 """Sections that do not answer what the run was asked."""
 
 
-def sections(run: Run) -> tuple[Section, ...]:
-    """Return the sections that a profile run allows, in the order of the report."""
-    found = (
-        section(run) for section in (stages, steps, operators, model.section, collectives.section)
-    )
-    return tuple(page_section(section) for section in found if section is not None)
+def sections(run: Run, savings: Savings) -> tuple[Section, ...]:
+    """Return the sections that a profile run allows, in the order of the report.
+
+    `savings` is what the report says of single kernels.
+    """
+    old = (stages(run), steps(run), model.section(run), collectives.section(run))
+    first, second, *rest = (None if section is None else page_section(section) for section in old)
+    found = (first, second, operators(run, savings), *rest)
+    return tuple(section for section in found if section is not None)
 
 
 def leading(sections: tuple[Section, ...]) -> tuple[Finding, ...]:

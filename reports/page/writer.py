@@ -6,6 +6,7 @@ import html
 import re
 import string
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any, Protocol
 
 from nsight_prof.reports import formats
@@ -149,7 +150,9 @@ class Writer:
     def cell(self, value: Value | None, column: Column[Any]) -> str:
         """Return a cell of a table: numbers in the unit of the column, with their intervals."""
         digits = column.digits or IN_TABLE
-        shown = self.value(value, digits, column.unit)
+        # The row is where they are from: a link would lead to itself.
+        unlinked = replace(value, refs=()) if isinstance(value, Number) else value
+        shown = self.value(unlinked, digits, column.unit)
         if not isinstance(value, Number) or value.low is None or value.high is None:
             return shown
         ends = self._interval(value.interval, value.digits or digits, column.unit)

@@ -1,231 +1,317 @@
-"""What the operator view allows to say: where products take the time, and how near their roof."""
+"""Findings of the operator view: where products take the time, and how near their roof."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.gemm_join import BY_NAME, BY_ORDER
-from nsight_prof.reports.bench.models import BenchFinding
-from nsight_prof.reports.engine.operators.actions import Actions, Counterpart
-from nsight_prof.reports.engine.operators.models import (
+from nsight_prof.reports.engine.operators.products import Product, Stage
+from nsight_prof.reports.engine.operators.savings import Savings, beside
+from nsight_prof.reports.engine.operators.stages import (
     ALL_KERNELS,
     ATTENTION,
-    OfStage,
-    Operator,
-    Product,
-    View,
+    FLOPS,
+    excess_operator,
 )
-from nsight_prof.reports.formats import (
-    count,
-    counted,
-    duration,
-    listed,
-    quantity,
-    share,
-    shorten,
-    significant,
-)
+from nsight_prof.reports.engine.stages.names import roof_name
+from nsight_prof.reports.formats import shorten
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Finding, Name, Number, Text, Verbatim
 
-WORTH = 0.02
-"""Part of a stage's kernel time from which time beyond the roof is worth a sentence."""
-AGREE = 0.02
-"""Views that differ by less agree."""
-APART = 0.1
-"""Part by which the operator view's kernel time may exceed the trace's without a sentence."""
-NAMED = 3
+WORTHWHILE = 0.02
+"""Part of a stage's kernel time from which time beyond the roof has a finding."""
+ALIKE = 0.02
+"""Views, clocks and roofs that differ by less are one; as mean and median of calls."""
+LARGEST = 3
 """Products that are named for the time beyond their roofs."""
 SHORT_NS = 20_000.0
 """A product this short is some launches long, and its start is a part of it."""
-SKEWED = 0.02
-"""Part by which median and mean of calls differ from which both are told."""
 
 
-def findings(
-    stages: Sequence[OfStage], beside: Actions, roofs: Callable[[Product], str]
-) -> tuple[BenchFinding, ...]:
-    """Return what stands out: each stage's products, their time beyond the roofs, the views.
-
-    `beside` is what the report says of the kernels, `roofs` sets the roofs of a product beside
-    each other.
-    """
-    found: list[BenchFinding] = []
+def findings(run: Run, stages: Sequence[Stage], savings: Savings) -> Iterator[Finding]:
+    """Yield what stands out: each stage's products, their time beyond the roofs, the views."""
     for stage in stages:
-        found += [*_largest(stage, roofs), *_beyond(stage, beside), *_attention(stage, beside)]
-        found += _views(stage)
-        found += _apart(stage)
-    return (*found, *_chosen(stages))
+        yield from _largest(run, stage)
+        yield from _beyond_roofs(run, stage, savings)
+        yield from _attention(run, stage, savings)
+        yield from _flops(stage)
+        yield from _excess(stage)
+    yield from _other_kernels(stages)
 
 
-def calls(value: float) -> str:
+def calls(value: float) -> Number:
     """Return a number of calls of a run: a whole one where it is."""
-    return count(value) if abs(value - round(value)) < 1e-6 else significant(value)
+    return Number(value, "count" if abs(value - round(value)) < 1e-6 else "")
 
 
-def _largest(stage: OfStage, roofs: Callable[[Product], str]) -> Iterator[BenchFinding]:
-    known = [product for product in stage.products if math.isfinite(product.total_ns)]
-    if not known or not math.isfinite(stage.product_share):
+def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
+    timed = [product for product in stage.products if math.isfinite(product.total_ns)]
+    if not timed or not math.isfinite(stage.product_share):
         return
-    first = max(known, key=lambda product: product.total_ns)
-    part = first.total_ns / sum(product.total_ns for product in known)
-    roof = ""
+    first = max(timed, key=lambda product: product.total_ns)
+    time = Number(sum(product.total_ns for product in timed), "ns")
+    values = {
+        "part": Number(stage.product_share, "fraction"),
+        "stage": stage.label,
+        "product": first.full_name,
+        "of_them": first.number("total_ns", first.total_ns, "ns").share_of(time),
+    }
+    verdict = Text(
+        "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} of "
+        "that.",
+        **values,
+    )
     if math.isfinite(first.fraction):
-        roof = f" It reaches {share(first.fraction)} of the {first.roof_source}."
-    yield BenchFinding(
-        f"Matrix products take {share(stage.product_share)} of the kernel time of {stage.label}, "
-        f"{share(part)} of it {_named(first)}.{roof}",
-        f"{calls(first.calls)} calls of {_call(first)} a run: {_rate(first)}; {first.kernel}",
-        " ".join(told for told in (_joined(first), roofs(first)) if told),
+        verdict = Text(
+            "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} "
+            "of that, at {reached} of the {roof}.",
+            **values,
+            reached=first.roof_share,
+            roof=roof_name(first.roof_source),
+        )
+    evidence: list[Evidence | Text] = [
+        Text("{calls} calls of {time} per run: {rate}",
+             calls=calls(first.calls), time=_call(first), rate=first.rate),
+        Evidence(Text("kernel"), Name(first.kernel)),
+    ]  # fmt: skip
+    if first.join == BY_NAME:
+        reason = Verbatim(first.reason)
+        evidence.append(Text("joined by the kernel's name alone: {reason}", reason=reason))
+    yield Finding(
+        "matrix_products",
+        verdict,
+        (*evidence, *_roofs_by_clock(run, first)),
+        technical=True,
     )
 
 
-def _beyond(stage: OfStage, beside: Actions) -> Iterator[BenchFinding]:
-    """Say what the products take beyond their roofs, and which is the farthest from its own."""
-    known = [product for product in stage.products if math.isfinite(product.fraction)]
-    lost = sum(product.lost_ns for product in known)
-    if not known or not lost >= WORTH * stage.kernel_ns:
+def _call(product: Product) -> Text | Number:
+    """Return the mean time of a call, with the median where calls of two kinds set them apart."""
+    mean = product.number("total_ns", product.mean_ns, "ns")
+    if not abs(product.median_ns / product.mean_ns - 1) >= ALIKE:
+        return mean
+    median = product.number("median_ns", product.median_ns, "ns")
+    return Text("{mean} in the mean (median {median})", mean=mean, median=median)
+
+
+def _roofs_by_clock(run: Run, product: Product) -> Iterator[Text]:
+    """Yield the burst roof, that at ncu's clock and the steady one: they differ by the clock alone.
+
+    Nothing for a product that memory limits, and where roofs or clocks are unknown or alike.
+    """
+    roofs = {
+        text(row["kind"]): row
+        for row in records(run.measured_roofs)
+        if (text(row["level_or_pipe"]), text(row["dtype"])) == ("tensor", product.dtype)
+    }
+    counters = {text(row["kernel_id"]): row for row in records(run.counters)}
+    burst, steady = roofs.get("burst"), roofs.get("steady")
+    launch = counters.get(product.kernel_id)
+    if product.roof != f"tensor {product.dtype}" or not burst or not steady or not launch:
         return
-    parts = sorted(known, key=lambda product: -product.lost_ns)[:NAMED]
-    named = listed([f"{product.name} {duration(product.lost_ns)}" for product in parts])
-    heavy = [p for p in known if p.total_ns >= WORTH * stage.kernel_ns]
-    least = min(heavy or known, key=lambda product: product.fraction)
-    split = f", K in {least.split_k} parts" if least.split_k and least.split_k > 1 else ""
-    same = beside.of(stage.stage, {p.kernel_id for p in known})
-    yield BenchFinding(
-        f"At their roofs the matrix products of {stage.label} would take {duration(lost)} less a "
-        f"run, {share(lost / stage.kernel_ns)} of its kernel time: {named}.",
-        f"farthest from its roof: {_named(least)} at {share(least.fraction)}, {_rate(least)}, tile "
-        f"{least.tile or 'unknown'}{split}, {_call(least)} a call{_all_runs(same, lost)}",
-        "a launch and the start of a kernel are in its time: no product of some microseconds "
-        "reaches its roof" if least.mean_ns < SHORT_NS else "",
-        cases=same.places(),
+    peak, clock, lasting = (
+        number(burst["value"]), number(burst["clock_hz"]), number(steady["value"])
+    )  # fmt: skip
+    ncu_clock, rate = known(launch["sm_clock_hz"]), known(launch["flop_throughput"])
+    if not ncu_clock or rate is None or not clock > 0 or not lasting < (1 - ALIKE) * peak:
+        return
+    scaled = peak * ncu_clock / clock
+    yield Text(
+        "the roof depends on the clock alone: {burst} in a burst at {clock}; {scaled} at the "
+        "{ncu_clock} of the counted launch, which reached {reached} of that; {steady} under load "
+        "that lasts, at {steady_clock}",
+        burst=Number(peak, "FLOP/s"),
+        clock=Number(clock, "Hz", digits=3),
+        scaled=Number(scaled, "FLOP/s"),
+        ncu_clock=Number(ncu_clock, "Hz", digits=3),
+        reached=Number(rate / scaled, "fraction"),
+        steady=Number(lasting, "FLOP/s"),
+        steady_clock=Number(known(steady["clock_hz"]), "Hz", digits=3),
+    )
+
+
+def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
+    """Yield what the products take beyond their roofs, and which is the farthest from its own."""
+    judged = [product for product in stage.products if math.isfinite(product.fraction)]
+    lost = sum(product.lost_ns for product in judged)
+    if not judged or not lost >= WORTHWHILE * stage.kernel_ns:
+        return
+    first = sorted(judged, key=lambda product: -product.lost_ns)[:LARGEST]
+    heavy = [p for p in judged if p.total_ns >= WORTHWHILE * stage.kernel_ns]
+    farthest = min(heavy or judged, key=lambda product: product.fraction)
+    split = farthest.split_k if farthest.split_k and farthest.split_k > 1 else 0
+    yield Finding(
+        "products_beyond_roofs",
+        Text(
+            "At their roofs the matrix products of {stage} would take {lost} less per run, {part} "
+            "of its kernel time: {products}.",
+            stage=stage.label,
+            lost=Number(lost, "ns"),
+            part=stage.share(lost),
+            products=[
+                Text("{product} {lost}", product=Verbatim(product.name),
+                     lost=product.number("roof_fraction", product.lost_ns, "ns"))
+                for product in first
+            ],
+        ),
+        (
+            Evidence(
+                Text("farthest from its roof:"),
+                Text(
+                    "{product} at {reached}, {rate}, tile {tile}{split}, {time} per call",
+                    product=farthest.full_name,
+                    reached=farthest.roof_share,
+                    rate=farthest.rate,
+                    tile=Verbatim(farthest.tile) if farthest.tile else Text("unknown"),
+                    split=Text(", K in {n} blocks", n=split) if split else "",
+                    time=_call(farthest),
+                ),
+            ),
+            *beside(run, stage, lost, {p.kernel_id for p in judged}, savings),
+        ),
+        disproof=Text(
+            "A launch and the start of a kernel are in its time: no product of a few microseconds "
+            "reaches its roof."
+        )
+        if farthest.mean_ns < SHORT_NS
+        else None,
+        technical=True,
     )  # fmt: skip
 
 
-def _all_runs(same: Counterpart, lost_ns: float) -> str:
-    """Return time of a run beyond its floor for all runs, beside what the kernels' table has."""
-    told = same.beside()
-    return f"; in {same.whole(lost_ns)}{f'. {told}' if told else ''}"
-
-
-def _attention(stage: OfStage, beside: Actions) -> Iterator[BenchFinding]:
-    """Say how far attention is from what its FLOPs and the KV cache take."""
-    view = next((v for v in stage.views if v.quantity == ATTENTION), None)
-    if view is None or not view.kernels - view.analytical >= WORTH * stage.kernel_ns:
+def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
+    """Yield how far attention is from what its FLOPs and the KV cache take."""
+    view = stage.view(ATTENTION)
+    if view is None or not view.kernels - view.analytical >= WORTHWHILE * stage.kernel_ns:
         return
     lost = view.kernels - view.analytical
-    same = beside.of(stage.stage, set(stage.attention))
-    yield BenchFinding(
-        f"Attention of {stage.label} takes {duration(view.kernels)} a run, "
-        f"{significant(view.kernels / view.analytical)} times the {duration(view.analytical)} that "
-        "its FLOPs, or reading the KV cache, take at the roofs: the difference is "
-        f"{share(lost / stage.kernel_ns)} of the kernel time.",
-        f"{duration(view.operators)} in the operator view{_all_runs(same, lost)}",
-        "small batches and short contexts give each kernel less work than fills the GPU",
-        cases=same.places(),
+    yield Finding(
+        "attention_beyond_roof",
+        Text(
+            "Attention of {stage} takes {time} per run, {ratio} its floor of {floor}: {part} of "
+            "the kernel time is lost there.",
+            stage=stage.label,
+            time=view.number("kernels"),
+            ratio=view.number("kernels").times(view.number("analytical")),
+            floor=view.number("analytical"),
+            part=stage.share(lost),
+        ),
+        (
+            Evidence(Text("in the operator view"), view.number("operators")),
+            *beside(run, stage, lost, set(stage.attention), savings),
+        ),
+        disproof=Text(
+            "The floor is its FLOPs, or reading the KV cache, at the roofs. Small batches and "
+            "short contexts give each kernel less work than fills the GPU."
+        ),
+        technical=True,
     )
 
 
-def _views(stage: OfStage) -> Iterator[BenchFinding]:
-    flops = next((v for v in stage.views if v.unit == "FLOP"), None)
-    if flops is None or not math.isfinite(flops.operators) or flops.operators <= 0:
+def _flops(stage: Stage) -> Iterator[Finding]:
+    """Yield whether configuration, shapes and counters have the same FLOPs."""
+    view = stage.view(FLOPS)
+    if view is None or not view.operators > 0:
         return
-    known = [v for v in (flops.analytical, flops.kernels) if math.isfinite(v)]
-    if not known:
+    names = ("analytical", "operators", "kernels")
+    by_model, by_shape, by_kernel = (view.number(name).at_digits(4) for name in names)
+    evidence: list[Evidence | Text] = [Evidence(Text("by the shapes of operators"), by_shape)]
+    verdict: Text | None = None
+    padding: Number | None = None
+    if by_kernel.value is not None:
+        padding = (by_kernel - by_shape).share_of(by_shape)
+        evidence.append(Evidence(Text("on the GPU"), by_kernel))
+        verdict = Text(
+            "Tile padding adds {padding} to the FLOPs of the matrix products of {stage}.",
+            padding=padding,
+            stage=stage.label,
+        )
+    if by_model.value is not None:
+        evidence.insert(0, Evidence(Text("by the model's configuration"), by_model))
+        padded = Text("; tile padding adds {padding}", padding=padding) if padding else ""
+        verdict = Text(
+            "The matrix products of {stage} have the FLOPs of the model's configuration{padded}.",
+            stage=stage.label,
+            padded=padded,
+        )
+        if not abs(view.operators / view.analytical - 1) < ALIKE:
+            verdict = Text(
+                "The matrix products of {stage} have {ratio} the FLOPs of the model's "
+                "configuration{padded}.",
+                stage=stage.label,
+                ratio=by_shape.times(by_model),
+                padded=padded,
+            )
+    if verdict is None:
         return
-    yield BenchFinding(
-        f"FLOPs of the matrix products of {stage.label}: {_said(flops)}.",
-        f"{counted(len(stage.products), 'shape')} of the operator view, times their calls",
-        "" if math.isfinite(flops.kernels) else _why_no_kernels(stage),
+    reasons = sorted({product.reason for product in stage.products if not product.join} - {""})
+    if by_kernel.value is None and reasons:
+        evidence.append(Text("not known of the kernels: {reason}", reason=Verbatim(reasons[0])))
+    yield Finding("product_flops", verdict, tuple(evidence), technical=True)
+
+
+def _excess(stage: Stage) -> Iterator[Finding]:
+    """Yield where the operator view did more than the trace, and in which operator."""
+    view, operator = stage.view(ALL_KERNELS), excess_operator(stage)
+    if view is None or operator is None:
+        return
+    yield Finding(
+        "operator_view_excess",
+        Text(
+            "The operator view is no picture of {operator} in {stage}: its kernel takes {viewed} "
+            "per run there and {traced} in the trace.",
+            operator=Name(operator.name),
+            stage=stage.label,
+            viewed=Number(operator.gpu_ns, "ns"),
+            traced=Number(operator.traced_ns, "ns"),
+        ),
+        (
+            Evidence(Text("kernel"), Name(operator.kernel)),
+            Text(
+                "{calls} calls of {time} in the operator view, with inputs {shapes}",
+                calls=calls(operator.calls),
+                time=Number(operator.gpu_ns / operator.calls, "ns"),
+                shapes=Verbatim(shorten(operator.shapes, 60)),
+            ),
+            Evidence(Text("all kernels of a run in the operator view"), view.number("operators")),
+            Evidence(Text("in the trace"), view.number("kernels")),
+        ),
+        disproof=Text(
+            "An operator view without torch.compile and CUDA graphs has the same products; its "
+            "other operators may differ."
+        ),
+        technical=True,
     )
 
 
-def _said(view: View) -> str:
-    """Return the three values of a quantity in words, and whether they agree."""
-    parts = [f"{quantity(view.operators, view.unit)} by the shapes of operators"]
-    apart = [0.0]
-    if math.isfinite(view.analytical):
-        parts.insert(0, f"{quantity(view.analytical, view.unit)} by the model's configuration")
-        apart.append(abs(view.operators / view.analytical - 1))
-    if math.isfinite(view.kernels):
-        more = view.kernels / view.operators - 1
-        parts.append(f"{quantity(view.kernels, view.unit)} on the GPU ({share(more)} padding)")
-    first = "the views agree" if max(apart) < AGREE else "configuration and shapes differ"
-    return f"{listed(parts)}; {first}" if len(apart) > 1 else listed(parts)
-
-
-def _apart(stage: OfStage) -> Iterator[BenchFinding]:
-    """Say where the operator view did more than the trace, and in which operator."""
-    view = next((v for v in stage.views if v.quantity == ALL_KERNELS), None)
-    more = most_beyond_the_trace(stage)
-    if view is None or more is None:
-        return
-    excess = more.gpu_ns - more.traced_ns
-    yield BenchFinding(
-        f"The operator view of {stage.label} has {duration(view.operators)} of kernels a run, the "
-        f"trace {duration(view.kernels)}: {duration(excess)} more of it in {more.name}. Its kernel "
-        f"({more.kernel}) takes {duration(more.gpu_ns)} a run in the operator view and "
-        f"{duration(more.traced_ns)} in the trace.",
-        f"{calls(more.calls)} calls of {duration(more.gpu_ns / more.calls)} in the operator view, "
-        f"with inputs {shorten(more.shapes, 60)}",
-        "an operator view without torch.compile and CUDA graphs has the same products; its other "
-        "operators may differ",
-    )
-
-
-def most_beyond_the_trace(stage: OfStage) -> Operator | None:
-    """Return the operator that took most more time than its kernel in the trace.
-
-    None where the whole view took about as long as the trace.
-    """
-    view = next((v for v in stage.views if v.quantity == ALL_KERNELS), None)
-    if view is None or not view.operators > (1 + APART) * view.kernels:
-        return None
-    more = max(stage.operators, key=lambda operator: operator.gpu_ns - operator.traced_ns)
-    return more if more.gpu_ns > more.traced_ns else None
-
-
-def _why_no_kernels(stage: OfStage) -> str:
-    without = sorted({product.reason for product in stage.products if not product.join})
-    return f"not told for the kernels: {without[0]}" if without and without[0] else ""
-
-
-def _chosen(stages: Sequence[OfStage]) -> Iterator[BenchFinding]:
-    """Say where the trace ran another kernel than the operator view."""
+def _other_kernels(stages: Sequence[Stage]) -> Iterator[Finding]:
+    """Yield where the trace ran another kernel than the operator view."""
     joined = [p for stage in stages for p in stage.products if p.join]
-    other = [p for p in joined if p.join == BY_ORDER]
-    if not other:
+    changed = [p for p in joined if p.join == BY_ORDER]
+    if not changed:
         return
-    slower = max(other, key=lambda p: abs(p.median_ns / p.operator_ns - 1))
-    ratio = slower.median_ns / slower.operator_ns
-    yield BenchFinding(
-        f"For {len(other)} of {counted(len(joined), 'matrix product')} the traced run had another "
-        "kernel than the operator view: the library chose otherwise there.",
-        f"most apart: {_named(slower)}, {significant(ratio)} times the operator view's time: "
-        f"{slower.kernel} in place of {slower.operator_kernel}",
-        "joined by the order of the stage's products",
-    )
-
-
-def _call(product: Product) -> str:
-    """Return the mean time of a call, with the median where calls of two kinds set them apart."""
-    mean = duration(product.mean_ns)
-    if not abs(product.median_ns / product.mean_ns - 1) >= SKEWED:
-        return mean
-    return f"{mean} in the mean (median {duration(product.median_ns)})"
-
-
-def _named(product: Product) -> str:
-    return f"{product.name} ({product.size})" if product.module else product.size
-
-
-def _rate(product: Product) -> str:
-    if product.roof == "dram":
-        return quantity(product.byte_rate, "B/s")
-    return quantity(product.flop_rate, "FLOP/s")
-
-
-def _joined(product: Product) -> str:
-    if product.join == BY_NAME:
-        return f"joined by the kernel's name alone: {product.reason}"
-    return ""
+    first = max(changed, key=lambda p: abs(p.median_ns / p.operator_ns - 1))
+    yield Finding(
+        "other_kernels",
+        Text(
+            "The library chose another kernel in the traced run for {changed} of {n} matrix "
+            "product.",
+            "The library chose another kernel in the traced run for {changed} of {n} matrix "
+            "products.",
+            changed=len(changed),
+            n=len(joined),
+        ),
+        (
+            Text(
+                "the largest difference: {product}, {ratio} the operator view's time",
+                product=first.full_name,
+                ratio=Number(first.median_ns / first.operator_ns, "x"),
+            ),
+            Text("{traced} in place of {viewed}",
+                 traced=Name(first.kernel), viewed=Name(first.operator_kernel)),
+            Text("joined by the order of the stage's products"),
+        ),
+        technical=True,
+    )  # fmt: skip

@@ -6,8 +6,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.bench.models import BenchTable
-from nsight_prof.reports.engine.operators.findings import calls, most_beyond_the_trace
-from nsight_prof.reports.engine.operators.rows import stages_of_operators
+from nsight_prof.reports.engine.operators.stages import excess_operator, stages_of_operators
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     KINDS,
@@ -172,11 +171,11 @@ def _not_traced(run: Run) -> str:
         "compilation."
     )
     for stage in stages_of_operators(run):
-        more = most_beyond_the_trace(stage)
+        more = excess_operator(stage)
         if more is not None:
             told += (
-                f" In {stage.label} it has {duration(more.gpu_ns - more.traced_ns)} a step more of "
-                f"{more.name} ({more.kernel}, {calls(more.calls)} calls with inputs "
+                f" In {stage.stage} it has {duration(more.gpu_ns - more.traced_ns)} a step more of "
+                f"{more.name} ({more.kernel}, {more.calls:g} calls with inputs "
                 f"{shorten(more.shapes, 60)}) than the trace: the module that calls it seems "
                 "larger here than it is."
             )

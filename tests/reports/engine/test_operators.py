@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.engine.operators.rows import stages_of_operators
+from nsight_prof.reports.engine.operators.savings import Saving
 from nsight_prof.reports.engine.operators.section import section
+from nsight_prof.reports.engine.operators.stages import stages_of_operators
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.render import render_report
 from tests.recorded import whole_report
+from tests.sections import evidence, finding, told, words
+from tests.sections import rows as rows_of
 
 Make = Callable[..., Run]
 # prefill of 20 tokens: N, K, calls a step, ns a call, share of the roof
@@ -73,7 +76,7 @@ def rows() -> dict[str, Any]:
 
 
 def test_a_run_without_operators_has_no_section(serving_run: Make) -> None:
-    assert section(serving_run(operators=[])) is None
+    assert section(serving_run(operators=[]), {}) is None
 
 
 def test_three_views_of_the_products_agree(serving_run: Make, rows: Any) -> None:
@@ -97,17 +100,40 @@ def test_three_views_of_the_products_agree(serving_run: Make, rows: Any) -> None
 def test_sentences_name_the_product_and_what_it_takes_beyond_its_roof(
     serving_run: Make, rows: Any
 ) -> None:
-    found = section(serving_run(**rows))
+    found = section(serving_run(**rows), {})
     assert found is not None
-    sentences = [finding.sentence for finding in found.findings]
-    lost = 475 - (3 * (20 + 8 + 54 + 24) + 17.5)
-    assert "79.2 % of the kernel time of prefill" in sentences[0]
-    assert "mlp.gate_up_proj (20 x 192 x 64)" in sentences[0]
-    assert "90.0 % of the measured DRAM read roof" in sentences[0]
-    assert f"would take {lost:.0f} ns less" in sentences[1]
-    assert "self_attn.o_proj" in found.findings[1].evidence
-    assert "the views agree" in sentences[2]
-    assert "480 ns more of it in aten::copy_" in sentences[3]
+    largest = words(finding(found, "matrix_products").verdict)
+    assert largest.startswith("Matrix products take 79 % of the kernel time of prefill")
+    assert "mlp.gate_up_proj (20 x 192 x 64)" in largest
+    assert "90 % of the measured DRAM read roof" in largest
+    beyond = finding(found, "products_beyond_roofs")
+    lost: Any = beyond.verdict.values["lost"]
+    assert lost.value == pytest.approx(475 - (3 * (20 + 8 + 54 + 24) + 17.5))
+    assert "self_attn.o_proj" in evidence(beyond)
+    assert "no product of a few microseconds" in told(found)
+    flops = finding(found, "product_flops")
+    assert words(flops.verdict).endswith("the model's configuration; tile padding adds 50 %.")
+    excess = finding(found, "operator_view_excess")
+    assert "`aten::copy_`" not in words(excess.verdict), "a name is no text"
+    assert "aten::copy_ in prefill: its kernel takes 500 ns per run there and 20 ns" in words(
+        excess.verdict
+    )
+
+
+def test_what_kernels_could_save_stands_beside(serving_run: Make, rows: Any) -> None:
+    key = rows["gemms"][1]["kernel_id"]
+    rows["stage_kernels"].append(
+        {"stage": "prefill", "kernel_id": key, "calls": 3, "total_ns": 60, "share": 0.1}
+    )
+    run = serving_run(**rows)
+    for advised in (True, False):
+        found = section(
+            run, {key: Saving(4, 0.5, advised), "k of another stage": Saving(5, 1, False)}
+        )
+        assert found is not None
+        beside = evidence(finding(found, "products_beyond_roofs"))
+        assert "what each kernel could save has 30 ns for kernel 4" in beside
+        assert ("does not list kernel 4" in beside) == (not advised)
 
 
 def test_attention_beside_its_floor(serving_run: Make, rows: Any) -> None:
@@ -139,11 +165,12 @@ def test_counters_tell_the_flops_of_the_shape_that_explains_them(
 
 def test_another_kernel_than_in_the_operator_view_is_told(serving_run: Make, rows: Any) -> None:
     rows["gemms"][1] |= {"join": "order", "operator_kernel": "cuBLAS GEMV", "operator_ns": 40.0}
-    found = section(serving_run(**rows))
+    found = section(serving_run(**rows), {})
     assert found is not None
-    assert "1 by order, other kernel" in found.intro
-    assert "For 1 of 5 matrix products" in found.findings[-1].sentence
-    assert "in place of cuBLAS GEMV" in found.findings[-1].evidence
+    assert "1 by order, other kernel" in told(found)
+    other = finding(found, "other_kernels")
+    assert "for 1 of 5 matrix products" in words(other.verdict)
+    assert "in place of cuBLAS GEMV" in evidence(other)
 
 
 def test_products_that_did_not_join_have_no_times(serving_run: Make, rows: Any) -> None:
@@ -151,20 +178,20 @@ def test_products_that_did_not_join_have_no_times(serving_run: Make, rows: Any) 
         row |= {"join": "", "kernel_id": "", "reason": "why", "total_ns": None, "calls": None}
         row |= {"median_ns": None, "roof_fraction": None, "roof_source": "", "roof_used": ""}
         row |= {"kernel": "", "tile": "", "tile_padding": None, "split_k": None}
-    found = section(serving_run(**rows))
+    found = section(serving_run(**rows), {})
     assert found is not None
-    assert "5 without a kernel of the trace" in found.intro
-    assert "nan" not in repr(found.tables).lower().replace("name", "")
+    assert "5 without a kernel of the trace" in told(found)
+    assert all(row["Time"] is None for row in rows_of(found.tables[0]))
     assert found.figures == ()
 
 
 def test_host_operators_alone_are_a_table(serving_run: Make, rows: Any) -> None:
     for row in rows["operators"]:
         row |= {"gpu_ns": 0, "launches": 0, "kernel": ""}
-    found = section(serving_run(operators=rows["operators"]))
+    found = section(serving_run(operators=rows["operators"]), {})
     assert found is not None
-    assert "host alone" in found.intro
-    assert found.tables[0].rows[0][0] in ("aten::mm", "aten::copy_")
+    assert "host alone" in told(found)
+    assert rows_of(found.tables[0])[0]["Operator"] in ("aten::mm", "aten::copy_")
 
 
 def test_the_report_shows_it(serving_run: Make, rows: Any) -> None:

@@ -198,7 +198,7 @@ def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) ->
 
 
 def test_a_program_that_serves_nothing_has_no_sections(run: Run) -> None:
-    assert sections(run) == ()
+    assert sections(run, {}) == ()
     view = report_view(run)
     assert view.sections == ()
     assert replace(view, sections=()) == view
