@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from nsight_prof.orchestrator.import_inputs import Given
 from nsight_prof.orchestrator.rank_numbers import number_ranks
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.identity import Identity
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run_dir import Manifest, RankRecord, RunDir
 
 FAR_APART_S = 60.0

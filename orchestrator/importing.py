@@ -25,7 +25,7 @@ from nsight_prof.parsers.artifacts import describe
 from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.ncu_files import NcuFile, added, join_files, listed
-from nsight_prof.parsers.nsys import HINT, WHAT
+from nsight_prof.parsers.nsys.database import HINT, WHAT
 from nsight_prof.parsers.nsys.own_copy import keep_data
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.parsers.reading import reading
@@ -325,14 +325,14 @@ def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
     """Read the trace once: a file that cannot be reported on is refused now, not later."""
     folder = run.path / TRACE_FOLDER
     if kind is Kind.KERN_SUM:
-        from nsight_prof.parsers.nsys import read_kernel_summary
+        from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
 
         manifest.assumptions.append(
             "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
         )
         manifest.assumptions += read_kernel_summary(folder / ARTIFACTS[kind]).notes
         return
-    from nsight_prof.parsers.nsys import open_trace
+    from nsight_prof.parsers.nsys.trace import open_trace
 
     with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
         trace.kernels()

@@ -104,7 +104,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def _recognize_text(data: bytes) -> Kind | None:
-    from nsight_prof.parsers.nsys import is_kern_sum
+    from nsight_prof.parsers.nsys.kern_sum_csv import is_kern_sum
 
     text = decode(data, final=False)
     if text is None:

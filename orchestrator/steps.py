@@ -39,7 +39,7 @@ from nsight_prof.orchestrator.work import (
 )
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run_dir import RunDir
 from nsight_prof.parsers.selection import Selection, read_selection, write_selection
 

@@ -15,8 +15,7 @@ from enum import Enum
 from typing import Any
 
 from nsight_prof.parsers.gemm_shapes import Gemm, gemm_of
-from nsight_prof.parsers.nsys.engine_ranges import ENGINE_STEP
-from nsight_prof.parsers.nsys.modules import module_path
+from nsight_prof.parsers.range_names import ENGINE_STEP, module_path
 from nsight_prof.parsers.torch_events import Event
 
 Thread = tuple[Any, Any]

@@ -7,7 +7,7 @@ from collections import Counter
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.nsys.modules import module_path
+from nsight_prof.parsers.range_names import module_path
 from nsight_prof.parsers.torch_items import Instance, Items, Kind
 
 SOURCE = "operators"

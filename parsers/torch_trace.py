@@ -17,7 +17,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.gemm_shapes import DTYPES, Gemm
 from nsight_prof.parsers.kernel_names import classify
-from nsight_prof.parsers.nsys.paths import Stages, name_stages
+from nsight_prof.parsers.range_names import Stages, name_stages
 from nsight_prof.parsers.torch_events import read_events
 from nsight_prof.parsers.torch_items import GpuWork, Instance, Item, Items, Kind, read_items
 from nsight_prof.parsers.torch_modules import torch_modules

@@ -101,7 +101,7 @@ def _read(path: Path) -> Trace:
 
     from nsight_prof.orchestrator.recognize import Kind, recognize
     from nsight_prof.parsers.errors import ProfError, UsageError
-    from nsight_prof.parsers.nsys import read_kernel_summary
+    from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
     from nsight_prof.parsers.run_dir import check_one_run
 
     if path.is_dir():
@@ -136,7 +136,7 @@ def _read(path: Path) -> Trace:
 
 
 def _read_sqlite(path: Path) -> Trace:
-    from nsight_prof.parsers.nsys import open_trace
+    from nsight_prof.parsers.nsys.trace import open_trace
 
     with open_trace(path) as trace:
         kernels, launches, stages = trace.kernels(), trace.launches(), trace.stage_kernels()

@@ -34,7 +34,8 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join import join
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
 from nsight_prof.parsers.ncu_files import JoinedFiles, NcuFile, join_files
-from nsight_prof.parsers.nsys import NsysTrace, open_trace, read_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run_dir import RunDir, counters_stem, read_manifest

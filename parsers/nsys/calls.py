@@ -9,8 +9,7 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.codes import STEP, Codebook, factor
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.kernels import CALL_KEY
-from nsight_prof.parsers.nsys.schema import RUNTIME
+from nsight_prof.parsers.nsys.schema import CALL_KEY, RUNTIME
 
 _NEVER = np.iinfo(np.int64).max
 

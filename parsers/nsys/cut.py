@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.database import Database
-from nsight_prof.parsers.nsys.nvtx import RANGES
 from nsight_prof.parsers.nsys.schema import (
     GRAPH_TRACE,
     KERNEL,
     MEMCPY,
     MEMSET,
     NVTX,
+    RANGES,
     RUNTIME,
     STRINGS,
 )

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.pages import Pages
 
+WHAT = "an SQLite export of nsys"
+HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 Array = NDArray[Any]
 T = TypeVar("T")
 PART_ROWS = 1 << 17  # rows a task reads: large enough to hide its start, small enough for memory

@@ -8,16 +8,14 @@ VLLM_NVTX_SCOPES_FOR_PROFILING ranges for parts of the engine's loop (`schedule:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.nvtx import OPEN_END, RANGES
-from nsight_prof.parsers.nsys.schema import NVTX, STRINGS
+from nsight_prof.parsers.nsys.schema import NVTX, OPEN_END, RANGES, STRINGS
+from nsight_prof.parsers.range_names import ENGINE_STEP
 
-ENGINE_STEP = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 _GLOB = "execute_context_*"
 _PROCESS = 0xFFFFFF
 

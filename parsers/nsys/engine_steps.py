@@ -8,8 +8,6 @@ the periods cover the whole span without a hole, and busy + idle = period.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -17,45 +15,8 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.collectives import Collectives, waits
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.engine_ranges import StepRange
-from nsight_prof.parsers.nsys.engine_work import RankWork
+from nsight_prof.parsers.nsys.engine_work import RankWork, Windows, find_windows
 from nsight_prof.parsers.nsys.timeline import busy_until
-
-_NEVER = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class Windows:
-    """GPU time of the steps of one rank that have GPU work, in order; times in ns.
-
-    `index` are their steps; step i has the GPU from `begin[i]` to `until[i]`, which is the begin of
-    the next, or the end of its own work for the last. `end` is the end of its own work.
-    """
-
-    index: Array
-    begin: Array
-    end: Array
-    until: Array
-
-
-def find_windows(work: RankWork) -> Windows:
-    """Give each step of a rank its part of the GPU's time."""
-    count = len(work.steps)
-    first, first_kernel = np.full(count, _NEVER), np.full(count, _NEVER)
-    end, last_kernel = np.full(count, -1), np.full(count, -1)
-    own = work.step >= 0
-    kernels = own & work.is_kernel
-    np.minimum.at(first, work.step[own], work.start[own])
-    np.maximum.at(end, work.step[own], work.end[own])
-    np.minimum.at(first_kernel, work.step[kernels], work.start[kernels])
-    np.maximum.at(last_kernel, work.step[kernels], work.end[kernels])
-    index = np.flatnonzero(first < _NEVER)
-    # Inputs of a step may be copied on another stream while the step before still computes: its
-    # own time begins when the kernels of that step are done.
-    before = np.append(-1, np.maximum.accumulate(last_kernel[index]))[:-1]
-    begin = np.minimum(np.maximum(first[index], before), first_kernel[index])
-    begin = np.maximum.accumulate(begin)
-    until = np.append(begin[1:], end[index][-1:])
-    return Windows(index, begin, end[index], np.maximum(until, begin))
 
 
 def engine_steps(works: list[RankWork], causes: list[dict[int, str]]) -> pd.DataFrame:

@@ -9,12 +9,20 @@ import numpy as np
 from nsight_prof.parsers.kernel_names import classify
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.engine_ranges import StepRange
-from nsight_prof.parsers.nsys.kernels import CALL_KEY, ISSUED_KEY, KernelRows
-from nsight_prof.parsers.nsys.schema import GRAPH_TRACE, MEMCPY, MEMSET, RUNTIME
-from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.kernels import KernelRows
+from nsight_prof.parsers.nsys.schema import (
+    CALL_KEY,
+    GRAPH_TRACE,
+    ISSUED_KEY,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    read_strings,
+)
 from nsight_prof.parsers.nsys.summaries import first_of_each
 
 _PROCESS = 0xFFFFFF
+_NEVER = np.iinfo(np.int64).max
 _KEY = "{key} & 72057594037927935"  # 32 bits of correlation, 24 of process
 COLLECTIVE = "collective"
 
@@ -132,3 +140,38 @@ def _ranks(
         # A device on which no step works is none of the engine's.
         for number in (np.unique(device[step >= 0]) if (step >= 0).any() else known[:1]).tolist()
     ]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """GPU time of the steps of one rank that have GPU work, in order; times in ns.
+
+    `index` are their steps; step i has the GPU from `begin[i]` to `until[i]`, which is the begin of
+    the next, or the end of its own work for the last. `end` is the end of its own work.
+    """
+
+    index: Array
+    begin: Array
+    end: Array
+    until: Array
+
+
+def find_windows(work: RankWork) -> Windows:
+    """Give each step of a rank its part of the GPU's time."""
+    count = len(work.steps)
+    first, first_kernel = np.full(count, _NEVER), np.full(count, _NEVER)
+    end, last_kernel = np.full(count, -1), np.full(count, -1)
+    own = work.step >= 0
+    kernels = own & work.is_kernel
+    np.minimum.at(first, work.step[own], work.start[own])
+    np.maximum.at(end, work.step[own], work.end[own])
+    np.minimum.at(first_kernel, work.step[kernels], work.start[kernels])
+    np.maximum.at(last_kernel, work.step[kernels], work.end[kernels])
+    index = np.flatnonzero(first < _NEVER)
+    # Inputs of a step may be copied on another stream while the step before still computes: its
+    # own time begins when the kernels of that step are done.
+    before = np.append(-1, np.maximum.accumulate(last_kernel[index]))[:-1]
+    begin = np.minimum(np.maximum(first[index], before), first_kernel[index])
+    begin = np.maximum.accumulate(begin)
+    until = np.append(begin[1:], end[index][-1:])
+    return Windows(index, begin, end[index], np.maximum(until, begin))

@@ -18,21 +18,21 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.devices import Devices
 from nsight_prof.parsers.nsys.gpu_work import by_gpu, on_gpu
-from nsight_prof.parsers.nsys.kernels import CALL_KEY
-from nsight_prof.parsers.nsys.nvtx import OPEN_END
-from nsight_prof.parsers.nsys.paths import fold_repeats, shorten
 from nsight_prof.parsers.nsys.schema import (
+    CALL_KEY,
     GRAPH_TRACE,
     MEMCPY,
     MEMSET,
+    OPEN_END,
     RUNTIME,
     STRINGS,
     check_times,
+    read_strings,
 )
 from nsight_prof.parsers.nsys.stages import Work
-from nsight_prof.parsers.nsys.strings import read_strings
 from nsight_prof.parsers.nsys.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.timeline import Operations, read_operations
+from nsight_prof.parsers.range_names import fold_repeats, shorten
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"

@@ -10,18 +10,12 @@ import numpy as np
 from nsight_prof.parsers.kernel_names import kernel_id
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.schema import KERNEL, check_times
-from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.schema import ISSUED_KEY, KERNEL, PROCESS, check_times, read_strings
 
 _ID = 0xFFFFFFFF
 _GRID = ((0, _ID), (32, 0xFFFF), (48, 0xFFFF))  # shift and mask of x, y, z, as _select packs them
 _BLOCK = ((0, 0xFFF), (12, 0xFFF), (24, 0xFF))
 _Coded = tuple[Array, list[tuple[int, ...]]]
-# Key of an API call: 32-bit correlation and process, as its row and what it issued have it. Where
-# these do not tell (NULL or 0), a row of a call gets -1 and an operation no key of any call.
-CALL_KEY = "(coalesce(nullif(correlationId, 0), -1) | ((coalesce(globalTid, 0) >> 24) << 32))"
-ISSUED_KEY = "(coalesce(correlationId, 0) | ((coalesce(globalPid, 0) >> 24) << 32))"
-PROCESS = 0xFFFFFF  # process id within such a key that was shifted by 32
 
 
 @dataclass(frozen=True)

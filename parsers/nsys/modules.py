@@ -8,8 +8,6 @@ launching thread. CUDA graphs launch kernels without the modules: no module has 
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 
@@ -19,16 +17,9 @@ from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.engine_ranges import HostRange, StepRange
 from nsight_prof.parsers.nsys.engine_work import RankWork
 from nsight_prof.parsers.nsys.stages import Attributed, Work
+from nsight_prof.parsers.range_names import module_path
 
-_MODULE = re.compile(r"\{'Module': '([^']*)'")
-_LAYER = re.compile(r"\.\d+(?=\.|$)")
 OUTSIDE = ""
-
-
-def module_path(label: str) -> str | None:
-    """Path of the module that an NVTX range is for, layer indices as *; None for other ranges."""
-    match = _MODULE.search(label)
-    return None if match is None else _LAYER.sub(".*", match[1])
 
 
 def module_tables(

@@ -20,9 +20,9 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.kernel_names import classify
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.devices import Devices
-from nsight_prof.parsers.nsys.kernels import CALL_KEY, PROCESS, KernelRows
+from nsight_prof.parsers.nsys.kernels import KernelRows
 from nsight_prof.parsers.nsys.payloads import SCHEMA_ENTRIES, Payload, read_payloads
-from nsight_prof.parsers.nsys.schema import NVTX, RUNTIME, STRINGS
+from nsight_prof.parsers.nsys.schema import CALL_KEY, NVTX, PROCESS, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages import Work
 
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"

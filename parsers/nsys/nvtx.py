@@ -15,15 +15,10 @@ import pyarrow as pa
 from nsight_prof.parsers.nsys.calls import Calls
 from nsight_prof.parsers.nsys.codes import STEP, Codebook, Columns, factor
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.schema import NVTX
-from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.schema import NVTX, OPEN_END, RANGES, read_strings
 
-# NvtxPushPop, NvtxStartEnd (59, 60) and the same of NVTX text files. SQLite tests this twice as
-# fast as `IN (…)`, because nearly all rows are of type 59.
-RANGES = "(eventType = 59 OR eventType BETWEEN 60 AND 60 OR eventType BETWEEN 70 AND 71)"
 DOMAIN_CREATE = 75
 TEXT = "coalesce(CAST(text AS TEXT), '')"
-OPEN_END = np.iinfo(np.int64).max
 _NO_ID = 0xFFFFFFFF
 _DOMAIN = 0x7FFFFFFF
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +10,7 @@ import pandas as pd
 from nsight_prof.parsers.nsys.codes import Codebook
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.nvtx import Ranges
-from nsight_prof.parsers.patterns import matching
 
-Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
-LONGEST_LABEL = 100
-"""Characters of a label; DLProf names a range by a record of 600 and more."""
-_RECORD = re.compile(r"""['"](Module|mod|op)['"]:\s*['"]([^'"]+)['"]""")
-_NUMBER = re.compile(r"(\d+)")
-_REPEATS = 5  # values of a number from which on it counts repeats: a GEMM has fp8, 16, 32 and 64
 DEEPEST = 1000
 """Levels of ranges that a path has; the memory of paths grows with the square of it."""
 _CALLS = 1 << 16  # calls of a block: positions in it fit 16 bits, which numpy sorts by radix
@@ -117,69 +108,3 @@ def _walk(
         path[calls] = book.translate(codes, keys)
         begins = is_stage[name] & (instance[calls] < 0)
         instance[calls[begins]] = ranges_here[begins]
-
-
-def name_stages(names: Sequence[tuple[str, str]], stages: Stages) -> list[str | None]:
-    """Return the stage that a range of each name is, None for no stage.
-
-    A pattern must fit the bare name or `domain:name` as a whole. A stage has the name that the
-    mapping gives its pattern, of the first that fits; else the label of the range, shortened.
-    Without patterns, each range is a stage.
-    """
-    labels = [label(name) for name in names]
-    if not stages:
-        return [shorten(text) for text in labels]
-    patterns = [(stage, re.compile(pattern)) for stage, pattern in named_patterns(stages)]
-    with matching(f"stages: {', '.join(repr(p.pattern) for _, p in patterns)}"):
-        return [
-            next(
-                (
-                    stage or shorten(text)
-                    for stage, pattern in patterns
-                    if pattern.fullmatch(bare) or pattern.fullmatch(text)
-                ),
-                None,
-            )
-            for (_, bare), text in zip(names, labels, strict=True)
-        ]
-
-
-def named_patterns(stages: Stages) -> list[tuple[str | None, str]]:
-    """Return each pattern with the name of its stage, None where ranges name it."""
-    if isinstance(stages, Mapping):
-        return list(stages.items())
-    return [(None, pattern) for pattern in stages]
-
-
-def label(name: tuple[str, str]) -> str:
-    """`domain:name`, as nsys stats writes it; the bare name in the default domain."""
-    domain, text = name
-    return f"{domain}:{text}" if domain else text
-
-
-def shorten(text: str) -> str:
-    """A label that a person can read: of a record of DLProf or PyProf the operation, else cut."""
-    if len(text) <= LONGEST_LABEL:
-        return text
-    if "{" in text[:LONGEST_LABEL]:
-        facts = dict(reversed(_RECORD.findall(text)))
-        name = ".".join(facts[key] for key in ("Module", "mod", "op") if key in facts)
-        text = name or text
-    return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
-
-
-def fold_repeats(names: Sequence[str]) -> list[str]:
-    """Names with * for each number by which repeats of one thing differ: `step *`, but `fp16`."""
-    parts = [_NUMBER.split(name) for name in names]  # a text, a number, …, a text
-    values: dict[tuple[str, ...], list[set[str]]] = {}
-    for part in parts:
-        known = values.setdefault(tuple(part[::2]), [set() for _ in part[1::2]])
-        for numbers, number in zip(known, part[1::2], strict=True):
-            numbers.add(number)
-    for part in parts:
-        known = values[tuple(part[::2])]
-        part[1::2] = [
-            "*" if len(numbers) >= _REPEATS else number
-            for numbers, number in zip(known, part[1::2], strict=True)
-        ]
-    return ["".join(part) for part in parts]

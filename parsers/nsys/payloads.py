@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.nsys.database import Database
-from nsight_prof.parsers.nsys.schema import NVTX
-from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.schema import NVTX, read_strings
 
 SCHEMA_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 ENUM_ENTRIES = "NVTX_PAYLOAD_ENUM_ENTRIES"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,16 @@ GPU = "TARGET_INFO_GPU"
 CUDA_GPU = "TARGET_INFO_CUDA_GPU"  # nsys until 2021.1
 CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
 SESSION = "TARGET_INFO_SESSION_START_TIME"
+# Key of an API call: 32-bit correlation and process, as its row and what it issued have it. Where
+# these do not tell (NULL or 0), a row of a call gets -1 and an operation no key of any call.
+CALL_KEY = "(coalesce(nullif(correlationId, 0), -1) | ((coalesce(globalTid, 0) >> 24) << 32))"
+ISSUED_KEY = "(coalesce(correlationId, 0) | ((coalesce(globalPid, 0) >> 24) << 32))"
+PROCESS = 0xFFFFFF  # process id within such a key that was shifted by 32
+# NvtxPushPop, NvtxStartEnd (59, 60) and the same of NVTX text files. SQLite tests this twice as
+# fast as `IN (…)`, because nearly all rows are of type 59.
+RANGES = "(eventType = 59 OR eventType BETWEEN 60 AND 60 OR eventType BETWEEN 70 AND 71)"
+OPEN_END = np.iinfo(np.int64).max
+_AT_ONCE = 1000
 
 _FIRST_NSYS, _LATEST = 1.5e9, 4.1e9  # 2017 to 2099, in s: else it is no time of a trace
 
@@ -180,3 +192,13 @@ def _traced(db: Database) -> str:
     kinds = {"OSRT_API": "OS runtime calls", NVTX: "NVTX ranges", "SCHED_EVENTS": "CPU scheduling"}
     found = [words for name, words in kinds.items() if db.has_rows(name)]
     return "it holds " + ", ".join(found) if found else "it holds no traced events"
+
+
+def read_strings(db: Database, ids: Iterable[int]) -> dict[int, str]:
+    """Text of each id that StringIds has."""
+    found: dict[int, str] = {}
+    rest = iter(sorted(set(ids)))
+    while part := list(islice(rest, _AT_ONCE)):
+        query = f'SELECT id, value FROM "{db.table(STRINGS)}" WHERE id IN ({str(part)[1:-1]})'
+        found.update((int(number), str(text)) for number, text in db.rows(query) if text)
+    return found

@@ -16,16 +16,11 @@ from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.followers import find_followers, follow_steps
 from nsight_prof.parsers.nsys.inherit import find_heirs, inherit_stages
 from nsight_prof.parsers.nsys.kernels import KernelRows
-from nsight_prof.parsers.nsys.nvtx import OPEN_END, Ranges, read_ranges
-from nsight_prof.parsers.nsys.paths import (
-    DEEPEST,
-    Stages,
-    attribute,
-    label,
-    name_stages,
-    named_patterns,
-)
+from nsight_prof.parsers.nsys.nvtx import Ranges, read_ranges
+from nsight_prof.parsers.nsys.paths import DEEPEST, attribute
+from nsight_prof.parsers.nsys.schema import OPEN_END
 from nsight_prof.parsers.nsys.timeline import Operations, busy, busy_until, last_end
+from nsight_prof.parsers.range_names import Stages, label, name_stages, named_patterns
 
 ALL = "(all)"
 

@@ -18,8 +18,7 @@ from nsight_prof.parsers.nsys.codes import (
     statistics,
 )
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME, check_times
-from nsight_prof.parsers.nsys.strings import read_strings
+from nsight_prof.parsers.nsys.schema import MEMCPY, MEMSET, RUNTIME, check_times, read_strings
 
 # CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
 COPY_KINDS = {

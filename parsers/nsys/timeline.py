@@ -9,8 +9,7 @@ import numpy as np
 
 from nsight_prof.parsers.nsys.codes import STEP, Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.database import Array, Database
-from nsight_prof.parsers.nsys.kernels import ISSUED_KEY, PROCESS
-from nsight_prof.parsers.nsys.schema import check_times
+from nsight_prof.parsers.nsys.schema import ISSUED_KEY, PROCESS, check_times
 
 
 @dataclass

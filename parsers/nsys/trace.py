@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from nsight_prof.parsers.kernel_names import classify
 from nsight_prof.parsers.nsys import schema
 from nsight_prof.parsers.nsys.calls import read_calls
 from nsight_prof.parsers.nsys.codes import statistics
-from nsight_prof.parsers.nsys.database import Database
+from nsight_prof.parsers.nsys.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.devices import Devices, read_devices
 from nsight_prof.parsers.nsys.engine import Engine, read_engine
 from nsight_prof.parsers.nsys.gpu_work import gpu_stages
@@ -25,14 +27,13 @@ from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
 from nsight_prof.parsers.nsys.launches import launch_frames, write_launches
 from nsight_prof.parsers.nsys.modules import module_tables
 from nsight_prof.parsers.nsys.nccl import collectives, why_none
-from nsight_prof.parsers.nsys.paths import Stages
 from nsight_prof.parsers.nsys.stages import Work, attribute_calls
 from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
 from nsight_prof.parsers.nsys.timeline import read_operations
-from nsight_prof.parsers.reading import reads
+from nsight_prof.parsers.range_names import Stages
+from nsight_prof.parsers.reading import reading, reads
+from nsight_prof.parsers.run_dir import plain_file
 
-WHAT = "an SQLite export of nsys"
-HINT = "copy the file again, or export the report again: nsys export --type sqlite"
 of_file = reads(WHAT, HINT)
 
 
@@ -247,3 +248,34 @@ _RENAMED = {"count": "calls"}
 def _readable(name: str) -> dict[str, Any]:
     known = classify(name)
     return {k: getattr(known, k) for k in ("short_name", "library", "category", "dtype", "tile")}
+
+
+@contextmanager
+def open_trace(path: Path, stages: Stages = ()) -> Iterator[NsysTrace]:
+    """Open an nsys SQLite export (.sqlite or .sqlite.xz), strictly read only.
+
+    Args:
+        path: export of any nsys version from 2021.2 on.
+        stages: regular expressions of NVTX range names that are stages of the program, matched as
+            a whole; the outermost fitting range wins. None: the outermost range of the thread.
+            A mapping from names to regular expressions gives the stages these names; of several
+            that fit a range, the first names it.
+
+    Raises:
+        ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.
+        NoKernels: the trace holds no GPU kernel.
+    """
+    with plain_file(path) as plain:
+        with reading(path, WHAT, HINT):
+            trace = _trace(plain, path, stages)
+        with trace:
+            yield trace
+
+
+def _trace(plain: Path, path: Path, stages: Stages) -> NsysTrace:
+    db = Database(plain, path)
+    try:
+        return NsysTrace(db, stages)
+    except BaseException:
+        db.close()
+        raise

@@ -20,7 +20,7 @@ import numpy as np
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.nsys import Events, read_events
+from nsight_prof.parsers.nsys.events import Events, read_events
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.export.event_text import encoded, label
 from nsight_prof.reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches

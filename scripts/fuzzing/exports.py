@@ -11,7 +11,8 @@ import sqlite3
 from pathlib import Path
 
 from nsight_prof.parsers.ncu import read_csv
-from nsight_prof.parsers.nsys import open_trace, read_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.trace import open_trace
 from scripts.fuzzing.case import Case, Inputs, Wrong, as_command, same
 from scripts.fuzzing.mutations import KERNEL, mutate_bytes, mutate_cells, mutate_database
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from nsight_prof.parsers.build.run_tables import trace_frames
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.reports.load import Run
 
 OF_KERNELS = ("metrics", "counters", "stalls", "joins")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.paths import DEEPEST
+from nsight_prof.parsers.nsys.trace import open_trace
 
 KERNEL, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"

@@ -13,7 +13,8 @@ from nsight_prof.orchestrator.recipe import load_recipe
 from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, RecipeError
-from nsight_prof.parsers.nsys import open_trace, read_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
 
 

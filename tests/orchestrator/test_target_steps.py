@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.process import Command
 from nsight_prof.orchestrator.process import run as run_command
 from nsight_prof.orchestrator.recipe import load_recipe
 from nsight_prof.parsers.errors import RecipeError, StepFailed, UsageError
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 TELLS = """
 import json, os, sys

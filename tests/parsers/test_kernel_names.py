@@ -17,7 +17,8 @@ from nsight_prof.parsers import kernel_names
 from nsight_prof.parsers.demangle import demangle, identifiers
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 from nsight_prof.parsers.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
-from nsight_prof.parsers.nsys import open_trace, read_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
+from nsight_prof.parsers.nsys.trace import open_trace
 
 CASES = yaml.safe_load(
     (Path(__file__).parents[1] / "fixtures" / "kernel_names.yaml").read_text(encoding="utf-8")

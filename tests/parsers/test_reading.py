@@ -10,8 +10,8 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build import run_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_csv
-from nsight_prof.parsers.nsys import open_trace, trace
-from nsight_prof.parsers.nsys.trace import NsysTrace
+from nsight_prof.parsers.nsys import trace
+from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 
 TRACE = "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz"
 

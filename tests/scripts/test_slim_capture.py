@@ -12,7 +12,7 @@ import pytest
 from nsight_prof.parsers.artifacts import check_artifacts, describe
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_ncu
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")

@@ -15,7 +15,7 @@ from nsight_prof.orchestrator.commands import top_kernels
 from nsight_prof.orchestrator.commands.top_kernels import Trace, command
 from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, UsageError
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.selection import read_selection
 
 NSYS_AI = "nsys/GindaChen+nsys-ai/h100_2gpu_1s.sqlite"

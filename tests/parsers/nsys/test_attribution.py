@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 TIMES = st.integers(0, 6)
 NAMES = st.sampled_from(["prefill", "decode", "layer", "x"])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.nccl import bus_factor
+from nsight_prof.parsers.nsys.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = ROOT / "captures/h200-data-parallel/steps/1-trace"

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.parsers.nsys.trace import open_trace
 
 STAGES = ("prefill", "decode")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 
 def refused(path: Path) -> ArtifactUnreadable:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.nsys import NsysTrace, open_trace
+from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"
 NAMES = ("graphs", "spawned", "layers")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run_dir import plain_file
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 # TARGET_INFO_GPU since nsys 2021.2, as far as it is read, and what it says of an A100.
 NAMES = (

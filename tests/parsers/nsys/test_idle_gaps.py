@@ -12,8 +12,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys import open_trace
 from nsight_prof.parsers.nsys.idle_gaps import LONG_GAP_NS
+from nsight_prof.parsers.nsys.trace import open_trace
 
 US = 1000
 SYNC, LAUNCH = "cudaStreamSynchronize", "cudaLaunchKernel"

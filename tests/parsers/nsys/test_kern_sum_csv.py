@@ -7,8 +7,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
-from nsight_prof.parsers.nsys import read_kern_sum, read_kernel_summary
-from nsight_prof.parsers.nsys.kern_sum_csv import parse_kern_sum
+from nsight_prof.parsers.nsys.kern_sum_csv import parse_kern_sum, read_kern_sum, read_kernel_summary
 
 NEW = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
 75.0,3000,2,1500.0,1500.0,1000,2000,707.1,"void f<int, (bool)1>(T1)"

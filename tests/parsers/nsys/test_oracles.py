@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import NoKernels
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 # nsys 2022.2 exported each launching call twice (once more as a backtrace event), and nsys stats
 # adds up the kernels of both.

@@ -8,7 +8,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 

@@ -1,0 +1,34 @@
+"""Reads the single events of a trace: calls of the host, NVTX ranges, copies and memory sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsight_prof.parsers.nsys.database import HINT, WHAT, Database
+from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
+from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
+from nsight_prof.parsers.reading import reading
+from nsight_prof.parsers.run_dir import plain_file
+
+
+@dataclass
+class Events:
+    """Everything of a trace but its kernel launches, which table `launches` holds."""
+
+    host: HostEvents
+    memory: MemoryEvents
+
+
+def read_events(path: Path) -> Events:
+    """Read the single events of an nsys SQLite export (.sqlite or .sqlite.xz), without kernels.
+
+    Raises:
+        ArtifactUnreadable: not a whole nsys export.
+    """
+    with plain_file(path) as plain, reading(path, WHAT, HINT):
+        db = Database(plain, path)
+        try:
+            return Events(read_host_events(db), read_memory_events(db))
+        finally:
+            db.close()
