@@ -11,7 +11,8 @@ import pandas as pd
 
 from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import counted, duration, listed, share
 from nsight_prof.reports.kernel_facts import TRANSFORM, slow_name
 from nsight_prof.reports.load import Run

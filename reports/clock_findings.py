@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
-from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import clock, duration, listed, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import is_mixed, kernel_time, profiled

@@ -1,18 +1,18 @@
-"""What a finding is: a sentence with its evidence; and the wording and thresholds behind it."""
+"""The wording and thresholds behind findings, and evidence that is given as strings."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.reports import page
+from nsight_prof.reports.findings.model import verbatim
+from nsight_prof.reports.page import Number
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """One number behind a finding: what was seen, the threshold it is held to, and its source.
+class Evidence(page.Evidence):
+    """A row of evidence given as strings, of producers that do not make texts yet.
 
     `where` says where a reader finds the number in the run: keys of parsers/metrics.yaml (whose
     counters they name, such as "dram_pct"), or "table.column" of a table of the run (such as
@@ -20,46 +20,25 @@ class Evidence:
     that it stands in neither.
     """
 
-    metric: str
-    value: float
-    unit: str
-    threshold: str = ""
-    source: str = ""
-    where: tuple[str, ...] = ()
+    value: Number
+    where: tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that a reader can act on.
-
-    `share` is the part of the GPU time that it is about; `gain_kernel` the part of that which would
-    be saved at most, never beyond the roof; `gain_program` the same of the GPU time of all kernels
-    (Amdahl: share x gain_kernel); `gain_ns` as time. `gain_of` says of what time the gain is:
-    "GPU time", or "wall time" for idle time and copies. NaN is unknown. `headline` is one short
-    sentence for the terminal, `action` says what to do and `advice` the same without jargon,
-    `confidence` is high, medium or low, `cause` the key of the rule behind it (docs/rules.md), and
-    `disprove` what one would see if it were wrong. `stage` is the one that it is about, empty for
-    the whole program.
-    """
-
-    key: str
-    title: str
-    headline: str
-    sentence: str
-    kernel_ids: tuple[str, ...] = ()
-    share: float = math.nan
-    evidence: tuple[Evidence, ...] = ()
-    gain_kernel: float = math.nan
-    gain_program: float = math.nan
-    gain_ns: float = math.nan
-    gain_of: str = "GPU time"
-    bound: str = ""
-    action: str = ""
-    advice: str = ""
-    confidence: str = "high"
-    cause: str = ""
-    disprove: str = ""
-    stage: str = ""
+    def __init__(
+        self,
+        metric: str,
+        value: float,
+        unit: str,
+        threshold: str = "",
+        source: str = "",
+        where: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(
+            verbatim(metric),
+            Number(value, unit),
+            verbatim(threshold) if threshold else None,
+            verbatim(source) if source else None,
+        )
+        object.__setattr__(self, "where", where)
 
 
 @cache

@@ -12,7 +12,8 @@ import pandas as pd
 from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.analysis.timeline import chains
-from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import byte_rate, counted, data_size, duration, listed, share
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time

@@ -12,7 +12,8 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, names, number, text
 from nsight_prof.parsers.formulas import tile_padding
-from nsight_prof.reports.evidence import Evidence, Finding, say, source, threshold
+from nsight_prof.reports.evidence import Evidence, say, source, threshold
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.formats import duration, share, significant
 from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.profiled import kernel_time, profiled
@@ -162,9 +163,11 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
     seen = Evidence("counted over needed FLOPs", ratio, "", held, source("padding"), where)
     return Finding(
         key="padding",
-        title=f"{shape.name}: the tile pads the work by {share(ratio - 1)}",
-        headline=f"{shape.name} computes {significant(ratio)} times the FLOPs it needs (tile)",
-        sentence=words,
+        title=verbatim(f"{shape.name}: the tile pads the work by {share(ratio - 1)}"),
+        headline=verbatim(
+            f"{shape.name} computes {significant(ratio)} times the FLOPs it needs (tile)"
+        ),
+        verdict=verbatim(words),
         kernel_ids=(text(row["kernel_id"]),),
         share=part,
         evidence=(seen,),
@@ -172,9 +175,9 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
         gain_program=part * gain,
         gain_ns=part * gain * total_ns,
         bound=text(row["bound_by"]),
-        action=say("actions", "padding"),
-        advice=say("advice", "padding"),
+        action=verbatim(say("actions", "padding")),
+        plain=verbatim(say("advice", "padding")),
         confidence="medium",
-        cause="tile_padding",
-        disprove=say("disprove", "padding"),
+        rule="tile_padding",
+        disproof=verbatim(say("disprove", "padding")),
     )

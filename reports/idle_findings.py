@@ -8,7 +8,8 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.analysis.stages import idle_share, stage_rows, wall_time
-from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.evidence import Evidence, threshold
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import counted, duration, share
 from nsight_prof.reports.idle_stage import (
     CallTimes,

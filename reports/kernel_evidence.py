@@ -12,10 +12,12 @@ from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.evidence import Evidence, source, threshold
 from nsight_prof.reports.formats import clock, quantity
 from nsight_prof.reports.kernel_judge import Judged, further
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.finding import Confidence
 from nsight_prof.reports.profiled import is_mixed
 from nsight_prof.reports.program_rules import limit
 
-CONFIDENCE = ("high", "medium", "low")
+CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001
 """Relative difference up to which a share is the quotient of a rate and a roof."""
 SOURCES = {
@@ -38,20 +40,20 @@ def evidence(judged: Judged) -> tuple[Evidence, ...]:
     seen += [*_shortest(judged), *(one for one, _ in judged.against)]
     seen += [one for cause in further(judged) for one in cause.evidence]
     # A number that two rules ask for, or that a gain is made of too, is told once.
-    held = {one.metric for one in seen if one.threshold}
-    rows: dict[tuple[str, str], Evidence] = {}
+    held = {one.label for one in seen if one.threshold}
+    rows: dict[tuple[Text, Text | None], Evidence] = {}
     for one in seen:
-        if one.threshold or one.metric not in held:
-            rows.setdefault((one.metric, one.threshold), one)
+        if one.threshold or one.label not in held:
+            rows.setdefault((one.label, one.threshold), one)
     return tuple(rows.values())
 
 
-def confidence(group: Sequence[Judged]) -> str:
+def confidence(group: Sequence[Judged]) -> Confidence:
     """Return how sure a finding is: less so by each doubt, and as its rule allows."""
     lead = group[0]
     worst = max(_doubts(judged) for judged in group)
     if lead.why is not None:
-        worst += CONFIDENCE.index(lead.why.rule.confidence)
+        worst += [str(level) for level in CONFIDENCE].index(lead.why.rule.confidence)
     elif lead.bound == "latency":
         worst += 2
     return CONFIDENCE[min(worst, 2)]

@@ -10,7 +10,8 @@ from functools import cache
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.evidence import Evidence, threshold
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.formats import duration, share
 from nsight_prof.reports.kernel_evidence import confidence, evidence
 from nsight_prof.reports.kernel_judge import Judged, judge
@@ -118,12 +119,15 @@ def bound_findings(run: Run) -> list[Finding]:
     return [
         Finding(
             key="bounds",
-            title="What limits the GPU time",
-            headline=f"{first}; better kernels could save at most {share(gain)} in all",
-            sentence=f"Of the GPU time, {', '.join(split)}{rest}. {_whose(known)} that do the "
-            f"same work at their limits would save at most {share(gain)} of the GPU time "
-            f"({duration(gain * total)}) in all; more takes less work or less data."
-            f"{_mixed_note(judged)}",
+            rule="",
+            title=verbatim("What limits the GPU time"),
+            headline=verbatim(f"{first}; better kernels could save at most {share(gain)} in all"),
+            verdict=verbatim(
+                f"Of the GPU time, {', '.join(split)}{rest}. {_whose(known)} that do the "
+                f"same work at their limits would save at most {share(gain)} of the GPU time "
+                f"({duration(gain * total)}) in all; more takes less work or less data."
+                f"{_mixed_note(judged)}"
+            ),
             share=known,
             evidence=_split({key: parts[key] for key in ranked}, judged),
             gain_kernel=gain / known,
@@ -167,7 +171,7 @@ def _left(group: Sequence[Judged], told: Sequence[Finding], total_ns: float) -> 
     if cause_key(group[0]) not in BATCHED:
         return 1.0
     ids = {text(judged.row["kernel_id"]) for judged in group}
-    rows = [f for f in told if f.cause == "small_kernels" and ids & set(f.kernel_ids)]
+    rows = [f for f in told if f.rule == "small_kernels" and ids & set(f.kernel_ids)]
     parts = [max(0.0, 1 - f.gain_ns / (f.share * total_ns)) for f in rows]
     return min(parts, default=1.0)
 
@@ -180,9 +184,8 @@ def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
     to_do, advice = action(lead)
     finding = Finding(
         key="kernel",
-        title=title(lead),
-        headline="",
-        sentence="",
+        title=verbatim(title(lead)),
+        verdict=verbatim(""),
         kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
         share=taken,
         evidence=evidence(lead),
@@ -190,14 +193,14 @@ def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
         gain_program=gained,
         gain_ns=gained * total_ns,
         bound=lead.bound,
-        action=to_do,
-        advice=advice,
+        action=verbatim(to_do),
+        plain=verbatim(advice),
         confidence=confidence(group),
-        cause=cause_key(lead),
-        disprove=disproof(lead),
+        rule=cause_key(lead),
+        disproof=verbatim(disproof(lead)),
     )
     said = sentence(finding, group, in_rows=left < lead.gain)
-    return replace(finding, headline=headline(finding, lead), sentence=said)
+    return replace(finding, headline=verbatim(headline(finding, lead)), verdict=verbatim(said))
 
 
 def _worth_saying(finding: Finding) -> bool:

@@ -16,6 +16,7 @@ from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.kernel_evidence import rates
 from nsight_prof.reports.kernel_judge import Judged, judge
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
 from nsight_prof.reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
@@ -119,8 +120,9 @@ def _roof(judged: Judged | None) -> Row:
     """Return what was reached and the roof, where their quotient is the share of it."""
     seen = rates(judged) if judged is not None else []
     label = LABELS.get(judged.resource, "") if judged is not None and seen else ""
-    values = [known(one.value) for one in seen] or [None, None]
-    unit = seen[0].unit if seen else ""
+    numbers = [row.value for row in seen if isinstance(row.value, Number)]
+    values = [number.value for number in numbers] or [None, None]
+    unit = numbers[0].unit if numbers else ""
     return {"rate": values[0], "roof": values[1], "roof_unit": unit, "roof_label": label}
 
 

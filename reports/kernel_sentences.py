@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import names, number, text
-from nsight_prof.reports.evidence import Finding, say
+from nsight_prof.reports.evidence import say
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import counted, duration, share
 from nsight_prof.reports.kernel_judge import Judged, further, is_near
 from nsight_prof.reports.profiled import is_mixed

@@ -8,11 +8,13 @@ import pandas as pd
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import Exposed, Short, Tiny, exposed, short_kernels
-from nsight_prof.reports.evidence import Evidence, Finding
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.kernel_facts import blocks
 from nsight_prof.reports.kernel_judge import Floor, shortest_launch
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.profiled import kernel_time, sm_count
 from nsight_prof.reports.program_rules import finding, limit, source_of
 
@@ -156,7 +158,8 @@ def _collectives(
     part = share(alone / wall)
     waited = _waited(run, len(rows))
     late = (
-        f"{share(waited[0].value / spent)} of it is waiting for a GPU that comes late."
+        f"{share(waited[0].value.share_of(Number(spent, 'ns')).value)} of it is waiting for a GPU "
+        "that comes late."
         if waited
         else "Part of it may be waiting for a GPU that comes late."
     )

@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.finding_models import EvidenceRow, Place
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import Markdown, code, escape, quantity
-from nsight_prof.reports.places import idle_anchor, roof_anchor, stage_anchor
+from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.places import Place, Places, idle_anchor, roof_anchor, stage_anchor
 from nsight_prof.reports.view_models import KernelRow, ReportView
 
 MOST = 4
@@ -21,12 +23,13 @@ _WORD = re.compile(r"[a-z]+")
 """A kernel name that is a plain word: elsewhere than at the start it is likely just that word."""
 
 
-def linked(text: str, kernels: Iterable[KernelRow], numbers: Sequence[int] = ()) -> Markdown:
+def linked(text: Text | str, kernels: Iterable[KernelRow], numbers: Sequence[int] = ()) -> Markdown:
     """Return `text` for markdown, with the names of kernels as links to their sections.
 
     Where kernels of `numbers` have the name, it means these; several of one name are told apart by
     their numbers behind it.
     """
+    text = Writer().text(text) if isinstance(text, Text) else text
     named = _named(kernels, numbers)
     if not named:
         return escape(text)
@@ -75,10 +78,14 @@ def _link(name: str, numbers: Sequence[int]) -> str:
     return f"{escape(name)} ({', '.join(links)}{more}"
 
 
-def evidence_value(seen: EvidenceRow) -> Markdown:
+def evidence_value(row: Evidence, finding: Finding, places: Places) -> Markdown:
     """Return the value of a row of evidence, as a link to the row that holds it."""
-    shown = escape(quantity(seen.value, seen.unit))
-    return Markdown(f"[{shown}](#{seen.anchor})") if seen.anchor else shown
+    if isinstance(row.value, Number):
+        shown = escape(quantity(row.value.value, row.value.unit))
+    else:
+        shown = escape(Writer().value(row.value))
+    anchor = places.of_value(row, finding)
+    return Markdown(f"[{shown}](#{anchor})") if anchor else shown
 
 
 def places(given: Iterable[Place]) -> Markdown:
@@ -107,8 +114,13 @@ class Anchors:
 
 def anchors_of(view: ReportView) -> Anchors:
     """Return the ids that the evidence of a report leads to."""
-    places = (p for finding in view.findings for seen in finding.evidence for p in seen.where)
-    return Anchors(frozenset(place.anchor for place in places))
+    found = (
+        place.anchor
+        for finding in view.findings
+        for row in finding.evidence
+        for place in view.places.of_evidence(row, finding)
+    )
+    return Anchors(frozenset(found))
 
 
 FILTERS: dict[str, Callable[..., str]] = {

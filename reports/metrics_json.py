@@ -18,6 +18,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.bench.view import BenchView
+from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.rank_models import JobView
@@ -42,7 +43,10 @@ class GapEntry:
 
 def render_metrics(view: ReportView, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
-    return _dump("report", _lean(view), {"gaps": _entries(gaps), **_sections(view)})
+    found = {"findings": findings_json(view.findings, view.places)}
+    data = dataclasses.asdict(dataclasses.replace(_lean(view), findings=()))
+    del data["places"]
+    return _dump("report", data, {**found, "gaps": _entries(gaps), **_sections(view)})
 
 
 def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
@@ -85,17 +89,29 @@ def render_job_metrics(view: JobView) -> str:
 
 
 def _dump(
-    kind: str, view: ReportView | SweepView | BenchView | JobView, extra: dict[str, Any]
+    kind: str, view: dict[str, Any] | SweepView | BenchView | JobView, extra: dict[str, Any]
 ) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    return json_text(head | dataclasses.asdict(view) | extra)
+    data = view if isinstance(view, dict) else dataclasses.asdict(view)
+    return json_text(head | data | extra)
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
-    definitions: dict[str, Any] = {"BenchCase": _bench_case(), **section_schema()}
+    definitions: dict[str, Any] = {
+        "BenchCase": _bench_case(),
+        **section_schema(),
+        **findings_schema(),
+    }
+    for name in ("Finding", "Places"):  # written by reports.findings.json
+        definitions[name] = {}
     for model in (ReportView, SweepView, BenchView, JobView, GapEntry):
         _define(model, definitions)
+    del definitions["Finding"], definitions["Places"]
+    report = definitions["ReportView"]
+    report["properties"]["findings"]["items"] = {"$ref": "#/$defs/FindingRow"}
+    del report["properties"]["places"]
+    report["required"].remove("places")
     kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench", "JobView": "ranks"}
     for name, kind in kinds.items():
         whole = definitions[name]

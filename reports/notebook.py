@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ COLUMNS = {
     "confidence": "string", "kernel_ids": "object", "stage": "string", "cause": "string",
     "disprove": "string",
 }  # fmt: skip
+NUMBERS = ("gain_ns", "gain_program", "gain_of", "share", "confidence", "kernel_ids", "stage")
+"""Columns that are fields of a finding; the others are its texts."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _members(run: Run) -> dict[str, Run]:
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
-    from nsight_prof.reports.findings import OVERVIEW, findings
+    from nsight_prof.reports.findings.ranking import findings
 
     write = Writer()
     for section in _sections(run):
@@ -132,19 +133,22 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
             yield {"run": name, "title": title, "sentence": sentence}
     if run.is_bench:
         return
-    ranks = count(1)
     for found in findings(run):
+        texts = {
+            **{"title": found.title, "sentence": found.verdict},
+            **{"action": found.action, "disprove": found.disproof},
+        }
         yield {
-            "run": name,
-            "rank": None if found.key in OVERVIEW else next(ranks),
-            **{column: getattr(found, column) for column in list(COLUMNS)[2:]},
+            **{"run": name, "rank": found.rank, "cause": found.rule},
+            **{column: getattr(found, column) for column in NUMBERS},
+            **{column: "" if text is None else write.text(text) for column, text in texts.items()},
         }
 
 
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
     from nsight_prof.reports import engine
-    from nsight_prof.reports.findings import findings
+    from nsight_prof.reports.findings.ranking import findings
     from nsight_prof.reports.kernel_rows import kernel_rows
     from nsight_prof.reports.studies import registry
     from nsight_prof.reports.views import savings
@@ -234,7 +238,7 @@ def _headline(run: Run) -> list[str]:
         from nsight_prof.reports.bench.view import leading
 
         return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
-    from nsight_prof.reports.findings import headline
+    from nsight_prof.reports.findings.ranking import headline
     from nsight_prof.reports.views import section_sentences
 
     return [*section_sentences(made)[: SENTENCES - 1], *headline(run)][:SENTENCES]

@@ -6,11 +6,13 @@ The ids are those of templates/report.md.j2 and templates/kernel.md.j2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nsight_prof.reports.evidence import Evidence, Finding
-from nsight_prof.reports.finding_models import Place
+from nsight_prof.reports import page
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.time_models import IdleRow, KindTable, StageRow
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
@@ -69,6 +71,20 @@ TITLES = {
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a number stands: its `name`, and the id of its row or table on the page.
+
+    The name of a number is a column of the counters ("dram_pct"), or "table.column" of a table of
+    the run ("kernels.total_ns" is in tables/kernels.csv). `anchor` is empty where the page does
+    not show it. `kernel` is the number of the kernel, where a number is of several.
+    """
+
+    name: str
+    anchor: str = ""
+    kernel: int | None = None
+
+
+@dataclass(frozen=True)
 class Places:
     """What the page shows.
 
@@ -87,39 +103,54 @@ class Places:
     values: Mapping[str, Mapping[str, Mapping[str, float]]]
     shown: Mapping[str, tuple[float, ...]]
 
-    def of_number(self, name: str, seen: Evidence, finding: Finding) -> tuple[Place, ...]:
-        """Return the places of a number that the evidence of a finding names."""
+    def numbers_of(self, finding: Finding) -> tuple[int, ...]:
+        """Return the numbers of the kernels of a finding that the page shows."""
+        return tuple(self.kernels[key] for key in finding.kernel_ids if key in self.kernels)
+
+    def of_evidence(self, row: page.Evidence, finding: Finding) -> tuple[Place, ...]:
+        """Return where the number of a row of evidence stands, or those it is worked out from."""
+        if not isinstance(row, Evidence) or not isinstance(row.value, Number):
+            return ()
+        value = math.nan if row.value.value is None else row.value.value
+        named = (self._of_number(n, value, row.value.unit, finding) for n in row.where)
+        return tuple(one for places in named for one in places)
+
+    def _of_number(self, name: str, value: float, unit: str, finding: Finding) -> tuple[Place, ...]:
         table, dot, column = name.rpartition(".")
         if table in ("counters", "stalls", "metrics") or not dot:
             return self._of_counter(name, table, column, finding)
         if table == "kernels" and (finding.key == "kernel" or len(finding.kernel_ids) == 1):
-            anchor = self._of_kernel_table(column, seen.value, finding)
+            anchor = self._of_kernel_table(column, value, finding)
         elif table in ("stages", "stage_kernels"):
-            anchor = self._of_stage(column, seen.value, finding.stage)
+            anchor = self._of_stage(column, value, finding.stage)
         elif table == "idle_gaps":
-            anchor = self._of_gaps(column, seen.value, finding.stage)
-        elif table == "measured_roofs" and seen.unit == "ns":
+            anchor = self._of_gaps(column, value, finding.stage)
+        elif table == "measured_roofs" and unit == "ns":
             anchor = self._shown(COSTS)
         elif table == "kernels":
-            anchor = self._of_kind(seen.value)
+            anchor = self._of_kind(value)
         elif table == "roofs":
-            whose = _row_of(self.values.get(table, {}), column, seen.value, "")
+            whose = _row_of(self.values.get(table, {}), column, value, "")
             anchor = self._shown(roof_anchor(whose or "")) or self._shown(ROOFS)
         else:
             anchor = self._shown(OF_TABLE.get(table, ""))
         return (Place(name, anchor),)
 
-    def of_value(self, seen: Evidence, where: Sequence[Place]) -> str:
+    def of_value(self, row: page.Evidence, finding: Finding) -> str:
         """Return the id of the row that holds the number itself; empty for a derived one.
 
         A number of one column stands in the row of that column, where that shows no other.
         """
+        where, number = self.of_evidence(row, finding), row.value
+        if not isinstance(number, Number) or number.value is None:
+            return ""
+        value = number.value
         whole = {"", KERNELS, ROOFS, *(f"kernel-{number}" for number in self.kernels.values())}
         anchors = [place.anchor for place in where if place.anchor not in whole]
-        if len(seen.where) == len(anchors) == 1 and anchors[0] not in self.shown:
+        if len(getattr(row, "where", ())) == len(anchors) == 1 and anchors[0] not in self.shown:
             return anchors[0]
-        scale = 0.01 if seen.unit == "%" else 1.0
-        holds = (a for a in anchors if self._holds(a, seen.value, scale))
+        scale = 0.01 if number.unit == "%" else 1.0
+        holds = (a for a in anchors if self._holds(a, value, scale))
         return next(holds, "")
 
     def _holds(self, anchor: str, value: float, scale: float) -> bool:

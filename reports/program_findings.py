@@ -12,7 +12,8 @@ from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
 from nsight_prof.reports.analysis.timeline import timeline, union
 from nsight_prof.reports.backend_findings import backend_findings
 from nsight_prof.reports.clock_findings import clock_findings
-from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.evidence import Evidence, threshold
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.formats import count, counted, duration, listed, share
 from nsight_prof.reports.fusion_findings import casts_and_copies, elementwise_chains
 from nsight_prof.reports.idle_findings import idle_findings
@@ -55,7 +56,7 @@ def program_findings(run: Run) -> list[Finding]:
     found += [*backend_findings(run, frame), *clock_findings(run)]
     if frame is None:
         return found
-    held_up = {f.stage for f in idle if f.cause == "launch_bound"}
+    held_up = {f.stage for f in idle if f.rule == "launch_bound"}
     found += [*small_kernels(run, frame, held_up), *elementwise_chains(run, frame)]
     return [*found, *collectives(run, frame)]
 
@@ -82,9 +83,10 @@ def _where_time_goes(run: Run) -> Finding:
         words = f"The GPU runs one kernel, {first}, for {duration(total)}"
     return Finding(
         key="time",
-        title=what,
-        headline=headline,
-        sentence=f"{words}{_stage_shares(run)}.",
+        rule="",
+        title=verbatim(what),
+        headline=verbatim(headline),
+        verdict=verbatim(f"{words}{_stage_shares(run)}."),
         kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
         share=part,
         evidence=(

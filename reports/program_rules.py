@@ -6,7 +6,10 @@ from functools import cache
 from typing import Any
 
 from nsight_prof.parsers.packaged import packaged_yaml
-from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings.model import Finding, verbatim
+
+OLD_NAMES = {"sentence": "verdict", "cause": "rule", "advice": "plain", "disprove": "disproof"}
+TEXTS = ("title", "headline", "verdict", "action", "plain", "disproof")
 
 
 @cache
@@ -51,10 +54,13 @@ def source_of(rule: str, name: str) -> str:
 def finding(rule: str, **fields: Any) -> Finding:
     """Return a finding of a rule of the program, with its action, advice and disproof.
 
-    `fields` are those of Finding; the key, the cause and the headline (the title) are given where
-    they differ only.
+    `fields` are those of Finding; the key, the rule and the headline (the title) are given where
+    they differ only. Texts may be finished sentences, and have their names of before then.
     """
     words = program_rules()[rule]
-    given = {"key": rule, "cause": rule, "headline": fields["title"]}
+    given = {"key": rule, "rule": rule, "headline": fields["title"]}
     told = {name: str(words.get(name, "")) for name in ("action", "advice", "disprove")}
-    return Finding(**{**given, **told, **fields})
+    given |= {OLD_NAMES.get(name, name): value for name, value in {**told, **fields}.items()}
+    texts = {name: given.get(name) for name in TEXTS}
+    given |= {name: verbatim(text) for name, text in texts.items() if isinstance(text, str)}
+    return Finding(**given)

@@ -22,7 +22,7 @@ from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
 from nsight_prof.reports.bench.view import bench_view, leading
-from nsight_prof.reports.findings import headline
+from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
 from nsight_prof.reports.html.page import html_pages

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.cells import known
 from nsight_prof.reports.analysis.run_time import RunTime
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import brief
 from nsight_prof.reports.language import ENGLISH, Words, words_of
 from nsight_prof.reports.summary_models import SummaryRow
-from nsight_prof.reports.view_models import FindingRow, KernelRow, ReportView
+from nsight_prof.reports.view_models import KernelRow, ReportView
 
 ROWS = 5
 """Lines beside "everything else" and the sum."""
@@ -70,8 +72,8 @@ def subject(name: str) -> str:
 
 def total_of(values: Iterable[float | None]) -> float | None:
     """Return the sum of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    given = [value for value in values if value is not None]
+    return sum(given) if given else None
 
 
 def _row(
@@ -132,7 +134,7 @@ def _gain(time: RunTime, kernel: KernelRow, exchange: dict[int, float]) -> float
 
 def _exposed(view: ReportView) -> dict[int, float]:
     """Return what each collective kernel would save if something were computed meanwhile, in ns."""
-    saved = total_of(f.gain_ns for f in view.findings if f.cause == "collectives_exposed")
+    saved = total_of(known(f.gain_ns) for f in view.findings if f.rule == "collectives_exposed")
     ours = [k for k in view.kernels if k.category == "collective" and k.total_ns]
     whole = sum(k.total_ns or 0.0 for k in ours)
     return {k.number: (saved or 0.0) * (k.total_ns or 0.0) / whole for k in ours if saved}
@@ -140,11 +142,11 @@ def _exposed(view: ReportView) -> dict[int, float]:
 
 def _nearness(kernels: list[KernelRow]) -> float | None:
     """Return the share of the limit, weighted by GPU time; None where nothing is near one."""
-    known = [k for k in kernels if k.roof_share is not None and k.bound_by != "latency"]
-    weights = [k.share if k.share is not None else 1.0 for k in known]
-    if not known or not sum(weights):
+    near = [k for k in kernels if k.roof_share is not None and k.bound_by != "latency"]
+    weights = [k.share if k.share is not None else 1.0 for k in near]
+    if not near or not sum(weights):
         return None
-    total = sum(w * (k.roof_share or 0.0) for w, k in zip(weights, known, strict=True))
+    total = sum(w * (k.roof_share or 0.0) for w, k in zip(weights, near, strict=True))
     return total / sum(weights)
 
 
@@ -175,16 +177,16 @@ def _idle_rows(view: ReportView, words: Words) -> list[SummaryRow]:
     return [_row(time, IDLE, words.say("idle"), time.idle_ns, why, gain_ns=gain)]
 
 
-def _idle_gains(findings: Sequence[FindingRow]) -> list[float | None]:
+def _idle_gains(findings: Sequence[Finding]) -> list[float | None]:
     about = ("idle", "idle_outside")
-    return [f.gain_ns for f in findings if f.key in about and f.gain_of == "wall time"]
+    return [known(f.gain_ns) for f in findings if f.key in about and f.gain_of == "wall time"]
 
 
 def _copy_rows(view: ReportView, words: Words) -> list[SummaryRow]:
     time = view.run_time
     if time.copies_ns is None or time.copies_ns < LEAST * (time.whole_ns or 0.0):
         return []
-    gain = total_of(f.gain_ns for f in view.findings if f.cause == "copies")
+    gain = total_of(known(f.gain_ns) for f in view.findings if f.rule == "copies")
     name = words.word("kinds", "memory")
     return [_row(time, COPIES, name, time.copies_ns, words.say("alone"), gain_ns=gain)]
 

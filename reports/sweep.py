@@ -13,7 +13,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
 from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, wall_time
 from nsight_prof.reports.compare.sides import Side, counted_units, unit_of, units
-from nsight_prof.reports.findings import headline
+from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.formats import duration, share, speedup
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.profiled import kernel_time

@@ -21,12 +21,10 @@ from nsight_prof.reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
-from nsight_prof.reports.finding_models import EvidenceRow as EvidenceRow
-from nsight_prof.reports.finding_models import FindingRow as FindingRow
-from nsight_prof.reports.finding_models import Place as Place
-from nsight_prof.reports.finding_models import RuleAbstention as RuleAbstention
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.ncu_rule_models import RulesView
 from nsight_prof.reports.page import Section
+from nsight_prof.reports.places import Places
 from nsight_prof.reports.roof_comparison import RoofComparison
 from nsight_prof.reports.time_models import HostCost as HostCost
 from nsight_prof.reports.time_models import IdleRow as IdleRow
@@ -238,6 +236,18 @@ class Method:
 
 
 @dataclass(frozen=True)
+class RuleAbstention:
+    """Rules (docs/rules.md) that were not held to some kernels, for want of what `reason` says.
+
+    `kernels` are numbers of the kernel table.
+    """
+
+    rules: tuple[str, ...]
+    kernels: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class GlossaryEntry:
     """A term of the report in plain words."""
 
@@ -276,7 +286,7 @@ class ReportView:
     tier: str
     answer: tuple[str, ...]
     answer_anchors: tuple[str, ...]
-    findings: tuple[FindingRow, ...]
+    findings: tuple[Finding, ...]
     abstained: tuple[str, ...]
     rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
@@ -322,6 +332,7 @@ class ReportView:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     glossary: tuple[GlossaryEntry, ...]
+    places: Places
 
     @property
     def working_gpus(self) -> int:

@@ -18,7 +18,6 @@ from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
 from nsight_prof.reports.engine import Saving, Savings, leading, sections
-from nsight_prof.reports.evidence import Finding
 from nsight_prof.reports.figure_views import (
     all_roofs,
     occupancy_bars,
@@ -26,8 +25,8 @@ from nsight_prof.reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
-from nsight_prof.reports.finding_rows import finding_rows
-from nsight_prof.reports.findings import abstained, findings, profiled_share
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ranking import abstained, findings, profiled_share
 from nsight_prof.reports.gemm import Padding, paddings
 from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
@@ -49,7 +48,6 @@ from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.view_models import (
-    FindingRow,
     GemmRow,
     KernelRow,
     OperationRow,
@@ -71,11 +69,10 @@ def report_view(run: Run) -> ReportView:
     stages, idle_time = stage_views(run, kernels), idle_rows(run)
     kinds = kind_table(run)
     places = page_places(run, kernels, stages, idle_time, kinds)
-    rows = finding_rows(found, places)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run, savings(kernels, found))
-    answer, anchors = _answer(found, rows, open_questions, made)
+    answer, anchors = _answer(found, open_questions, made)
     spent = run_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
@@ -85,7 +82,7 @@ def report_view(run: Run) -> ReportView:
         tier=tier(run),
         answer=answer,
         answer_anchors=anchors,
-        findings=rows,
+        findings=tuple(found),
         abstained=open_questions,
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
@@ -123,7 +120,8 @@ def report_view(run: Run) -> ReportView:
         counter_files=counter_files(run),
         caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
-        glossary=glossary(_report_text(rows, bool(panels), made)),
+        glossary=glossary(_report_text(found, bool(panels), made)),
+        places=places,
     )
 
 
@@ -169,7 +167,6 @@ def _whole_times(run: Run) -> dict[str, Any]:
 
 def _answer(
     found: list[Finding],
-    rows: tuple[FindingRow, ...],
     open_questions: tuple[str, ...],
     made: tuple[Section, ...],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -177,7 +174,7 @@ def _answer(
     leads = section_sentences(made)
     most = ANSWERS - 1 if leads else ANSWERS
     told = answer_sentences(found[:most], open_questions)
-    anchors = (*section_anchors(made), *_answer_anchors(rows[:most], len(told)))
+    anchors = (*section_anchors(made), *_answer_anchors(found[:most], len(told)))
     return (*leads, *told), anchors
 
 
@@ -201,7 +198,7 @@ def tier(run: Run) -> str:
 
 def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sentences that the report starts with: the largest findings, what is open."""
-    top = [finding.sentence for finding in found[:ANSWERS]]
+    top = [Writer().text(finding.verdict) for finding in found[:ANSWERS]]
     # How the time divides by limits says already what share was not measured.
     told = any(finding.key == "bounds" for finding in found)
     return (*top, *(() if told else open_questions[:1]))
@@ -218,9 +215,9 @@ def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
     return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
 
 
-def _answer_anchors(rows: tuple[FindingRow, ...], told: int) -> tuple[str, ...]:
+def _answer_anchors(found: list[Finding], told: int) -> tuple[str, ...]:
     """Return the ids of the findings that the answer begins with, then that of open questions."""
-    return (*(row.anchor for row in rows), *(OPEN for _ in range(told - len(rows))))
+    return (*(f.anchor for f in found), *(OPEN for _ in range(told - len(found))))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:
@@ -257,12 +254,13 @@ def _api_calls(run: Run) -> tuple[OperationRow, ...]:
     )
 
 
-def _report_text(rows: tuple[FindingRow, ...], counted: bool, made: tuple[Section, ...]) -> str:
+def _report_text(found: list[Finding], counted: bool, made: tuple[Section, ...]) -> str:
     """Return the words of a report whose terms the glossary explains."""
     always = "GPU time, kernel, stage, nsys"
     if counted:
         always += (
             ", ncu, roof, roofline, intensity, bound, DRAM, L2, L1, occupancy, stall, warp, SM"
         )
-    told = [f"{row.title} {row.sentence} {row.action}" for row in rows]
+    texts = (text for f in found for text in (f.title, f.verdict, f.action) if text is not None)
+    told = [Writer().text(text) for text in texts]
     return " ".join([always, *told, section_words(made) if made else ""])

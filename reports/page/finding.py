@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from nsight_prof.reports.page.number import Number
 from nsight_prof.reports.page.text import Name, Text, Value
 
+Confidence: TypeAlias = Literal["", "high", "medium", "low"]
+"""How sure a finding is; "" where that is not graded."""
+
 
 @dataclass(frozen=True)
 class Evidence:
-    """One number that a finding rests on, and what it is."""
+    """One number that a finding rests on, and what it is.
+
+    `threshold` is the limit that it is held to, `source` whose number or limit it is.
+    """
 
     label: Text
     value: Value
+    threshold: Text | None = None
+    source: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Finding:
     action: Text | None = None
     disproof: Text | None = None
     gain: Number | None = None
-    confidence: Literal["", "high", "medium", "low"] = ""
+    confidence: Confidence = ""
     source: tuple[Name, ...] = ()
     plain: Text | None = None
     technical: bool = False

@@ -8,12 +8,13 @@ from functools import cache
 
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports.analysis.run_time import WALL
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import duration, rounded_share
 from nsight_prof.reports.language import Words
 from nsight_prof.reports.summary_models import Action, FirstScreen, SummaryRow
 from nsight_prof.reports.summary_rows import IDLE, OTHER, Table
-from nsight_prof.reports.summary_steps import gain_of, is_near, problem, subjects
-from nsight_prof.reports.view_models import FindingRow, ReportView
+from nsight_prof.reports.summary_steps import english, gain_of, is_near, problem, subjects
+from nsight_prof.reports.view_models import ReportView
 
 MOST, STAGES = 5, 2
 """Rows of the table of what to do; stages that one of them names."""
@@ -80,10 +81,10 @@ def _limit(row: SummaryRow, words: Words) -> str:
 def _actions(view: ReportView, words: Words) -> tuple[Action, ...]:
     """Return what to do, findings of one advice together, the largest gain first."""
     whole = view.run_time.whole_ns or 0.0
-    groups: dict[str, list[FindingRow]] = defaultdict(list)
+    groups: dict[str, list[Finding]] = defaultdict(list)
     for row in view.findings:
-        if row.rank is not None and row.advice and gain_of(view, row) and not is_near(row):
-            groups[row.advice].append(row)
+        if row.rank is not None and row.plain and gain_of(view, row) and not is_near(row):
+            groups[english(row.plain)].append(row)
     gains = {key: min(1.0, sum(gain_of(view, row) for row in groups[key])) for key in groups}
     left, made = whole, []
     for key in sorted(gains, key=lambda key: -gains[key])[:MOST]:
@@ -92,18 +93,18 @@ def _actions(view: ReportView, words: Words) -> tuple[Action, ...]:
             continue
         left = max(0.0, left - saved)
         sure = words.word("levels", rows[0].confidence, rows[0].confidence)
-        effort = words.word("levels", _effort().get(rows[0].cause, "medium"))
+        effort = words.word("levels", _effort().get(rows[0].rule, "medium"))
         do = _do(view, rows, words)
         made.append(Action(do, saved, gains[key], sure, effort, left, rows[0].anchor))
     return tuple(made)
 
 
-def _do(view: ReportView, rows: list[FindingRow], words: Words) -> str:
+def _do(view: ReportView, rows: list[Finding], words: Words) -> str:
     """Return what to do in a few words: for what, where that does not go without saying."""
-    advice = words.of(rows[0].advice)
+    advice = words.of(english(rows[0].plain))
     if rows[0].key == "kernel":
         return words.say("step_near", what=subjects(view, rows, words), advice=advice).rstrip(".。")
-    short = words.word("actions", rows[0].cause)
+    short = words.word("actions", rows[0].rule)
     if not short:
         what = problem(rows, words)
         return words.say("step_near", what=what, advice=advice).rstrip(".。")

@@ -16,8 +16,8 @@ from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import plain_file
 from nsight_prof.reports.analysis.stages import wall_time
-from nsight_prof.reports.evidence import Finding
-from nsight_prof.reports.findings import OVERVIEW, findings
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ranking import OVERVIEW, findings
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time
 from scripts.pages.stage_run import StageRun, stage_runs
@@ -56,7 +56,7 @@ class Planted:
 
     def named_by(self, finding: Finding) -> bool:
         """Tell whether a finding names this defect."""
-        return bool({finding.cause, finding.key} & set(self.expects))
+        return bool({finding.rule, finding.key} & set(self.expects))
 
 
 @dataclass(frozen=True)

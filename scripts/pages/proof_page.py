@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.writer import Writer
 from scripts.pages.first_look import FirstLook, look_at, read_first_look
 from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts
 
@@ -248,12 +249,13 @@ def _details(of: Recording, one: Verdict) -> str:
 def _said(finding: Finding | None) -> str:
     if finding is None:
         return "nothing."
+    write = Writer()
     gain = f" (would gain {share(finding.gain_program)})" if finding.gain_program > 0 else ""
-    return f"{escape(finding.title)}{gain}. {escape(finding.sentence)}"
+    return f"{escape(write.text(finding.title))}{gain}. {escape(write.text(finding.verdict))}"
 
 
 def _cause(finding: Finding) -> str:
-    return finding.cause or finding.key
+    return finding.rule or finding.key
 
 
 def _mark(right: bool) -> str:

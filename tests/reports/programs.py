@@ -5,8 +5,10 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.program_findings import program_findings
 
 US = 1000
@@ -29,6 +31,28 @@ def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
     return load_run(run.path)
 
 
+def english(text: Text | None) -> str:
+    """Return a text as the English report shows it, without markup; "" for none."""
+    return "" if text is None else Writer().text(text)
+
+
+def amount(row: Evidence) -> float:
+    """Return the number of a row of evidence."""
+    assert isinstance(row.value, Number)
+    assert row.value.value is not None
+    return row.value.value
+
+
+def unit(row: Evidence) -> str:
+    """Return the unit of the number of a row of evidence."""
+    return row.value.unit if isinstance(row.value, Number) else ""
+
+
+def where(row: Evidence) -> tuple[str, ...]:
+    """Return the columns that a row of evidence names."""
+    return tuple(getattr(row, "where", ()))
+
+
 def of_cause(run: Run, cause: str) -> Finding:
-    (found,) = [f for f in program_findings(run) if f.cause == cause]
+    (found,) = [f for f in program_findings(run) if f.rule == cause]
     return found

@@ -12,7 +12,7 @@ from nsight_prof.reports.kernel_findings import kernel_findings
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.program_findings import program_findings
 from nsight_prof.reports.program_rules import backends
-from tests.reports.programs import kernels
+from tests.reports.programs import amount, english, kernels
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,24 @@ def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
 def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
     old = {"name": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old})
-    found = [f for f in program_findings(run) if "older GPU" in f.title]
+    found = [f for f in program_findings(run) if "older GPU" in english(f.title)]
     row = run.kernels[run.kernels["short_name"] == "cuBLAS GEMM 256x128"].iloc[0]
     (one,) = found
     assert one.gain_program == pytest.approx(row["share"] * (1 - 0.7605), abs=1e-3)
     ampere = run.gpus.assign(compute_capability="8.0")
     tables.write(ampere, "gpus", run.directory.tables)
-    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in f.title]
+    assert not [f for f in program_findings(load_run(run.path)) if "older GPU" in english(f.title)]
 
 
 def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
     run = kernels(run, {"cuBLAS GEMM 256x128": {"name": "ampere_sgemm_128x64_tn"}})
-    assert [f for f in program_findings(run) if "without the Tensor Cores" in f.title]
+    assert [f for f in program_findings(run) if "without the Tensor Cores" in english(f.title)]
     frame = run.counters.assign(tensor_pct=0.0)
     tables.write(frame, "counters", run.directory.tables)
     assert not [
-        f for f in program_findings(load_run(run.path)) if "without the Tensor Cores" in f.title
+        f
+        for f in program_findings(load_run(run.path))
+        if "without the Tensor Cores" in english(f.title)
     ]
 
 
@@ -101,25 +103,27 @@ ATTENTION = {
 
 def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run: Run) -> None:
     run = kernels(run, {"cuBLAS GEMM 256x128": ATTENTION})
-    (found,) = [f for f in program_findings(run) if "memory-efficient" in f.title]
+    (found,) = [f for f in program_findings(run) if "memory-efficient" in english(f.title)]
     assert (found.key, found.confidence) == ("slow_backend", "medium")
     row = run.kernels[run.kernels["name"] == ATTENTION["name"]].iloc[0]
     counted = run.counters[run.counters["kernel_id"] == row["kernel_id"]].iloc[0]
-    at = {e.metric: e for e in found.evidence}
+    at = {english(e.label): e for e in found.evidence}
     least, most = (
         at["these at 35.0 % of the Tensor Core roof"],
         at["these at 75.0 % of the Tensor Core roof"],
     )
-    assert least.value * 0.35 == pytest.approx(most.value * 0.75)
+    assert amount(least) * 0.35 == pytest.approx(amount(most) * 0.75)
     for saved, needed in (("could save at least", least), ("could save", most)):
-        busy = max(needed.value / counted["duration_ns"], counted["dram_pct"] / 100)
-        assert at[saved].value == pytest.approx(row["total_ns"] * max(0.0, 1 - busy))
-    assert found.gain_ns == at["could save"].value
+        busy = max(amount(needed) / counted["duration_ns"], counted["dram_pct"] / 100)
+        assert amount(at[saved]) == pytest.approx(row["total_ns"] * max(0.0, 1 - busy))
+    assert found.gain_ns == amount(at["could save"])
     assert not [f for f in kernel_findings(run, [found]) if f.kernel_ids == (row["kernel_id"],)]
     assert [f for f in kernel_findings(run) if f.kernel_ids == (row["kernel_id"],)]
     other = run.gpus.assign(compute_capability="12.0")
     tables.write(other, "gpus", run.directory.tables)
-    (unknown,) = [f for f in program_findings(load_run(run.path)) if "memory-efficient" in f.title]
+    (unknown,) = [
+        f for f in program_findings(load_run(run.path)) if "memory-efficient" in english(f.title)
+    ]
     assert unknown.gain_ns != unknown.gain_ns, "what others reach on this GPU is not known"
 
 
@@ -128,10 +132,14 @@ def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run
     split = {"category": "attention", "name": "void pytorch_flash::flash_fwd_splitkv_kernel<T>"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old, "PyTorch copy": split})
     (found,) = [f for f in program_findings(run) if f.key == "older_backend"]
-    spent, total = found.evidence[0].value, run.kernels["total_ns"].sum()
+    spent, total = amount(found.evidence[0]), run.kernels["total_ns"].sum()
     assert found.gain_ns == pytest.approx(0.5 * spent)
-    assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in found.sentence
+    assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in english(
+        found.verdict
+    )
     beside = run.kernels.loc[run.kernels["name"].str.contains("splitkv_kernel"), "total_ns"].sum()
     assert beside > 0
-    assert [e.value for e in found.evidence if "not counted" in e.metric] == [beside]
-    assert f"split keys and values ({share(beside / total)} of the GPU time)" in found.sentence
+    assert [amount(e) for e in found.evidence if "not counted" in english(e.label)] == [beside]
+    assert f"split keys and values ({share(beside / total)} of the GPU time)" in english(
+        found.verdict
+    )

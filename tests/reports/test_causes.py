@@ -8,6 +8,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
 from nsight_prof.reports.causes import Context, blocks, causes, stall_meaning
 from nsight_prof.reports.profiled import TRACE_ONLY
+from tests.reports.programs import amount, english
 
 SMS = 132.0
 H200 = Context(sms=SMS)
@@ -60,7 +61,7 @@ def test_rules_of_nsight_compute_estimate_the_gain(
     (cause,) = causes(row(**known), H200)
     assert cause.key == key
     assert cause.gain == pytest.approx(gain)
-    assert cause.evidence[0].source.startswith("Nsight Compute rule")
+    assert english(cause.evidence[0].source).startswith("Nsight Compute rule")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,8 @@ def test_scattered_stores_explain_a_transpose_and_not_its_occupancy() -> None:
     first, *others = causes(row(**TRANSPOSE), H200)
     assert first.key == "uncoalesced"
     assert "use 7.1 of the 32 bytes of each sector" in first.text
-    assert first.evidence[0].value == 22.2
-    assert "UncoalescedGlobal" in first.evidence[0].source
+    assert amount(first.evidence[0]) == 22.2
+    assert "UncoalescedGlobal" in english(first.evidence[0].source)
     assert [cause.key for cause in others] == ["latency", "achieved_occupancy"]
 
 

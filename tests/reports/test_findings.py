@@ -10,13 +10,15 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.analysis.stages import ALL, wall_time
-from nsight_prof.reports.evidence import Finding, wording
-from nsight_prof.reports.findings import abstained, findings, headline, profiled_share
+from nsight_prof.reports.evidence import wording
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ranking import abstained, findings, headline, profiled_share
 from nsight_prof.reports.load import Run, load_run
+from tests.reports.programs import amount, english, where
 
 
 def named(run: Run, name: str) -> Finding:
-    return next(f for f in findings(run) if f.key == "kernel" and f.title.startswith(name))
+    return next(f for f in findings(run) if f.key == "kernel" and english(f.title).startswith(name))
 
 
 def named_bounds(run: Run) -> Finding:
@@ -46,8 +48,8 @@ def set_capture(run: Run, **values: float) -> Run:
 def test_what_takes_the_time_comes_first_then_what_bounds_it(run: Run) -> None:
     found = findings(run)
     assert [f.key for f in found[:2]] == ["time", "bounds"]
-    assert "80.7 %" in found[0].title
-    assert "55.7 % is limited by DRAM bandwidth" in found[1].sentence
+    assert "80.7 %" in english(found[0].title)
+    assert "55.7 % is limited by DRAM bandwidth" in english(found[1].verdict)
 
 
 def test_the_rest_is_ranked_by_the_time_it_could_save(run: Run) -> None:
@@ -73,15 +75,15 @@ def test_the_gain_of_a_kernel_at_its_roof_is_its_distance(run: Run) -> None:
 
 def test_a_kernel_near_its_roof_is_not_told_to_be_faster(run: Run) -> None:
     finding = named(run, "cuBLAS GEMM 64x8:")
-    assert "near the roof" in finding.sentence
-    assert finding.action.startswith("A better kernel hardly helps; only less data does")
+    assert "near the roof" in english(finding.verdict)
+    assert english(finding.action).startswith("A better kernel hardly helps; only less data does")
 
 
 def test_a_small_grid_is_named_as_the_cause_of_waiting(run: Run) -> None:
     finding = named(run, "FlashAttention decode")
-    assert "64 blocks on 132 SMs" in finding.sentence
+    assert "64 blocks on 132 SMs" in english(finding.verdict)
     assert finding.gain_kernel == pytest.approx((132 - 64) / 132)
-    assert any(seen.metric == "blocks" for seen in finding.evidence)
+    assert any(english(seen.label) == "blocks" for seen in finding.evidence)
 
 
 def test_no_kernel_gets_shorter_than_the_shortest_launch(run: Run) -> None:
@@ -104,14 +106,16 @@ def test_full_schedulers_are_a_bound_and_no_waiting(run: Run) -> None:
     issue = {"bound_by": "issue", "roof_share": 0.9, "issue_active_pct": 90.0}
     busy = edit(run, "counters", "cuBLAS GEMM 256x128", **issue)
     finding = named(busy, "cuBLAS GEMM 256x128")
-    assert finding.title.endswith("instruction issue, 90.0 % of its slots")
-    assert "limited by the issue of instructions" in finding.sentence
+    assert english(finding.title).endswith("instruction issue, 90.0 % of its slots")
+    assert "limited by the issue of instructions" in english(finding.verdict)
     assert finding.gain_kernel == pytest.approx(0.1)
-    assert "fewer instructions" in finding.action
-    (slots,) = [seen for seen in finding.evidence if seen.metric.startswith("issue slots busy")]
-    assert slots.metric == "issue slots busy, of all cycles"
-    assert slots.value == pytest.approx(90.0), "the number that the bound compares"
-    assert slots.where[0] == "counters.roof_share"
+    assert "fewer instructions" in english(finding.action)
+    (slots,) = [
+        seen for seen in finding.evidence if english(seen.label).startswith("issue slots busy")
+    ]
+    assert english(slots.label) == "issue slots busy, of all cycles"
+    assert amount(slots) == pytest.approx(90.0), "the number that the bound compares"
+    assert where(slots)[0] == "counters.roof_share"
 
 
 def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
@@ -121,21 +125,21 @@ def test_scattered_accesses_gain_what_useful_sectors_leave(run: Run) -> None:
              flops=0.0, flops_tensor=0.0, tensor_pct=0.0),
         "FlashAttention forward",
     )  # fmt: skip
-    assert finding.cause == "uncoalesced"
+    assert finding.rule == "uncoalesced"
     assert finding.gain_kernel == pytest.approx(0.7)
-    assert "since its global loads or stores are scattered" in finding.sentence
-    assert "neighbouring" in finding.action
-    assert "near" not in finding.sentence.split("; ")[1].split(".")[0]
-    assert "it could save about" in finding.sentence
+    assert "since its global loads or stores are scattered" in english(finding.verdict)
+    assert "neighbouring" in english(finding.action)
+    assert "near" not in english(finding.verdict).split("; ")[1].split(".")[0]
+    assert "it could save about" in english(finding.verdict)
 
 
 def test_launches_of_mixed_work_are_told_and_lower_the_confidence(run: Run) -> None:
     mixed = edit(run, "kernels", "cuBLAS GEMM 256x128", std_ns=9e5)
     finding = named(mixed, "cuBLAS GEMM 256x128")
-    assert "one launch does not stand for all: only if they were all" in finding.sentence
-    assert "At the full roof" not in finding.sentence
+    assert "one launch does not stand for all: only if they were all" in english(finding.verdict)
+    assert "At the full roof" not in english(finding.verdict)
     assert finding.confidence == "low"
-    assert "stand for all" not in named(run, "cuBLAS GEMM 256x128").sentence
+    assert "stand for all" not in english(named(run, "cuBLAS GEMM 256x128").verdict)
 
 
 def only(run: Run, count: int) -> Run:
@@ -150,9 +154,9 @@ def only(run: Run, count: int) -> Run:
 
 def test_kernels_of_no_known_kind_are_named(run: Run) -> None:
     found = findings(only(run, 3))[0]
-    assert "mine_0" in found.title
-    assert all(f"mine_{i}" in found.sentence for i in range(3))
-    assert "unknown" not in found.sentence
+    assert "mine_0" in english(found.title)
+    assert all(f"mine_{i}" in english(found.verdict) for i in range(3))
+    assert "unknown" not in english(found.verdict)
 
 
 def test_kernels_of_one_name_are_added_up_and_keep_their_name(run: Run) -> None:
@@ -160,27 +164,27 @@ def test_kernels_of_one_name_are_added_up_and_keep_their_name(run: Run) -> None:
     twice = three.kernels.assign(short_name=["mine", "yours", "mine"])
     tables.write(twice, "kernels", run.directory.tables)
     found = findings(load_run(run.path))[0]
-    assert found.title.startswith("mine takes")
-    assert found.sentence.count("mine") == 1
+    assert english(found.title).startswith("mine takes")
+    assert english(found.verdict).count("mine") == 1
     assert found.share == pytest.approx(twice["share"].iloc[[0, 2]].sum())
 
 
 def test_one_kernel_is_told_once(run: Run) -> None:
     alone = only(run, 1)
-    assert findings(alone)[0].sentence.startswith("The GPU runs one kernel, mine_0, for ")
+    assert english(findings(alone)[0].verdict).startswith("The GPU runs one kernel, mine_0, for ")
     assert "bounds" not in {f.key for f in findings(alone)}
 
 
 def test_one_launch_is_no_plural(run: Run) -> None:
     once = edit(run, "kernels", "cuBLAS GEMM 256x128", calls=1)
-    assert "in 1 call," in named(once, "cuBLAS GEMM 256x128").sentence
+    assert "in 1 call," in english(named(once, "cuBLAS GEMM 256x128").verdict)
 
 
 def test_kernels_of_one_name_and_bound_are_one_finding(run: Run) -> None:
     same = edit(run, "kernels", "cuBLAS GEMM 128x192", short_name="cuBLAS GEMM 128x256")
     finding = named(same, "cuBLAS GEMM 128x256")
     assert len(finding.kernel_ids) == 2
-    assert "(2 kernels of this name, counters of the largest)" in finding.sentence
+    assert "(2 kernels of this name, counters of the largest)" in english(finding.verdict)
     assert finding.gain_kernel == pytest.approx(finding.gain_program / finding.share)
 
 
@@ -189,13 +193,13 @@ def test_launch_shapes_are_those_of_one_kernel(run: Run) -> None:
     both = rows["short_name"].isin(["cuBLAS GEMM 128x192", "cuBLAS GEMM 128x256"])
     one = {key: rows[key].mask(both, "cuBLAS GEMM 128x256") for key in ("short_name", "name")}
     tables.write(rows.assign(**one), "kernels", run.directory.tables)
-    sentence = named(load_run(run.path), "cuBLAS GEMM 128x256").sentence
+    sentence = english(named(load_run(run.path), "cuBLAS GEMM 128x256").verdict)
     assert "(2 launch shapes, counters of the largest)" in sentence
 
 
 def test_idle_time_is_told_for_the_stage_that_has_it(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
-    assert "in decode" in idle.title
+    assert "in decode" in english(idle.title)
     assert idle.gain_of == "wall time"
     assert idle.gain_ns == pytest.approx(24.2504e6 * 0.31)
 
@@ -205,7 +209,7 @@ def host_calls(run: Run, *calls: tuple[str, int, float]) -> str:
     frame = pd.DataFrame(rows, columns=list(tables.empty("api_calls").columns))
     tables.write(frame, "api_calls", run.directory.tables)
     (idle,) = [f for f in findings(load_run(run.path)) if f.key == "idle"]
-    return idle.sentence
+    return english(idle.verdict)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_waits_that_empty_the_queue_again_and_again_are_named(run: Run) -> None:
 def test_idle_time_is_told_as_time_of_the_stage(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
     assert re.match(r"The GPU has nothing to do for [\d.]+ ms of the [\d.]+ ms in decode \(",
-                    idle.sentence)  # fmt: skip
+                    english(idle.verdict))  # fmt: skip
 
 
 def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
@@ -254,7 +258,7 @@ def test_a_stage_loses_no_more_than_the_whole_capture(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
     assert idle.gain_ns == 5e6
     assert idle.gain_program == pytest.approx(5 / 26)
-    assert "save at most 19.2 % of its wall time" in idle.sentence
+    assert "save at most 19.2 % of its wall time" in english(idle.verdict)
 
 
 def test_idle_time_outside_of_the_stages_is_told(run: Run) -> None:
@@ -263,16 +267,16 @@ def test_idle_time_outside_of_the_stages_is_told(run: Run) -> None:
     wall, idle = stages["wall_ns"].sum() + 90e6, stages["idle_ns"].sum() + 80e6
     run = set_capture(run, wall_ns=wall, idle_ns=idle)
     (outside,) = [f for f in findings(run) if f.key == "idle_outside"]
-    assert outside.evidence[0].value == pytest.approx(80e6)
+    assert amount(outside.evidence[0]) == pytest.approx(80e6)
     assert math.isnan(outside.gain_program), "it may come once only"
-    assert "80.0 ms outside of the stages" in outside.title
+    assert "80.0 ms outside of the stages" in english(outside.title)
 
 
 def test_a_gemm_without_tensor_cores_gains_what_they_would_give(run: Run) -> None:
     counters = {"tensor_pct": 0.0, "flops_tensor": 0.0, "flops_fp32": 1e9, "bound_by": "fp32"}
     slow = edit(run, "counters", "cuBLAS GEMM 256x128", **counters, roof_share=0.9)
     finding = named(slow, "cuBLAS GEMM 256x128")
-    assert "TF32" in finding.action
+    assert "TF32" in english(finding.action)
     # The Tensor Cores would take 76 % of the time for its FLOPs, DRAM 14 %.
     assert finding.gain_kernel == pytest.approx(1 - 0.7605, abs=1e-3)
 
@@ -302,16 +306,16 @@ def test_without_a_trace_findings_speak_of_the_launch_only(run: Run) -> None:
     alone = load_run(run.path)
     found = findings(alone)
     assert {f.key for f in found} == {"kernel"}
-    assert all("in the launch that was profiled" in f.sentence for f in found)
+    assert all("in the launch that was profiled" in english(f.verdict) for f in found)
     assert all(math.isnan(f.gain_program) for f in found)
     assert math.isnan(profiled_share(alone))
-    assert not any("n/a" in f.sentence or "nan" in f.sentence for f in found)
+    assert not any("n/a" in english(f.verdict) or "nan" in english(f.verdict) for f in found)
 
 
 def test_an_unknown_bound_is_abstained_from(run: Run) -> None:
     unknown = edit(run, "counters", "cuBLAS GEMM 64x8", bound_by="", roof_share=math.nan)
     assert "What limits cuBLAS GEMM 64x8 is not known" in " ".join(abstained(unknown))
-    assert not [f for f in findings(unknown) if f.title.startswith("cuBLAS GEMM 64x8:")]
+    assert not [f for f in findings(unknown) if english(f.title).startswith("cuBLAS GEMM 64x8:")]
 
 
 def test_the_share_without_counters_is_named_where_it_matters(run: Run) -> None:
@@ -320,8 +324,8 @@ def test_the_share_without_counters_is_named_where_it_matters(run: Run) -> None:
     fewer = run.counters.iloc[:3]
     tables.write(fewer, "counters", run.directory.tables)
     assert "other kernels" in abstained(load_run(run.path))[0]
-    assert "Measured kernels that" in named_bounds(load_run(run.path)).sentence
-    assert "Kernels that" in named_bounds(run).sentence
+    assert "Measured kernels that" in english(named_bounds(load_run(run.path)).verdict)
+    assert "Kernels that" in english(named_bounds(run).verdict)
 
 
 def test_the_terminal_gets_three_short_sentences(run: Run, trace_only_run: Run) -> None:

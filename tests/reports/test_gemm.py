@@ -7,6 +7,7 @@ import pytest
 
 from nsight_prof.reports.gemm import Shape, padded_flops, padding_findings, paddings, read_shapes
 from nsight_prof.reports.load import Run
+from tests.reports.programs import english
 
 
 def stdout(run: Run) -> Path:
@@ -90,4 +91,4 @@ def test_padding_is_a_finding_only_where_it_costs_a_per_cent(run: Run) -> None:
     (finding,) = padding_findings(replace(run))  # what is known of a run is kept with it
     assert finding.gain_kernel == pytest.approx(1 - 3841 * 4033 / 4096**2)
     assert finding.gain_program == pytest.approx(finding.share * finding.gain_kernel)
-    assert "1.08 times the FLOPs" in finding.sentence
+    assert "1.08 times the FLOPs" in english(finding.verdict)

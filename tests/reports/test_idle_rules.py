@@ -6,10 +6,10 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.reports.analysis.stages import ALL, stages_note, wall_time
-from nsight_prof.reports.evidence import Finding
-from nsight_prof.reports.findings import abstained, findings
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ranking import abstained, findings
 from nsight_prof.reports.load import Run, load_run
-from tests.reports.programs import US, of_cause, write
+from tests.reports.programs import US, amount, english, of_cause, where, write
 
 
 def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def gap(cause: str, idle_ms: float, gaps: int, **more: Any) -> dict[str, Any]:
 def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: str) -> None:
     rows = [gap(cause, 6.0, 500, waited="cudaStreamSynchronize"), gap("queued", 0.1, 100)]
     found = of_cause(write(run, "idle_gaps", rows), rule)
-    assert words in found.sentence
+    assert words in english(found.verdict)
     assert (found.key, found.stage) == ("idle", "decode")
-    assert all((found.disprove, found.action, found.advice))
+    assert all((english(found.disproof), english(found.action), english(found.plain)))
     wall = wall_time(run)[0]
     # A CUDA graph leaves a microsecond of each gap; a host that is not there leaves nothing.
     kept = 0 if rule == "host_bound" else 500 * US
@@ -42,8 +42,8 @@ def test_idle_time_is_told_by_its_cause(run: Run, cause: str, rule: str, words: 
 
 def shown(found: Finding, metric: str) -> float:
     """Return the number of a row of the evidence."""
-    (one,) = [row for row in found.evidence if row.metric == metric]
-    return one.value
+    (one,) = [row for row in found.evidence if english(row.label) == metric]
+    return amount(one)
 
 
 def with_launch_cost(run: Run, alone_us: float) -> Run:
@@ -68,7 +68,7 @@ def test_the_gain_of_waiting_for_launches_can_be_done_by_hand(run: Run, alone_us
     assert found.gain_ns == shown(found, "could save") == pytest.approx(by_hand)
     wall = shown(found, "wall time of the program under nsys")
     assert found.gain_program == pytest.approx(by_hand / wall)
-    assert all(row.where or row.source for row in found.evidence)
+    assert all(where(row) or row.source for row in found.evidence)
 
 
 def test_the_idle_share_of_all_causes_is_told_beside_that_of_one(run: Run) -> None:
@@ -76,7 +76,7 @@ def test_the_idle_share_of_all_causes_is_told_beside_that_of_one(run: Run) -> No
     found = of_cause(run, "launch_bound")
     stage = run.stages.set_index("stage").loc["decode"]
     part = f"{100 * stage['idle_ns'] / stage['wall_ns']:.1f} %"
-    assert f"bring the idle share of decode to {part}." in found.sentence
+    assert f"bring the idle share of decode to {part}." in english(found.verdict)
     rest = "idle before the first or after the last work of the capture"
     parts = ("idle time", "idle between operations that were queued already", rest)
     assert sum(shown(found, name) for name in parts) == pytest.approx(stage["idle_ns"])
@@ -88,8 +88,10 @@ def test_what_calls_show_of_slow_launches(
 ) -> None:
     told = {"late_calls": 450, "before_call_ns": before * 1e6, "in_call_ns": inside * 1e6}
     found = of_cause(write(run, "idle_gaps", [gap("launches", 6.0, 500, **told)]), "launch_bound")
-    assert "In 90.0 % of the gaps the host began the launch call only after" in found.sentence
-    assert f"{100 * before / 6:.1f} % of their time lies before this call" in found.sentence
+    assert "In 90.0 % of the gaps the host began the launch call only after" in english(
+        found.verdict
+    )
+    assert f"{100 * before / 6:.1f} % of their time lies before this call" in english(found.verdict)
     # Calls that nsys may have lengthened by as much say little.
     assert found.confidence == sure
 
@@ -97,15 +99,15 @@ def test_what_calls_show_of_slow_launches(
 def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
     rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
     run = write(run, "idle_gaps", rows)
-    ranked = [f.cause for f in findings(run) if f.key == "idle"]
+    ranked = [f.rule for f in findings(run) if f.key == "idle"]
     assert ranked == ["host_bound", "launch_bound"]
-    assert "cudaMalloc (100.0 %)" in of_cause(run, "host_bound").sentence
+    assert "cudaMalloc (100.0 %)" in english(of_cause(run, "host_bound").verdict)
 
 
 def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
     found = of_cause(write(run, "idle_gaps", [gap("queued", 7.0, 9000)]), "idle")
-    assert "100.0 % between operations that were queued already" in found.sentence
-    assert "host" not in found.sentence.split("Of this")[1].split(".")[0]
+    assert "100.0 % between operations that were queued already" in english(found.verdict)
+    assert "host" not in english(found.verdict).split("Of this")[1].split(".")[0]
 
 
 def test_without_causes_the_report_says_what_is_open(run: Run) -> None:

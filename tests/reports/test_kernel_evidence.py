@@ -9,13 +9,15 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.evidence import Evidence, Finding
-from nsight_prof.reports.findings import findings
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ranking import findings
 from nsight_prof.reports.kernel_evidence import ISSUED
 from nsight_prof.reports.kernel_findings import abstentions, bound_findings, kernel_findings
 from nsight_prof.reports.kernel_judge import judge, shortest_launch
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Evidence
 from nsight_prof.reports.profiled import is_mixed
+from tests.reports.programs import amount, english, unit, where
 
 RECORDED = "h200-top-kernels"
 
@@ -33,7 +35,7 @@ def found(recorded: Run) -> list[Finding]:
 
 
 def seen(finding: Finding, metric: str) -> Evidence:
-    (one,) = [e for e in finding.evidence if e.metric == metric]
+    (one,) = [e for e in finding.evidence if english(e.label) == metric]
     return one
 
 
@@ -47,11 +49,11 @@ def test_every_number_says_where_it_stands(recorded: Run, found: list[Finding]) 
     for finding in (*found, *bound_findings(recorded)):
         assert finding.evidence
         for one in finding.evidence:
-            assert one.where, (finding.title, one.metric)
-            for place in one.where:
+            assert where(one), (english(finding.title), english(one.label))
+            for place in where(one):
                 table, _, column = place.partition(".")
                 names = [c.name for c in declared[table]] if column else [*catalogue().columns]
-                assert (column or table) in names, (one.metric, place)
+                assert (column or table) in names, (english(one.label), place)
 
 
 def test_a_number_that_is_one_counter_is_that_counter(recorded: Run, found: list[Finding]) -> None:
@@ -59,25 +61,25 @@ def test_a_number_that_is_one_counter_is_that_counter(recorded: Run, found: list
     for finding in found:
         counters = row(recorded, finding, "counters")
         for one in finding.evidence:
-            if len(one.where) == 1 and one.where[0] in counters and one.unit == "%":
-                assert one.value == pytest.approx(counters[one.where[0]]), one.metric
+            if len(where(one)) == 1 and where(one)[0] in counters and unit(one) == "%":
+                assert amount(one) == pytest.approx(counters[where(one)[0]]), english(one.label)
                 alone += 1
     assert alone >= 4 * len(found)
 
 
 def test_no_number_is_told_twice(found: list[Finding]) -> None:
     for finding in found:
-        rows = [(one.metric, one.threshold) for one in finding.evidence]
-        assert len(rows) == len(set(rows)), finding.title
+        rows = [(english(one.label), one.threshold) for one in finding.evidence]
+        assert len(rows) == len(set(rows)), english(finding.title)
 
 
 def test_the_share_of_a_roof_is_the_rate_over_the_roof(found: list[Finding]) -> None:
     checked = 0
     for finding in found:
-        rows = {one.metric: one.value for one in finding.evidence}
+        rows = {english(one.label): amount(one) for one in finding.evidence}
         for label in [m.removesuffix(": roof") for m in rows if m.endswith(": roof")]:
             part = rows[f"{label}: reached"] / rows[f"{label}: roof"]
-            assert rows[finding.evidence[0].metric] == pytest.approx(100 * part, rel=1e-3)
+            assert rows[english(finding.evidence[0].label)] == pytest.approx(100 * part, rel=1e-3)
             checked += 1
     assert checked > 5
 
@@ -88,25 +90,27 @@ def test_issue_slots_of_all_and_of_active_cycles_are_named_apart(
     bound = next(f for f in found if f.bound == "issue")
     counters = row(recorded, bound, "counters")
     active = number(counters["issue_active_pct"]) * number(counters["sm_active_pct"]) / 100
-    assert seen(bound, ISSUED).value == pytest.approx(active)
-    assert seen(bound, ISSUED).threshold == "60 % or more"
+    assert amount(seen(bound, ISSUED)) == pytest.approx(active)
+    assert english(seen(bound, ISSUED).threshold) == "60 % or more"
     label = "issue slots busy, of the active cycles"
-    waiting = next(f for f in found if label in [e.metric for e in f.evidence])
+    waiting = next(f for f in found if label in [english(e.label) for e in f.evidence])
     slots = seen(waiting, label)
-    assert slots.value == pytest.approx(
+    assert amount(slots) == pytest.approx(
         number(row(recorded, waiting, "counters")["issue_active_pct"])
     )
-    assert slots.threshold == "under 80 %"
+    assert english(slots.threshold) == "under 80 %"
 
 
 def test_waits_for_memory_contradict_full_issue_slots(recorded: Run, found: list[Finding]) -> None:
-    doubted = next(f for f in found if f.title.startswith("PyTorch mul") and f.bound == "issue")
+    doubted = next(
+        f for f in found if english(f.title).startswith("PyTorch mul") and f.bound == "issue"
+    )
     assert doubted.confidence != "high"
-    assert "But its warps wait for memory in 7" in doubted.sentence
+    assert "But its warps wait for memory in 7" in english(doubted.verdict)
     stalls = recorded.stalls[recorded.stalls["kernel_id"] == doubted.kernel_ids[0]]
     waits = ["long_scoreboard", "lg_throttle", "drain", "mio_throttle"]
     part = stalls[stalls["reason"].isin(waits)]["share"].sum()
-    assert seen(doubted, "all stalls for memory").value == pytest.approx(100 * part)
+    assert amount(seen(doubted, "all stalls for memory")) == pytest.approx(100 * part)
     assert part > 0.5
 
 
@@ -119,16 +123,18 @@ def test_nothing_contradicts_a_roof_that_is_full(recorded: Run) -> None:
 def test_a_gain_that_ends_at_the_shortest_launch_shows_it_and_is_less_sure(
     recorded: Run, found: list[Finding]
 ) -> None:
-    norm = next(f for f in found if f.title.startswith("PyTorch RMSNorm") and f.bound == "latency")
+    norm = next(
+        f for f in found if english(f.title).startswith("PyTorch RMSNorm") and f.bound == "latency"
+    )
     least = min(records(recorded.kernels), key=lambda kernel: number(kernel["min_ns"]))
     floor, mean = seen(norm, "shortest launch of the trace"), seen(norm, "mean launch")
-    assert floor.value == least["min_ns"]
-    assert floor.source == f"nsys: {least['short_name']}, grid {least['grid']}"
-    assert norm.gain_kernel == pytest.approx(1 - floor.value / mean.value)
+    assert amount(floor) == least["min_ns"]
+    assert english(floor.source) == f"nsys: {least['short_name']}, grid {least['grid']}"
+    assert norm.gain_kernel == pytest.approx(1 - amount(floor) / amount(mean))
     assert norm.confidence == "medium", "the rule alone would be sure"
-    assert "the shortest of the trace" in norm.sentence
-    free = next(f for f in found if f.title.startswith("PyTorch softmax"))
-    assert not [one for one in free.evidence if "shortest" in one.metric]
+    assert "the shortest of the trace" in english(norm.verdict)
+    free = next(f for f in found if english(f.title).startswith("PyTorch softmax"))
+    assert not [one for one in free.evidence if "shortest" in english(one.label)]
 
 
 def test_kernels_of_mixed_work_are_marked_wherever_they_are_told(
@@ -138,18 +144,23 @@ def test_kernels_of_mixed_work_are_marked_wherever_they_are_told(
     mixed = [f for f in found if is_mixed(rows[f.kernel_ids[0]])]
     assert mixed
     for finding in found:
-        told = (finding.title, finding.headline, finding.sentence, finding.evidence[0].metric)
+        told = (
+            english(finding.title),
+            english(finding.headline),
+            english(finding.verdict),
+            english(finding.evidence[0].label),
+        )
         one = finding in mixed
-        assert all(("(of one launch)" in words) == one for words in told), finding.title
+        assert all(("(of one launch)" in words) == one for words in told), english(finding.title)
     (bounds,) = bound_findings(recorded)
     part = sum(number(r["share"]) for r in rows.values() if is_mixed(r))
-    assert f"{100 * part:.1f} % of the GPU time differ in their work" in bounds.sentence
+    assert f"{100 * part:.1f} % of the GPU time differ in their work" in english(bounds.verdict)
 
 
 def test_the_parts_of_all_bounds_add_up(recorded: Run) -> None:
     (bounds,) = bound_findings(recorded)
-    gains = [one.value for one in bounds.evidence if one.metric == "to gain of it"]
-    parts = [one.value for one in bounds.evidence if one.metric != "to gain of it"]
+    gains = [amount(one) for one in bounds.evidence if english(one.label) == "to gain of it"]
+    parts = [amount(one) for one in bounds.evidence if english(one.label) != "to gain of it"]
     assert sum(gains) == pytest.approx(100 * bounds.gain_program)
     assert sum(parts) == pytest.approx(100 * bounds.share)
 
@@ -157,7 +168,7 @@ def test_the_parts_of_all_bounds_add_up(recorded: Run) -> None:
 def test_the_sentences_are_short(recorded: Run) -> None:
     for finding in findings(recorded):
         if finding.key == "kernel":
-            for words in finding.sentence.replace("; ", ". ").split(". "):
+            for words in english(finding.verdict).replace("; ", ". ").split(". "):
                 assert len(words.split()) <= 45, words
 
 
@@ -179,10 +190,12 @@ def test_without_issue_slots_a_wait_is_not_told_as_certain(run: Run) -> None:
         frame[name] = math.nan if name != "top_stall" else None
         tables.write(frame, "counters", run.directory.tables)
         run = load_run(run.path)
-    open_ones = [f for f in kernel_findings(run) if f.cause == "unknown"]
+    open_ones = [f for f in kernel_findings(run) if f.rule == "unknown"]
     assert open_ones
-    assert all("how full the issue slots are was not counted" in f.sentence for f in open_ones)
-    assert all("less if its issue slots are full" in f.sentence for f in open_ones)
+    assert all(
+        "how full the issue slots are was not counted" in english(f.verdict) for f in open_ones
+    )
+    assert all("less if its issue slots are full" in english(f.verdict) for f in open_ones)
     assert {f.confidence for f in open_ones} == {"low"}
 
 
@@ -193,4 +206,4 @@ def test_long_launches_are_no_floor(run: Run) -> None:
     floor = shortest_launch(load_run(run.path))
     assert floor.ns < run.kernels["min_ns"].max()
     assert floor.kernel == ""
-    assert "recorded runs" in floor.evidence().metric
+    assert "recorded runs" in english(floor.evidence().label)

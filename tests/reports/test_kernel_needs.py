@@ -10,12 +10,13 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.reports.evidence import wording
-from nsight_prof.reports.findings import findings
+from nsight_prof.reports.findings.ranking import findings
 from nsight_prof.reports.kernel_facts import EXECUTION_STALLS
 from nsight_prof.reports.kernel_findings import abstentions, kernel_findings
 from nsight_prof.reports.kernel_needs import Need, needs
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.rules import kernel_rules, saturated, wait_words
+from tests.reports.programs import english
 
 GEMM = "cuBLAS GEMM 64x8 splitK"
 
@@ -85,9 +86,9 @@ def test_shapes_of_the_torch_profiler_tell_the_bytes(run: Run) -> None:
 def test_a_product_that_reads_its_weights_twice_thrashes_the_cache(run: Run) -> None:
     moved = run.counters.set_index("kernel_id")["dram_bytes"][kernel_id(run, GEMM)]
     told = declare(run, work(kernel="splitK", bytes=moved / 4))
-    (finding,) = [f for f in kernel_findings(told) if f.cause == "l2_thrashing"]
-    assert finding.title.startswith(GEMM)
-    assert "4.0 times the bytes" in finding.sentence
+    (finding,) = [f for f in kernel_findings(told) if f.rule == "l2_thrashing"]
+    assert english(finding.title).startswith(GEMM)
+    assert "4.0 times the bytes" in english(finding.verdict)
     # L2 is busy for 43 % of the time, and stays so.
     assert finding.gain_kernel == pytest.approx(0.57, abs=0.01)
 
@@ -95,15 +96,19 @@ def test_a_product_that_reads_its_weights_twice_thrashes_the_cache(run: Run) -> 
 def test_every_finding_of_a_kernel_names_its_rule_and_its_disproof(run: Run) -> None:
     keys = {*kernel_rules(), *(facts["key"] for facts in saturated().values())}
     for finding in (f for f in findings(run) if f.key == "kernel"):
-        assert finding.cause in keys
-        assert finding.disprove.endswith(".")
+        assert finding.rule in keys
+        assert english(finding.disproof).endswith(".")
         assert finding.evidence
 
 
 def test_what_to_do_about_a_wait_depends_on_what_for(run: Run) -> None:
-    (forward,) = [f for f in kernel_findings(run) if f.title.startswith("FlashAttention forward")]
-    assert forward.cause == "latency"
-    assert "independent work" in forward.action  # it waits on fixed latencies, not for loads
+    (forward,) = [
+        f for f in kernel_findings(run) if english(f.title).startswith("FlashAttention forward")
+    ]
+    assert forward.rule == "latency"
+    assert "independent work" in english(
+        forward.action
+    )  # it waits on fixed latencies, not for loads
     assert wait_words("long_scoreboard") is None
     assert all(wait_words(reason) or reason in wording()["stalls"] for reason in EXECUTION_STALLS)
 

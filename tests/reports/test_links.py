@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.reports.finding_models import EvidenceRow, Place
+from nsight_prof.reports.evidence import Evidence
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.formats import escape, quantity
 from nsight_prof.reports.html.body import slug
 from nsight_prof.reports.links import evidence_value, linked, places
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.places import Place, Places
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.view_models import KernelRow
 from nsight_prof.reports.views import report_view
@@ -115,11 +117,13 @@ def test_a_plain_word_is_a_kernel_at_the_start_only(
 
 
 def test_a_value_leads_to_the_row_that_holds_it() -> None:
+    on_page = Places({"k": 1}, {"k": frozenset({"c"})}, frozenset(), (), None, {}, {})
+    finding = Finding("a_rule", verbatim("It is slow."), kernel_ids=("k",))
+    seen = Evidence("DRAM busy", 12.0, "%", "", "ncu", ("c",))
+    assert evidence_value(seen, finding, on_page) == "[12.0 %](#kernel-1-c)"
+    assert evidence_value(Evidence("DRAM busy", 12.0, "%"), finding, on_page) == "12.0 %"
     where = (Place("a.b"), Place("c", "kernel-1-c"))
-    seen = EvidenceRow("DRAM busy", 12.0, "%", "", "ncu", where, "kernel-1-c")
-    assert evidence_value(seen) == "[12.0 %](#kernel-1-c)"
-    assert evidence_value(dataclasses.replace(seen, anchor="")) == "12.0 %"
-    assert places(seen.where) == "`a.b`, [`c`](#kernel-1-c)"
+    assert places(where) == "`a.b`, [`c`](#kernel-1-c)"
     assert places(()) == "–"
 
 

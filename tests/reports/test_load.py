@@ -9,7 +9,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.tables import tables
 from nsight_prof.reports import kernel_judge, program_findings
 from nsight_prof.reports.analysis import timeline
-from nsight_prof.reports.findings import findings, headline
+from nsight_prof.reports.findings.ranking import findings, headline
 from nsight_prof.reports.load import Run, load_run, once
 from nsight_prof.reports.views import report_view
 

@@ -11,9 +11,10 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import load
-from nsight_prof.reports.findings import findings, headline
+from nsight_prof.reports.findings.ranking import findings, headline
 from nsight_prof.reports.notebook import NotebookRun as Run
 from nsight_prof.reports.notebook import load_run
+from tests.reports.programs import english
 
 SCREEN = 4000
 """Characters of a first screen, tags included."""
@@ -73,7 +74,7 @@ def test_names_are_text_and_no_markup(run: Run) -> None:
 
 def test_findings_are_those_of_the_report_in_its_order(run: Run) -> None:
     found = run.findings
-    assert list(found["sentence"]) == [one.sentence for one in findings(run)]
+    assert list(found["sentence"]) == [english(one.verdict) for one in findings(run)]
     ranks = found["rank"].dropna()
     assert list(ranks) == list(range(1, len(ranks) + 1))
     assert set(found.explode("kernel_ids")["kernel_ids"].dropna()) <= set(run.kernels["kernel_id"])

@@ -23,11 +23,11 @@ from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.program_findings import program_findings
 from nsight_prof.reports.program_rules import backends, limit, program_rules
-from tests.reports.programs import US, kernels, of_cause, write
+from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
 
 
 def causes(run: Run) -> set[str]:
-    return {f.cause for f in program_findings(run)}
+    return {f.rule for f in program_findings(run)}
 
 
 # --- the order of launches ------------------------------------------------------------------------
@@ -49,11 +49,11 @@ def test_rows_of_tiny_kernels_gain_all_but_one_of_their_floors(run: Run) -> None
     found = of_cause(run, "small_kernels")
     floor = float(run.kernels["min_ns"].min())
     assert found.gain_ns == pytest.approx(2999 * (floor + 1 * US))
-    assert "3,000 kernels of 2.00 us on average" in found.sentence
-    (shortest,) = [e for e in found.evidence if e.metric.startswith("shortest launch")]
+    assert "3,000 kernels of 2.00 us on average" in english(found.verdict)
+    (shortest,) = [e for e in found.evidence if english(e.label).startswith("shortest launch")]
     row = run.kernels[run.kernels["min_ns"] == floor].iloc[0]
     named = f"nsys: {row['short_name']}, grid {row['grid']}"
-    assert (shortest.value, shortest.source) == (floor, named)
+    assert (amount(shortest), english(shortest.source)) == (floor, named)
     # Where launches hold them up, that is the finding.
     waits = {"stage": "decode", "cause": "launches", "waited": "", "call": "", "nvtx_range": ""}
     times = {"gaps": 900, "idle_ns": 7000 * US, "longest_ns": 8 * US}
@@ -69,7 +69,7 @@ def test_gpus_that_work_at_once_save_their_tiny_kernels_once(run: Run) -> None:
     assert found.gain_ns == pytest.approx(alone)
     assert (
         "6,000 kernels of 2.00 us on average run one after another in decode on 2 GPUs"
-        in found.sentence
+        in english(found.verdict)
     )
 
 
@@ -98,7 +98,7 @@ def chained(run: Run) -> Run:
 def test_chains_gain_all_but_their_longest_kernel(run: Run) -> None:
     found = of_cause(chained(run), "elementwise_chain")
     assert found.gain_ns == 100 * 50 * US
-    assert "3 elementwise kernels follow on each other 100 times" in found.sentence
+    assert "3 elementwise kernels follow on each other 100 times" in english(found.verdict)
     assert found.confidence == "low"
 
 
@@ -116,7 +116,7 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     found = of_cause(load_run(run.path), "elementwise_chain")
     # 4 of 7 MB pass between them: as much of the 100 us.
     assert found.gain_ns == pytest.approx(100 * 100 * US * 4 / 7)
-    assert "4.00 MB of the 7.00 MB that they move pass between them." in found.sentence
+    assert "4.00 MB of the 7.00 MB that they move pass between them." in english(found.verdict)
     assert found.confidence == "medium"
     bound = frame.assign(bound_by="issue")
     tables.write(bound, "counters", run.directory.tables)
@@ -124,8 +124,8 @@ def test_counted_bytes_tell_what_a_chain_passes_on(run: Run) -> None:
     assert of_cause(load_run(run.path), "elementwise_chain").confidence == "low"
     frame.loc[frame["kernel_id"] == ids["PyTorch softmax"], "global_load_bytes"] = 1e5
     tables.write(frame, "counters", run.directory.tables)
-    (shorter,) = [f for f in program_findings(load_run(run.path)) if f.cause == "elementwise_chain"]
-    assert "2 elementwise kernels" in shorter.title
+    (shorter,) = [f for f in program_findings(load_run(run.path)) if f.rule == "elementwise_chain"]
+    assert "2 elementwise kernels" in english(shorter.title)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_own_kernels_that_stream_make_a_chain_of_low_confidence(
                                             strict=True))["PyTorch softmax"]  # fmt: skip
     frame.loc[second, ["shared_memory_bytes", "global_load_bytes"]] = shared, loaded
     tables.write(frame, "counters", run.directory.tables)
-    found = [f for f in program_findings(load_run(run.path)) if f.cause == "elementwise_chain"]
+    found = [f for f in program_findings(load_run(run.path)) if f.rule == "elementwise_chain"]
     assert len(found) == told
     assert all(f.confidence == "low" for f in found)
 
@@ -169,7 +169,7 @@ def test_bytes_of_dram_tell_of_chains_that_caches_do_not_hold(
     # 2 x 2 of 6 parts pass between them; else all but the longest, which is half.
     part = 4 / 6 if told else 1 / 2
     assert found.gain_ns == pytest.approx(100 * 100 * US * part)
-    assert ("Their bytes were not counted" in found.sentence) is not told
+    assert ("Their bytes were not counted" in english(found.verdict)) is not told
 
 
 def test_a_kernel_that_repeats_is_no_chain(run: Run) -> None:
@@ -232,9 +232,9 @@ def test_copies_that_may_be_needed_are_told_apart_from_casts(
     run: Run, name: str, said: str, sure: str
 ) -> None:
     found = of_cause(kernels(run, {"PyTorch copy": {"short_name": name}}), "casts_and_copies")
-    assert said in found.sentence
-    assert ("needed" in found.sentence.split("What the program")[0]) is bool(said)
-    assert ("at most" in found.sentence, found.confidence) == (True, sure)
+    assert said in english(found.verdict)
+    assert ("needed" in english(found.verdict).split("What the program")[0]) is bool(said)
+    assert ("at most" in english(found.verdict), found.confidence) == (True, sure)
 
 
 # --- communication --------------------------------------------------------------------------------
@@ -271,10 +271,10 @@ def test_communication_that_runs_alone_is_told_with_its_share_of_the_wall_time(r
     found = of_cause(launch_table(run, ours), "collectives_exposed")
     assert found.gain_ns == 600 * US
     assert found.gain_program == pytest.approx(600 * US / wall_time(run)[0])
-    assert "Part of it may be waiting for a GPU that comes late." in found.sentence
+    assert "Part of it may be waiting for a GPU that comes late." in english(found.verdict)
     steps = [{"step": at, "device": 0, "collective_wait_ns": 150 * US} for at in range(3)]
     found = of_cause(write(run, "engine_steps", steps), "collectives_exposed")
-    assert "50.0 % of it is waiting for a GPU that comes late." in found.sentence
+    assert "50.0 % of it is waiting for a GPU that comes late." in english(found.verdict)
 
 
 # --- clocks ---------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_low_clock_gains_something_only_with_a_reason(run: Run) -> None:
     hot = write(run, "telemetry", [{"source": "trace", "process": 1, "t_s": 0.0, "device": 0,
                                     "throttle": "hw thermal slowdown"}])  # fmt: skip
     found = of_cause(hot, "throttling")
-    assert "hw thermal slowdown" in found.sentence
+    assert "hw thermal slowdown" in english(found.verdict)
     # 1.755 of 1.98 GHz, for what DRAM does not limit.
     rows = run.counters.merge(run.kernels[["kernel_id", "share", "mean_ns", "std_ns"]])
     rest = rows[rows["bound_by"] != "dram"]
@@ -341,16 +341,16 @@ def test_every_rule_says_all_that_a_reader_needs() -> None:
 
 def test_sentences_of_a_recorded_run_are_short_and_name_their_evidence(recorded: Run) -> None:
     found = program_findings(recorded)
-    assert {"launch_bound", "casts_and_copies"} <= {f.cause for f in found}
-    for one in (f for f in found if f.cause):
-        assert all((one.evidence, one.disprove))
-        assert all(row.where or row.source for row in one.evidence), one.title
-        for place in (place for row in one.evidence for place in row.where):
+    assert {"launch_bound", "casts_and_copies"} <= {f.rule for f in found}
+    for one in (f for f in found if f.rule):
+        assert all((one.evidence, english(one.disproof)))
+        assert all(where(row) or row.source for row in one.evidence), english(one.title)
+        for place in (place for row in one.evidence for place in where(row)):
             table, dot, column = place.rpartition(".")
             assert column in tables.empty(table if dot else "counters").columns, place
         assert one.confidence in ("high", "medium", "low")
         assert math.isnan(one.gain_program) or 0 <= one.gain_program <= 1
-        assert all(len(s.split()) <= 45 for s in re.split(r"(?<=[.;:]) ", one.sentence))
+        assert all(len(s.split()) <= 45 for s in re.split(r"(?<=[.;:]) ", english(one.verdict)))
     assert timeline(recorded) is not None
 
 

@@ -17,7 +17,7 @@ import pytest
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run_dir import RunDir, decompress
-from nsight_prof.reports.evidence import Finding
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.load import Run, load_run
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
 from scripts.pages.proof import (
@@ -49,7 +49,7 @@ def a_plan(**changed: Any) -> Planted:
 
 
 def a_finding(key: str, cause: str = "") -> Finding:
-    return Finding(key=key, title=key, headline=key, sentence=f"{key}.", cause=cause)
+    return Finding(key=key, rule=cause, verdict=verbatim(f"{key}."))
 
 
 @pytest.fixture(scope="module")

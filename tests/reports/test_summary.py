@@ -1,5 +1,6 @@
 """The summary for who decides: one measure of time, lines that add up, no jargon."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,7 +194,7 @@ def test_a_machine_says_how_many_of_its_gpus_worked(view: ReportView) -> None:
 
 def test_no_step_promises_more_than_the_whole_run(view: ReportView) -> None:
     huge = tuple(
-        replace(row, gain_ns=1e15) if row.gain_ns is not None else row for row in view.findings
+        replace(row, gain_ns=1e15) if row.gain_ns == row.gain_ns else row for row in view.findings
     )
     said = " ".join(summarise(replace(view, findings=huge)).next_steps)
     parts = [float(part) for part in re.findall(r"\(([\d.]+) % of the run\)", said)]
@@ -229,7 +230,7 @@ def test_a_row_of_nothing_to_save_says_so(view: ReportView, make_run: Callable[.
 
 
 def test_idle_time_saves_nothing_here_that_its_finding_does_not_save(view: ReportView) -> None:
-    first = replace(view.findings[0], key="idle_outside", gain_ns=None, gain_of="wall time")
+    first = replace(view.findings[0], key="idle_outside", gain_ns=math.nan, gain_of="wall time")
     rest = tuple(f for f in view.findings if f.key != "idle")
     time = replace(view.run_time, queued_ns=0.0)
     idle = {

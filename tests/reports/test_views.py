@@ -13,6 +13,7 @@ from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.method_view import environment, glossary
 from nsight_prof.reports.view_models import ReportView
 from nsight_prof.reports.views import report_view
+from tests.reports.programs import english
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -87,7 +88,7 @@ def test_numbered_ranges_are_no_stages(run: Run) -> None:
     assert len(view.stages) == 14
     assert not any(row.top for row in view.stages[:-1])
     assert "by stage" not in view.answer[0]
-    idle = [row.title for row in view.findings if row.key == "idle"]
+    idle = [english(row.title) for row in view.findings if row.key == "idle"]
     assert idle == [
         "The GPU has nothing to do for 18.4 % of the time from its first to its last kernel"
     ]
@@ -215,7 +216,10 @@ def test_no_sentence_shows_a_number_that_is_not_known(run: Run, trace_only_run: 
     for one in (run, trace_only_run):
         view = report_view(one)
         sentences = [*view.answer, *view.abstained, *(c.text for c in view.caveats)]
-        sentences += [f"{row.title} {row.sentence} {row.action}" for row in view.findings]
+        sentences += [
+            f"{english(row.title)} {english(row.verdict)} {english(row.action)}"
+            for row in view.findings
+        ]
         assert not [s for s in sentences if "n/a" in s or "nan" in s.split() or "{" in s]
 
 

@@ -6,17 +6,19 @@ A finding needs evidence; a question that the evidence does not answer is listed
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import count
 
 from nsight_prof.parsers.run_dir import StepState
-from nsight_prof.reports.evidence import Evidence, Finding, threshold
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.formats import share
 from nsight_prof.reports.gemm import padding_findings, paddings
 from nsight_prof.reports.kernel_findings import bound_findings, kernel_findings
 from nsight_prof.reports.load import Run, once
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.program_findings import program_findings
-
-__all__ = ["Evidence", "Finding", "abstained", "findings", "headline", "profiled_share"]
 
 TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}
 QUESTIONS = {
@@ -33,14 +35,18 @@ def findings(run: Run) -> list[Finding]:
     """Return what takes the time, and then everything else by its gain in time, largest first."""
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
-    return sorted(found, key=lambda f: (_place(f), -_rank(f)))
+    ranks = count(1)
+    return [
+        f if f.key in OVERVIEW else replace(f, rank=next(ranks))
+        for f in sorted(found, key=lambda f: (_position(f), -_gain(f)))
+    ]
 
 
-def _place(finding: Finding) -> int:
+def _position(finding: Finding) -> int:
     return OVERVIEW.index(finding.key) if finding.key in OVERVIEW else len(OVERVIEW)
 
 
-def _rank(finding: Finding) -> float:
+def _gain(finding: Finding) -> float:
     if not math.isnan(finding.gain_ns):
         return finding.gain_ns
     return 0.0 if math.isnan(finding.gain_kernel) else finding.gain_kernel / 1e9
@@ -48,7 +54,8 @@ def _rank(finding: Finding) -> float:
 
 def headline(run: Run) -> list[str]:
     """Return at most three short sentences: what a reader should know first."""
-    found = [f"{finding.headline}." for finding in findings(run)]
+    write = Writer()
+    found = [f"{write.text(finding.headline)}." for finding in findings(run)]
     open_ones = abstained(run)
     # Who asked for counters and got none must learn that before the third finding.
     most = 2 if run.counters.empty and open_ones else 3

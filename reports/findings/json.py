@@ -1,0 +1,125 @@
+"""Writes findings of a profile report as data for metrics.json, and describes that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.cells import known
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page.section import Json
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.places import Place, Places
+
+_WRITE = Writer()
+
+
+def findings_json(findings: Sequence[Finding], places: Places) -> list[dict[str, Json]]:
+    """Return findings in their order, with the numbers that kernels have on the page."""
+    return [_finding(finding, places) for finding in findings]
+
+
+def _finding(finding: Finding, places: Places) -> dict[str, Json]:
+    numbers = places.kernels
+    return {
+        "rank": finding.rank,
+        "key": finding.key,
+        "title": _text(finding.title),
+        "sentence": _text(finding.verdict),
+        "action": _text(finding.action),
+        "advice": _text(finding.plain),
+        "bound_label": LABELS.get(finding.bound, ""),
+        "kernels": [numbers[key] for key in finding.kernel_ids if key in numbers],
+        "share": known(finding.share),
+        "gain_kernel": known(finding.gain_kernel),
+        "gain_program": known(finding.gain_program),
+        "gain_ns": known(finding.gain_ns),
+        "gain_of": finding.gain_of,
+        "confidence": finding.confidence,
+        "evidence": [_evidence(finding, at, places) for at in range(len(finding.evidence))],
+        "cause": finding.rule,
+        "stage": finding.stage,
+        "disprove": _text(finding.disproof),
+        "tables": [_place(place) for place in places.of_finding(finding)],
+    }
+
+
+def _text(text: Text | None) -> str:
+    return "" if text is None else _WRITE.text(text)
+
+
+def _evidence(finding: Finding, at: int, places: Places) -> dict[str, Json]:
+    row = finding.evidence[at]
+    where = places.of_evidence(row, finding)
+    number = row.value if isinstance(row.value, Number) else Number(None)
+    return {
+        "metric": _text(row.label),
+        "value": number.value,
+        "unit": number.unit,
+        "threshold": _text(row.threshold),
+        "source": _text(row.source),
+        "where": [_place(place) for place in where],
+        "anchor": places.of_value(row, finding),
+    }
+
+
+def _place(place: Place) -> dict[str, Json]:
+    return {"name": place.name, "anchor": place.anchor, "kernel": place.kernel}
+
+
+def findings_schema() -> dict[str, Any]:
+    """Return the JSON Schemas of what `findings_json` returns, by name."""
+    text, number = {"type": "string"}, {"type": ["number", "null"]}
+    places = {"type": "array", "items": {"$ref": "#/$defs/Place"}}
+    finding = {
+        "rank": {"type": ["integer", "null"]},
+        **{key: text for key in ("key", "title", "sentence", "action", "advice", "bound_label")},
+        "kernels": {"type": "array", "items": {"type": "integer"}},
+        **{key: number for key in ("share", "gain_kernel", "gain_program", "gain_ns")},
+        **{key: text for key in ("gain_of", "confidence")},
+        "evidence": {"type": "array", "items": {"$ref": "#/$defs/EvidenceRow"}},
+        **{key: text for key in ("cause", "stage", "disprove")},
+        "tables": places,
+    }
+    evidence = {
+        **{"metric": text, "value": number},
+        **{key: text for key in ("unit", "threshold", "source")},
+        **{"where": places, "anchor": text},
+    }
+    place = {"name": text, "anchor": text, "kernel": {"type": ["integer", "null"]}}
+    described = {
+        "FindingRow": (FINDING, finding),
+        "EvidenceRow": (EVIDENCE, evidence),
+        "Place": (PLACE, place),
+    }
+    return {
+        name: {
+            "description": description,
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+        }
+        for name, (description, properties) in described.items()
+    }
+
+
+FINDING = (
+    "One finding, ranked by what it could gain for the whole program. `key` is its kind, `cause` "
+    "the rule behind it (docs/rules.md), `kernels` are numbers of the kernel table, `stage` is "
+    "empty for the whole program. `rank` is null where it tells how the time divides and is not "
+    "something to do. `gain_program` is the fraction of the GPU time (of the wall time, where "
+    "`gain_of` says so) that would be saved, `gain_ns` the same as time. `disprove` is what one "
+    "would see if it were wrong; `tables` are those of the page that its sentence sums up."
+)
+EVIDENCE = (
+    "One number behind a finding; `threshold` and `source` are empty where there is none. `where` "
+    "names the columns that it is read or worked out from, `anchor` is the id of the row of the "
+    "page that holds the number itself, empty where none does."
+)
+PLACE = (
+    "A column: of the counters (`dram_pct`), or `table.column` of a table of the run, and the id "
+    "of its row or table on the page, empty where that does not show it. `kernel` is the number of "
+    "the kernel where a number is of several."
+)

@@ -1,0 +1,62 @@
+"""A finding of a profile report: that of a page, with the kernels it is about and its gain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from nsight_prof.reports import page
+from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+from nsight_prof.reports.page.finding import Confidence
+
+
+def verbatim(words: str) -> Text:
+    """Return a finished English sentence as a text, of producers that do not make texts yet."""
+    return Text("{words}", words=Verbatim(words))
+
+
+@dataclass(frozen=True)
+class Finding(page.Finding):
+    """Something that a reader can act on.
+
+    `verdict` is the sentence of the report, `headline` a short one for the terminal, `title` the
+    line of a table. `rule` is the key of the rule behind it (docs/rules.md), `key` the kind of the
+    finding, `plain` the action for readers who do not know GPUs.
+
+    Attributes:
+        share: part of the GPU time that it is about.
+        gain_kernel: part of that time that could be saved at most, never beyond the roof.
+        gain_program: the same as part of the time of the whole program (Amdahl).
+        gain_ns: the same as time.
+        gain_of: of what time the gain is: GPU time, or wall time for idle time and copies.
+        bound: what limits its kernels.
+        stage: the stage that it is about; empty for the whole program.
+        rank: its place by gain, from 1; None where it divides the time and is nothing to do.
+
+    Fractions are 0 to 1; NaN is unknown.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
+    confidence: Confidence = "high"
+    key: str = ""
+    title: Text = Text("")
+    headline: Text = Text("")
+    kernel_ids: tuple[str, ...] = ()
+    share: float = math.nan
+    gain_kernel: float = math.nan
+    gain_program: float = math.nan
+    gain_ns: float = math.nan
+    gain_of: Literal["GPU time", "wall time"] = "GPU time"
+    bound: str = ""
+    stage: str = ""
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        """Give the page's finding its gain."""
+        object.__setattr__(self, "gain", Number(self.gain_ns, "ns"))
+
+    @property
+    def anchor(self) -> str:
+        """The id of its place on the page."""
+        return f"overview-{self.key}" if self.rank is None else f"finding-{self.rank}"
