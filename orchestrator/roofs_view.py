@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsight_prof.orchestrator.console import make_console
+from nsight_prof.parsers.confirm import verdict_name
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.roofs_file import RoofsFile
 from nsight_prof.parsers.tables import empty
@@ -104,7 +105,8 @@ def _name(row: dict[Any, Any]) -> str:
 def _print_reasons(roofs: pd.DataFrame, out: Console) -> None:
     """Print why roofs were rejected or could not be judged, once a reason."""
     doubtful = roofs[~roofs["accepted"].fillna(False).astype(bool) & roofs["reason"].notna()]
-    for reason, rows in doubtful.groupby("reason", sort=False):
+    verdicts = doubtful["accepted"].map(verdict_name)
+    for reason, rows in doubtful.groupby(verdicts + ": " + doubtful["reason"], sort=False):
         names = ", ".join(dict.fromkeys(_name(row) for row in rows.to_dict("records")))
         out.print(f"{names}: {reason}", markup=False)
     if len(doubtful):

@@ -39,10 +39,15 @@ L1_CHASE_HITS_PCT = 98.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """`accepted`: True, False (contradicted) or None (counters cannot tell); `reason` always."""
+    """Whether counters confirm a roof, contradict it (False), or cannot tell (None), and why."""
 
     accepted: bool | None
     reason: str
+
+
+def verdict_name(accepted: Any) -> str:
+    """Return the verdict in a word or two, of a cell of column `accepted` or of a Verdict."""
+    return {1.0: "confirmed", 0.0: "contradicted"}.get(number(accepted), "not confirmed")
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,19 @@ def confirm(row: Mapping[str, Any], key: RoofKey, idle: float = 0.0) -> Verdict:
     `idle` is what DRAM moves a second for nobody, in B/s (see idle_traffic).
     """
     if key.level_or_pipe == "host":
-        return Verdict(None, "not confirmed: counters of the GPU do not see the host")
+        return Verdict(None, "counters of the GPU do not see the host")
     if key.kind == "memcpy":
-        return Verdict(None, "not confirmed: ncu counts kernels, and cudaMemcpy is none")
+        return Verdict(None, "ncu counts kernels, and cudaMemcpy is none")
     calls, launches = number(row.get("counted_calls")), number(row.get("counted_launches"))
     if not launches > 0 or not calls > 0:
-        return Verdict(None, "not confirmed: the counting run profiled no launch of it")
+        return Verdict(None, "the counting run profiled no launch of it")
     counts = _counts(row, key, calls, idle)
     try:
         return _RULES[key.level_or_pipe](counts)
     except _Unknown as missing:
-        return Verdict(None, f"not confirmed: {missing} is not known of it")
+        return Verdict(None, f"{missing} is not known of it")
     except KeyError:
-        return Verdict(None, f"not confirmed: there is no rule for {key.level_or_pipe}")
+        return Verdict(None, f"there is no rule for {key.level_or_pipe}")
 
 
 def idle_traffic(rows: Iterable[Mapping[str, Any]]) -> float:
@@ -241,8 +246,8 @@ def _wanted(counts: _Counts) -> str:
 def _all(checks: list[tuple[bool, str, str]]) -> Verdict:
     failed = [f"{words}, wanted {wanted}" for holds, words, wanted in checks if not holds]
     if failed:
-        return Verdict(False, f"contradicted: {'; '.join(failed)}")
-    return Verdict(True, f"confirmed: {', '.join(words for _, words, _ in checks)}")
+        return Verdict(False, "; ".join(failed))
+    return Verdict(True, ", ".join(words for _, words, _ in checks))
 
 
 def _verdict(holds: bool, words: str, wanted: str) -> Verdict:

@@ -195,7 +195,7 @@ class _Limits:
             return None
         unit = _unit(key)
         words = f"{value:.4g} {unit} is {value / limit:.0%} of what the chip can do ({limit:.4g})"
-        return Verdict(False, f"contradicted: {words}")
+        return Verdict(False, words)
 
     def l2_clock_hz(self, key: RoofKey) -> float:
         """Return the clock of the L2 in the counting run, for roofs that go by it; else NaN."""

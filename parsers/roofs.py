@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.confirm import verdict_name
 from nsight_prof.parsers.metrics import Catalogue, Roof, catalogue
 from nsight_prof.parsers.tables import check, tables
 
@@ -129,7 +130,7 @@ def _how(row: dict[Any, Any], measured: Measured) -> str:
     counts = f"{row['samples']} samples in {processes}"
     parts = [
         f"{row['kind']}: {row['case_id']}{tried}, {counts}{when}{run}",
-        str(row["reason"]),
+        f"{verdict_name(row['accepted'])}: {row['reason']}",
         measured.caveat,
     ]
     return "; ".join(part for part in parts if part)

@@ -34,6 +34,8 @@ GPU_KEYS = (
 )
 CLOCK_STEP_HZ, POWER_STEP_W = 1e6, 1.0
 """NVML tells clocks in MHz and limits in mW; a setting changed by less is none."""
+VERDICT = r"^(?:not confirmed|confirmed|contradicted): "
+"""What `reason` began with up to prof 0.1.0; column `accepted` holds it."""
 REMEDY = "measure the roofs again: prof run roofline"
 
 
@@ -146,7 +148,8 @@ def read_roofs(path: Path) -> RoofsFile:
     names = [column.name for column in tables()["measured_roofs"]]
     try:
         roofs = check(pd.DataFrame(data["roofs"], columns=names), "measured_roofs")
-        roofs = roofs.assign(dtype=roofs["dtype"].fillna(""), reason=roofs["reason"].fillna(""))
+        reasons = roofs["reason"].fillna("").str.replace(VERDICT, "", regex=True)
+        roofs = roofs.assign(dtype=roofs["dtype"].fillna(""), reason=reasons)
     except (ValueError, TypeError, AttributeError) as error:
         raise _unreadable(path, str(error)) from error
     conditions = data.get("conditions")

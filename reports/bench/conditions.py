@@ -260,28 +260,24 @@ def _rejected(run: Run) -> list[Caveat]:
     open_ones = own[own["accepted"].isna()]
     said = []
     if len(lost):
-        names = _named(lost, "contradicted: ")
+        names = _named(lost)
         are = "these roofs, which are" if len(lost) > 1 else "one roof, which is"
         words = f"Counters contradict {are} not used: {'; '.join(names)}."
         plain = f"{counted(len(lost), 'number')} of {len(roofs)} did not stand its own check, "
         said.append(Caveat(words, (), f"{plain}and is not used."))
     if len(open_ones):
         many = len(open_ones) > MOST_NAMED
-        which = (
-            "the table of roofs says why"
-            if many
-            else "; ".join(_named(open_ones, "not confirmed: "))
-        )
+        which = "the table of roofs says why" if many else "; ".join(_named(open_ones))
         words = f"Counters could not confirm {len(open_ones)} of {len(own)} roofs: {which}."
         said.append(Caveat(words, ()))
     return said
 
 
-def _named(roofs: pd.DataFrame, verdict: str) -> list[str]:
-    """Return each roof with what the counters showed; `verdict` goes from its front."""
+def _named(roofs: pd.DataFrame) -> list[str]:
+    """Return each roof with what the counters showed."""
     return [
         f"{roof_name(text(r['level_or_pipe']), text(r['dtype']), text(r['kind']))} "
-        f"({text(r['reason']).removeprefix(verdict)})"
+        f"({text(r['reason'])})"
         for r in records(roofs)
     ]
 

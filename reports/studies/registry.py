@@ -12,7 +12,6 @@ from nsight_prof.reports.bench import (
     gemm_staircase,
     generic,
     llm_kernels,
-    roofline,
     serving_baseline,
     serving_load,
 )
@@ -20,7 +19,7 @@ from nsight_prof.reports.bench import models as old
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
-from nsight_prof.reports.studies import memory_patterns, repeatability
+from nsight_prof.reports.studies import memory_patterns, repeatability, roofline
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ STUDIES = (
         "roofline",
         "Roofs of this GPU",
         "no roof was measured",
-        _adapted(roofline.section),
+        roofline.section,
     ),
     Study(
         "memory_patterns",

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.bench_stats import spread
 from nsight_prof.parsers.cells import number, text
-from nsight_prof.reports.bench.roofs import MeasuredRoof, measured_roofs
+from nsight_prof.reports.cases.roofs import MeasuredRoof, measured_roofs
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,12 @@ def test_the_manifest_names_clocks_in_its_own_way() -> None:
     assert facts["max_memory_clock_hz"] == 3.201e9
     assert facts["driver"] == "580.1"
     assert facts["uuid"] is None
+
+
+def test_the_verdict_before_a_reason_of_an_older_file_is_left_out(tmp_path: Path) -> None:
+    frame = roofs().assign(reason=["confirmed: as many bytes", "not confirmed: no launch"])
+    write_roofs(tmp_path / "roofs.json", replace(file(), roofs=frame))
+    assert read_roofs(tmp_path / "roofs.json").roofs["reason"].tolist() == [
+        "as many bytes",
+        "no launch",
+    ]

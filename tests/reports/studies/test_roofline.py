@@ -14,13 +14,15 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.measured_roofs import choose_roofs
 from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.reports import render
-from nsight_prof.reports.bench import roofline
-from nsight_prof.reports.bench.roofs import find, measured_roofs, searches
 from nsight_prof.reports.bench.view import bench_view
+from nsight_prof.reports.cases.roofs import find, measured_roofs, searches
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import schema
-from nsight_prof.reports.page.charts import BarFigure, LineFigure, RooflineFigure
+from nsight_prof.reports.page import Evidence, Finding, Number, Section, Text
+from nsight_prof.reports.page.charts import BarFigure, Chart, LineFigure, RooflineFigure
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render import render_report
+from nsight_prof.reports.studies import roofline
 
 Row = dict[str, Any]
 CLOCK, SMS = 1.755e9, 132
@@ -128,26 +130,56 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
 
 
-def sentences(run: Run) -> str:
+def made_section(run: Run) -> Section:
     made = roofline.section(run)
     assert made is not None
-    return " ".join(f"{finding.sentence} {finding.evidence}" for finding in made.findings)
+    return made
+
+
+def by_rule(run: Run) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in made_section(run).findings}
+
+
+def verdict(finding: Finding) -> str:
+    return Writer().text(finding.verdict)
+
+
+def charts(section: Section) -> dict[str, Chart]:
+    return {figure.chart.name: figure.chart for figure in section.figures}
 
 
 def test_findings_say_the_numbers_of_the_cases(bench_run: Run) -> None:
-    said = sentences(bench_run)
-    assert "Reading DRAM reaches 4.620 TB/s" in said
-    assert "writing 4.650 TB/s" in said
-    assert "costs DRAM 11.0 % of its bandwidth" in said  # 1 - 4.11 / 4.62
-    assert "one-shot-b256-u4" in said
-    assert "keeps 73.6 % of the best" in said  # 3.4 / 4.62
-    assert "90.0 % of its speed or more up to 48.0 MiB of its 60.0 MiB" in said
-    assert "Steady load costs up to 10.0 %" in said  # 720 / 800
-    assert "100.0 % of the samples of Tensor bf16 ran under a limit (sw power cap)" in said
-    assert "Zeros run up to 10.0 % faster" in said  # 880 / 800
-    assert "One dependent load takes 33.0 cycles (18.8 ns) from L1" in said
-    assert "Starting a kernel costs 2.40 us through the driver and 900 ns in a CUDA graph:" in said
-    assert "pageable memory loses up to 80.0 %" in said
+    found = by_rule(bench_run)
+    dram = found["dram_bandwidth"].verdict.values
+    assert isinstance(dram["rate"], Number)
+    assert (dram["rate"].value, dram["rate"].refs[0].row) == (4.62e12, "DRAM read")
+    assert "writes 4.7 TB/s" in verdict(found["dram_bandwidth"])
+    assert "costs DRAM 11 % of its bandwidth" in verdict(found["copy_bandwidth"])  # 1 - 4.11 / 4.62
+    assert "poorest reaches 74 % of the best" in verdict(found["launch_shape"])  # 3.4 / 4.62
+    assert found["launch_shape"].action is not None
+    assert "one-shot-b256-u4" in Writer().text(found["launch_shape"].action)
+    assert "at 90 % of its speed or more up to 48 MiB of its 60 MiB" in verdict(
+        found["l2_capacity"]
+    )
+    assert "costs up to 10 %" in verdict(found["steady_load"])  # 720 / 800
+    limits = [e for e in found["steady_load"].evidence if isinstance(e, Evidence)]
+    assert Writer().value(limits[1].value) == "100 %"
+    assert Writer().value(limits[2].value) == "sw_power_cap"
+    assert "up to 10 % faster" in verdict(found["zeros"])  # 880 / 800
+    assert "33 cycles (19 ns) from L1" in verdict(found["latency"])
+    assert "2.4 us through the driver and 900 ns in a CUDA graph" in verdict(found["launch_cost"])
+    assert "pageable memory loses up to 80 %" in verdict(found["host_transfers"])
+
+
+def test_the_ridge_point_says_how_many_rows_a_product_needs(bench_run: Run) -> None:
+    finding = by_rule(bench_run)["ridge_points"]
+    ridge = finding.verdict.values["ridge"]
+    assert isinstance(ridge, Number)
+    assert ridge.value == pytest.approx(800e12 / 4.65e12)
+    assert finding.action is not None
+    rows = finding.action.values["rows"]
+    assert isinstance(rows, Number)
+    assert rows.value == ridge.value
 
 
 def test_a_footprint_whose_bytes_did_not_come_to_the_l2_is_left_out(
@@ -161,31 +193,28 @@ def test_a_footprint_whose_bytes_did_not_come_to_the_l2_is_left_out(
             row |= {"l2_bytes": 8e9 * counted, "dram_bytes": 8e9 * (0.5 if size > 40 else 0.0),
                     "counted_calls": 1, "counted_launches": 1}  # fmt: skip
     run = make_bench_run(rows, **frames(rows))
-    made = roofline.section(run)
-    assert made is not None
-    sweep = next(figure for figure in made.figures if figure.name == "l2-size")
+    sweep = charts(made_section(run))["l2-size"]
     assert isinstance(sweep, LineFigure)
     rates, leaks = sweep.panels
     assert 16 << 20 not in rates.series[0].x
     assert leaks.series[0].y == pytest.approx((0, 0, 50, 50, 50))
-    said = sentences(run)
-    assert "holds, of its 60.0 MiB, footprints of up to 32.0 MiB (L2 read, a part an SM)" in said
-    assert "DRAM serves at most 5.0 % of the bytes up to there" in said
+    finding = by_rule(run)["l2_capacity"]
+    assert "holds footprints of up to 32 MiB (L2 read, a slice per SM)" in verdict(finding)
+    texts = [Writer().text(e) for e in finding.evidence if isinstance(e, Text)]
+    assert "by counters: DRAM serves at most 5.0 % of the bytes up to there" in texts
 
 
 def test_every_finding_has_evidence(bench_run: Run) -> None:
-    made = roofline.section(bench_run)
-    assert made is not None
-    assert all(finding.evidence.endswith(".") for finding in made.findings)
-    assert all(re.search(r"\d", finding.evidence) for finding in made.findings)
-    assert all(len(finding.sentence.split()) <= 45 for finding in made.findings)
+    for finding in made_section(bench_run).findings:
+        assert finding.evidence, finding.rule
+        assert len(verdict(finding).split()) <= 45
 
 
 def test_a_search_ranks_the_shapes_of_one_roof(bench_run: Run) -> None:
     roofs = measured_roofs(bench_run)
     found = {search.roof.name: search for search in searches(bench_run, roofs)}
-    assert found["DRAM read"].kept == pytest.approx(3.4 / 4.62)
-    assert found["DRAM read"].median == pytest.approx(4.56e12)
+    assert found["DRAM read"].poorest_fraction == pytest.approx(3.4 / 4.62)
+    assert found["DRAM read"].median_fraction == pytest.approx(4.56 / 4.62)
 
 
 def test_a_roof_that_counters_contradict_is_told_and_not_used(
@@ -197,33 +226,25 @@ def test_a_roof_that_counters_contradict_is_told_and_not_used(
     made["measured_roofs"].loc[wrong, "accepted"] = False
     made["measured_roofs"].loc[wrong, "reason"] = "the L2 moved as many bytes"
     run = make_bench_run(rows, **made)
-    assert "L1 33.0 cycles" not in sentences(run)
+    assert "latency" not in by_rule(run)
     assert "the L2 moved as many bytes" in render_report(run).report.read_text()
 
 
-def test_tables_have_a_cell_for_each_column(bench_run: Run) -> None:
-    made = roofline.section(bench_run)
-    assert made is not None
-    titles = [table.title for table in made.tables]
-    assert "Measured roofs: memory" in titles
-    assert "Ridge points (FLOP/B)" in titles
-    for table in made.tables:
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-        assert set(table.left) <= set(table.columns)
+def test_a_table_for_each_kind_of_roof(bench_run: Run) -> None:
+    keys = [table.key for table in made_section(bench_run).tables]
+    kinds = ("arithmetic", "memory", "latency", "ridges", "probes")
+    assert keys == [f"roofline-{kind}" for kind in kinds]
 
 
 def test_ridge_points_are_peak_over_bandwidth(bench_run: Run) -> None:
-    made = roofline.section(bench_run)
-    assert made is not None
-    table = next(t for t in made.tables if t.title.startswith("Ridge"))
-    bf16 = next(row for row in table.rows if row[0] == "Tensor bf16")
-    assert bf16[1] == f"{800e12 / 4.65e12:.0f}"  # writing is the faster of the two
+    table = next(t for t in made_section(bench_run).tables if t.key == "roofline-ridges")
+    pipe, dram, *_ = next(cells for cells in table.cells() if cells[0] == "Tensor bf16")
+    assert isinstance(dram, Number)
+    assert dram.value == pytest.approx(800e12 / 4.65e12)  # writing is the faster of the two
 
 
 def test_figures_are_those_of_the_data(bench_run: Run) -> None:
-    made = roofline.section(bench_run)
-    assert made is not None
-    figures = {figure.name: figure for figure in made.figures}
+    figures = charts(made_section(bench_run))
     sweep = figures["l2-size"]
     assert isinstance(sweep, LineFigure)
     assert sweep.marks == ((L2, "L2 capacity"),)
@@ -241,7 +262,7 @@ def test_figures_are_those_of_the_data(bench_run: Run) -> None:
 def test_the_report_stands_on_the_findings_and_fits_its_schema(bench_run: Run) -> None:
     paths = render_report(bench_run)
     text = paths.report.read_text()
-    assert text.index("Reading DRAM reaches") < text.index("\n## ") < text.index("![")
+    assert text.index("DRAM reads reach") < text.index("\n## ") < text.index("![")
     assert "| 2 | unsupported | torch has no fp8 product here |" in text
     assert "ran once" in text
     assert not re.search(r"\bnan\b", text)
@@ -259,7 +280,7 @@ def test_the_report_stands_on_the_findings_and_fits_its_schema(bench_run: Run) -
 @pytest.mark.usefixtures("no_pictures")
 def test_the_headline_is_that_of_the_findings(bench_run: Run) -> None:
     made = render_report(bench_run)
-    assert "4.620 TB/s" in made.headline[0]
+    assert "4.6 TB/s" in made.headline[0]
     assert len(made.headline) == 3
     text = made.report.read_text()
     assert all(sentence in text for sentence in made.headline)

@@ -1,0 +1,603 @@
+"""Findings of the measured roofs: which to trust, what they mean for a kernel, what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.parsers.cells import Row, known, number, text
+from nsight_prof.reports.cases.roofs import ARITHMETIC, MeasuredRoof, Search, find
+from nsight_prof.reports.cases.rows import shape_text
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, Verbatim
+from nsight_prof.reports.studies.roofline.charts import data_pairs, slowdown
+from nsight_prof.reports.studies.roofline.l2 import l2_finding
+from nsight_prof.reports.studies.roofline.tables import DIGITS, PipeRidges
+
+NEGLIGIBLE = 0.01
+"""Loss under lasting load that is no news."""
+ACHIEVED = 0.97
+"""Fraction of a peak from which on code can be said to reach it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the findings are about; `roofs` are those that counters do not contradict."""
+
+    rows: Sequence[Row]
+    roofs: Sequence[MeasuredRoof]
+    every_roof: Sequence[MeasuredRoof]
+    searches: Sequence[Search]
+    ridges: Sequence[PipeRidges]
+    l2_bytes: float
+
+    def find(self, key: str, kind: str, dtype: str = "") -> MeasuredRoof | None:
+        """Return a roof by level or pipe, kind and input type."""
+        return find(self.roofs, key, kind, dtype)
+
+
+def findings(
+    rows: Sequence[Row],
+    every_roof: Sequence[MeasuredRoof],
+    searches: Sequence[Search],
+    ridges: Sequence[PipeRidges],
+    l2_bytes: float,
+) -> tuple[Finding, ...]:
+    """Return what the roofs say, the most useful first. `rows` have a time."""
+    roofs = [roof for roof in every_roof if roof.accepted is not False]
+    measured = Measured(rows, roofs, every_roof, searches, ridges, l2_bytes)
+    return tuple(finding for rule in RULES if (finding := rule(measured)) is not None)
+
+
+def _dram(measured: Measured) -> Finding | None:
+    read, write = measured.find("dram", "read"), measured.find("dram", "write")
+    roof = read or write
+    if roof is None:
+        return None
+    rate, fraction = roof.number, Number(roof.of_datasheet, "fraction")
+    verdict = Text("DRAM reads reach {rate}{of}.", rate=rate, of=_of_datasheet(roof))
+    plain = Text("This GPU reads its memory at {rate}.", rate=rate.at_digits(3))
+    if read is None:
+        verdict = Text("DRAM writes reach {rate}{of}.", rate=rate, of=_of_datasheet(roof))
+        plain = Text("This GPU writes its memory at {rate}.", rate=rate.at_digits(3))
+    elif write is not None:
+        verdict = Text(
+            "DRAM reads reach {rate}{of}, writes {written}.",
+            rate=rate,
+            of=_of_datasheet(roof),
+            written=write.number,
+        )
+    if read is not None and fraction.value is not None:
+        plain = Text(
+            "This GPU reads its memory at {rate}, {part} of what its maker promises.",
+            rate=rate.at_digits(3),
+            part=fraction,
+        )
+    return Finding(
+        "dram_bandwidth",
+        verdict,
+        (*_evidence(roof), *_confirmation(roof)),
+        action=Text(
+            "Divide the bytes that a kernel must move by this rate: the kernel cannot be faster."
+        ),
+        disproof=Text(
+            "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
+            "would disprove it."
+        ),
+        plain=plain,
+    )
+
+
+def _tensor(measured: Measured) -> Finding | None:
+    bursts = [roof for roof in measured.roofs if roof.key == "tensor" and roof.kind == "burst"]
+    if not bursts:
+        return None
+    bursts.sort(key=lambda roof: -roof.value)
+    usual = measured.find("tensor", "burst", "bf16") or bursts[0]
+    steady = measured.find("tensor", "steady", usual.dtype)
+    rates = [
+        Text("{dtype} {rate}{of}", dtype=roof.dtype, rate=roof.number, of=_of_sheet(roof))
+        for roof in bursts
+    ]
+    eight_bit = measured.find("tensor", "burst", "fp8")
+    plain = Text(
+        "It multiplies matrices ({dtype}) at up to {rate}.",
+        dtype=usual.dtype,
+        rate=usual.number.at_digits(3),
+    )
+    if steady is not None:
+        plain = Text(
+            "It multiplies matrices ({dtype}) at up to {rate}, and at {steady} when the load "
+            "lasts.",
+            dtype=usual.dtype,
+            rate=usual.number.at_digits(3),
+            steady=steady.number.at_digits(3),
+        )
+    return Finding(
+        "tensor_peaks",
+        Text(
+            "Large matrix products reach {rates} in bursts on random data (in brackets: of the "
+            "datasheet).",
+            rates=rates,
+        ),
+        (*_evidence(usual), *_confirmation(usual)),
+        action=Text(
+            "Use fp8 where accuracy allows: it is {times} as fast as {dtype}.",
+            times=eight_bit.number.times(usual.number),
+            dtype=usual.dtype,
+        )
+        if eight_bit is not None and eight_bit is not usual
+        else None,
+        disproof=Text(
+            "The products are those of libraries, int8 of Triton where it is faster. A faster "
+            "library or shape on the same data at the same clock would disprove it."
+        ),
+        plain=plain,
+    )
+
+
+def _ridges(measured: Measured) -> Finding | None:
+    """State from which arithmetic intensity on arithmetic limits, not DRAM."""
+    by_pipe = {(pipe.pipe, pipe.dtype): pipe for pipe in measured.ridges}
+    tensor = by_pipe.get(("tensor", "bf16"))
+    vector = next((pipe for pipe in measured.ridges if pipe.pipe == "fp32"), None)
+    if tensor is None or tensor.at("dram").value is None:
+        return None
+    from_dram = tensor.at("dram")
+    verdict = Text(
+        "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic.",
+        ridge=from_dram,
+    )
+    if vector is not None and vector.at("dram").value is not None:
+        verdict = Text(
+            "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic, FP32 "
+            "code without them below {vector}.",
+            ridge=from_dram,
+            vector=vector.at("dram"),
+        )
+    evidence = []
+    if tensor.at("l2").value is not None:
+        evidence.append(Evidence(Text("against L2:"), tensor.at("l2")))
+    return Finding(
+        "ridge_points",
+        verdict,
+        tuple(evidence),
+        action=Text(
+            "Below the ridge point move fewer bytes: fuse kernels, keep data in L2, store narrower "
+            "types. A product with bf16 weights does about M FLOP per byte, so batch at least "
+            "{rows} rows before arithmetic is what to tune.",
+            rows=Number(from_dram.value, "", from_dram.refs),
+        ),
+        disproof=Text("Burst roofs; under lasting load the ridge points move down with the clock."),
+        technical=True,
+    )
+
+
+def _trust(measured: Measured) -> Finding | None:
+    """State whether to compare kernels with the measured roofs or with the datasheet."""
+    judged = [r for r in measured.every_roof if r.key != "host" and r.unit != "cycles"]
+    ceilings = [r for r in measured.roofs if r.is_ceiling and not math.isnan(r.of_datasheet)]
+    confirmed = [roof for roof in judged if roof.accepted]
+    if not confirmed or not ceilings:
+        return None
+    lowest = min(ceilings, key=lambda roof: roof.of_datasheet)
+    doubtful = [roof.name for roof in judged if not roof.accepted]
+    evidence = [
+        Evidence(
+            Text("of the datasheet:"),
+            [
+                Text("{roof} {part}", roof=r.label, part=Number(r.of_datasheet, "fraction"))
+                for r in sorted(ceilings, key=lambda roof: roof.of_datasheet)
+            ],
+        )
+    ]
+    if doubtful:
+        evidence.append(Evidence(Text("not confirmed:"), doubtful))
+    return Finding(
+        "roofs_to_trust",
+        Text(
+            "Trust the measured roofs rather than the datasheet: counters confirm {confirmed} of "
+            "{all}, while {lowest} reaches {part} of its datasheet peak.",
+            confirmed=len(confirmed),
+            all=len(judged),
+            lowest=lowest.label,
+            part=Number(lowest.of_datasheet, "fraction", (lowest.ref,)),
+        ),
+        tuple(evidence),
+        action=Text(
+            "Hold a kernel that runs alone against the burst roof, one of a busy GPU against the "
+            "steady roof; quote either with its SM clock."
+        ),
+        technical=True,
+    )
+
+
+def _steady(measured: Measured) -> Finding | None:
+    drops = []
+    for steady in (roof for roof in measured.roofs if roof.kind == "steady"):
+        kind = "burst" if steady.key == "tensor" else "fma"
+        burst = measured.find(steady.key, kind, steady.dtype)
+        if burst is not None:
+            drops.append((steady.value / burst.value - 1, steady, burst))
+    if not drops:
+        return None
+    drops.sort(key=lambda drop: drop[0])
+    change, steady, burst = drops[0]
+    evidence: list[Evidence | Text] = [
+        Evidence(
+            Text("steady against burst:"),
+            [
+                Text("{roof} {change}", roof=roof.label, change=Number(drop, "fraction"))
+                for drop, roof, _ in drops
+            ],
+        )
+    ]
+    if change > -NEGLIGIBLE:
+        return Finding(
+            "steady_load",
+            Text(
+                "Lasting load costs no pipe more than {loss}.",
+                loss=Number(max(-change, 0.0), "fraction"),
+            ),
+            tuple(evidence),
+            technical=True,
+        )
+    return Finding(
+        "steady_load",
+        Text(
+            "Lasting load costs up to {loss}: {roof} falls from {burst} to {steady} as the SM "
+            "clock drops from {high} to {low}.",
+            loss=Number(-change, "fraction"),
+            roof=steady.label,
+            burst=burst.number,
+            steady=steady.number,
+            high=burst.clock.at_digits(3),
+            low=steady.clock.at_digits(3),
+        ),
+        (*evidence, *_throttled(steady)),
+        action=Text(
+            "Compare runs at the same clock, and expect the steady roof from any job longer than a "
+            "few seconds."
+        ),
+        plain=Text(
+            "When the load lasts, its fastest arithmetic slows down by up to {part}, because it "
+            "reaches its power limit.",
+            part=Number(-change, "fraction"),
+        ),
+    )
+
+
+def _throttled(roof: MeasuredRoof) -> list[Evidence]:
+    limited, samples = known(roof.case.get("throttled_samples")), known(roof.case.get("n"))
+    if limited is None or not samples:
+        return []
+    evidence = [
+        Evidence(
+            Text("samples of {roof} under a power or thermal limit", roof=roof.label),
+            Number(limited / samples, "fraction"),
+        )
+    ]
+    if reasons := text(roof.case.get("throttle_reasons")):
+        evidence.append(Evidence(Text("reported by the driver:"), Verbatim(reasons)))
+    return evidence
+
+
+def _mixing(measured: Measured) -> Finding | None:
+    read, copy = measured.find("dram", "read"), measured.find("dram", "copy")
+    if read is None or copy is None:
+        return None
+    loss = Number(1 - copy.value / read.value, "fraction", (read.ref, copy.ref))
+    similar = [measured.find("dram", kind) for kind in ("memcpy", "scale", "triad")]
+    return Finding(
+        "copy_bandwidth",
+        Text(
+            "Reading and writing at once costs DRAM {loss} of its bandwidth: a copy moves {copy}, "
+            "reads alone {read}.",
+            loss=loss,
+            copy=copy.number,
+            read=read.number,
+        ),
+        tuple(
+            Evidence(Text("{roof}:", roof=roof.name), roof.number.at_digits(DIGITS))
+            for roof in (copy, *similar)
+            if roof is not None
+        ),
+        action=Text("Hold copy-like kernels (elementwise, transpose) against the copy roof."),
+        plain=Text(
+            "Programs that read and write at once get {part} less from its memory.", part=loss
+        ),
+    )
+
+
+def _launch_shape(measured: Measured) -> Finding | None:
+    """State what the launch shape decides: of DRAM reads, and where it decides the most."""
+    # The candidates of the Tensor Cores differ in their size.
+    searches = [search for search in measured.searches if search.roof.key != "tensor"]
+    if not searches:
+        return None
+    worst = min(searches, key=lambda search: search.poorest_fraction)
+    reads = (s for s in searches if (s.roof.key, s.roof.kind) == ("dram", "read"))
+    chosen = next(reads, worst)
+    loss = Number(1 - worst.poorest_fraction, "fraction", (worst.roof.ref,))
+    sentence = Text(
+        "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of the "
+        "best, the median {median}.",
+        n=len(chosen.rates),
+        roof=chosen.roof.name,
+        poorest=Number(chosen.poorest_fraction, "fraction", (chosen.roof.ref,)),
+        median=Number(chosen.median_fraction, "fraction"),
+    )
+    if worst is not chosen:
+        sentence = Text(
+            "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of "
+            "the best, the median {median}; {worst} loses up to {loss}.",
+            **{**sentence.values, "worst": worst.roof.name, "loss": loss},
+        )
+    return Finding(
+        "launch_shape",
+        sentence,
+        tuple(
+            Evidence(Text("poorest for {roof}:", roof=search.roof.name), _shape(search.poorest))
+            for search in ((chosen,) if worst is chosen else (chosen, worst))
+        ),
+        action=Text(
+            "Start tuning {roof} from {shape}.", roof=chosen.roof.name, shape=_shape(chosen.best)
+        ),
+        plain=Text(
+            "How a program cuts its work into pieces matters: the poorest way that was tried is "
+            "{part} slower than the best.",
+            part=loss,
+        ),
+    )
+
+
+def _shape(row: Row) -> Verbatim:
+    return Verbatim(shape_text(row["params"]) or text(row["name"]))
+
+
+def _inside_sm(measured: Measured) -> Finding | None:
+    """State what pipes, L1 and shared memory reach of their peaks, and the L2."""
+    pipes = [measured.find(pipe, "fma") for pipe in ARITHMETIC]
+    memories = [measured.find(level, "read") for level in ("l1", "shared")]
+    roofs = [r for r in (*pipes, *memories) if r is not None and not math.isnan(r.per_clock_sm)]
+    cache = measured.find("l2", "read")
+    if not roofs:
+        return None
+    rates = [_per_clock(roof) for roof in roofs]
+    return Finding(
+        "on_chip_peaks",
+        Text(
+            "Code on the SMs can reach the peaks of its pipes and caches, per clock and SM: "
+            "{rates}.",
+            rates=rates,
+        )
+        if all(roof.of_counters >= ACHIEVED for roof in roofs)
+        else Text("Pipes and caches of an SM reach, per clock: {rates}.", rates=rates),
+        (*_evidence(*roofs), *(_evidence(cache) if cache else ())),
+        action=Text(
+            "A kernel far below them is limited by its instructions or latency, not by the "
+            "hardware's rate."
+        ),
+        disproof=Text(
+            "Counted operations over 2 % from those of the formula, or traffic in the levels below "
+            "a cache, would disprove it."
+        ),
+        technical=True,
+    )
+
+
+def _per_clock(roof: MeasuredRoof) -> Text:
+    label, rate = roof.label, Number(roof.per_clock_sm, digits=DIGITS)
+    if math.isnan(roof.of_counters):
+        return Text("{roof} {rate}", roof=label, rate=rate)
+    return Text(
+        "{roof} {rate} of {peak} ({part})",
+        roof=label,
+        rate=rate,
+        peak=Number(roof.per_clock_sm / roof.of_counters, digits=DIGITS),
+        part=Number(roof.of_counters, "fraction"),
+    )
+
+
+def _zeros(measured: Measured) -> Finding | None:
+    # A product has one size with a twin on zeros, a chain of multiply-adds one launch shape.
+    pairs = data_pairs(measured.rows)
+    if not pairs:
+        return None
+    normal, zeros = worst = max(pairs, key=slowdown)
+    gain = Number(slowdown(worst) - 1, "fraction")
+    return Finding(
+        "zeros",
+        Text(
+            "Benchmark with random data: zeros draw less power and run up to {gain} faster "
+            "({case}: {zeros} at {high}, random data {random} at {low}).",
+            gain=gain,
+            case=_case_name(normal),
+            zeros=_rate(zeros),
+            high=Number(known(zeros["clock_hz"]), "Hz", digits=3),
+            random=_rate(normal),
+            low=Number(known(normal["clock_hz"]), "Hz", digits=3),
+        ),
+        (
+            Evidence(
+                Text("zeros against random data:"),
+                [
+                    Text(
+                        "{case} {change}",
+                        case=text(pair[0]["operation"]),
+                        change=Number(slowdown(pair) - 1, "fraction"),
+                    )
+                    for pair in pairs
+                ],
+            ),
+        ),
+        plain=Text(
+            "Tests on empty data (zeros) show up to {part} more than real data get; all numbers "
+            "here are of random data.",
+            part=gain,
+        ),
+    )
+
+
+def _rate(row: Row) -> Number:
+    flops = known(row["flop_per_s"])
+    if flops is not None:
+        return Number(flops, "FLOP/s", digits=3)
+    return Number(known(row["bytes_per_s"]), "B/s", digits=3)
+
+
+def _case_name(row: Row) -> str:
+    params = row["params"]
+    size = " x ".join(str(params[side]) for side in "mnk") if {*"mnk"} <= set(params) else ""
+    return f"{text(row['operation'])} {size}".strip()
+
+
+def _latency(measured: Measured) -> Finding | None:
+    roofs = [r for r in measured.roofs if r.kind == "latency" and r.unit == "s" and r.case]
+    if not roofs:
+        return None
+    roofs.sort(key=lambda roof: roof.value)
+    dram, read = measured.find("dram", "latency"), measured.find("dram", "read")
+    evidence: list[Evidence | Text] = list(_evidence(*roofs))
+    by_address = (r for r in measured.rows if text(r["name"]).endswith("by-address"))
+    spread = next((row for row in by_address if number(row["p5_s"]) > 0), None)
+    if spread is not None:
+        evidence.append(
+            Text(
+                "L2 latency by where a line lies: {low} to {high} (5th and 95th percentile)",
+                low=Number(spread["p5_s"], "s", digits=3),
+                high=Number(spread["p95_s"], "s", digits=3),
+            )
+        )
+    return Finding(
+        "latency",
+        Text(
+            "One dependent load takes {levels}.",
+            levels=[
+                Text(
+                    "{cycles} cycles ({time}) from {level}",
+                    cycles=Number(number(roof.case["latency_cycles"])),
+                    time=roof.number,
+                    level=roof.label,
+                )
+                for roof in roofs
+            ],
+        ),
+        tuple(evidence),
+        action=Text(
+            "Keep at least {bytes} of loads in flight on the GPU (latency times bandwidth): fewer "
+            "cannot saturate DRAM.",
+            bytes=Number(dram.value * read.value, "B", (dram.ref, read.ref)),
+        )
+        if dram is not None and read is not None and dram.unit == "s"
+        else None,
+        technical=True,
+    )
+
+
+def _launches(measured: Measured) -> Finding | None:
+    host, graph = measured.find("host", "launch"), measured.find("host", "launch-graph")
+    if host is None:
+        return None
+    ways = [Text("{time} through the driver", time=host.number)]
+    torch = next((r for r in measured.rows if text(r["name"]).endswith("launch/torch")), None)
+    if torch is not None:
+        ways.append(Text("{time} through PyTorch", time=Number(torch["median_s"], "s")))
+    if graph is not None:
+        ways.append(Text("{time} in a CUDA graph", time=graph.number))
+    return Finding(
+        "launch_cost",
+        Text(
+            "Starting a kernel costs {ways}: the GPU waits for the host between shorter kernels.",
+            ways=ways,
+        ),
+        _evidence(host),
+        action=Text("Fuse kernels shorter than {time}, or launch them in a CUDA graph.",
+                    time=host.number),
+        disproof=Text("Holds for this host and driver; no counter of the GPU sees it."),
+        plain=Text(
+            "Each piece of work costs {time} to start: many small ones leave the GPU idle.",
+            time=host.number,
+        ),
+    )  # fmt: skip
+
+
+def _host(measured: Measured) -> Finding | None:
+    pinned = [r for w in ("h2d", "d2h") if (r := measured.find("host", f"{w}-pinned")) is not None]
+    if not pinned:
+        return None
+    rates = [
+        Text("{rate} host to device", rate=roof.number)
+        if roof.kind == "h2d-pinned"
+        else Text("{rate} device to host", rate=roof.number)
+        for roof in pinned
+    ]
+    losses = []
+    for roof in pinned:
+        pageable = measured.find("host", roof.kind.replace("pinned", "pageable"))
+        if pageable is not None:
+            losses.append(1 - pageable.value / roof.value)
+    verdict = Text("Copies between pinned memory and the GPU reach {rates}.", rates=rates)
+    if losses:
+        verdict = Text(
+            "Copies between pinned memory and the GPU reach {rates}; pageable memory loses up to "
+            "{loss}.",
+            rates=rates,
+            loss=Number(max(losses), "fraction"),
+        )
+    return Finding(
+        "host_transfers",
+        verdict,
+        _evidence(*pinned),
+        action=Text("Pin the host buffers of copies (cudaHostAlloc, pin_memory=True)."),
+        disproof=Text("Holds for this host; no counter of the GPU sees it."),
+        technical=True,
+    )
+
+
+def _evidence(*roofs: MeasuredRoof) -> tuple[Evidence, ...]:
+    """Return the values with all of their digits; their rows have interval, clock and shape."""
+    return tuple(
+        Evidence(Text("{roof}:", roof=roof.name), roof.number.at_digits(DIGITS)) for roof in roofs
+    )
+
+
+def _confirmation(roof: MeasuredRoof) -> tuple[Evidence | Text, ...]:
+    if roof.accepted:
+        return (Evidence(Text("confirmed by counters:"), Verbatim(roof.reason)),)
+    return (Text("not confirmed by counters"),)
+
+
+def _of_datasheet(roof: MeasuredRoof) -> Value:
+    if not math.isnan(roof.of_datasheet):
+        return Text(" ({part} of the datasheet)", part=Number(roof.of_datasheet, "fraction"))
+    if not math.isnan(roof.of_counters):
+        return Text(" ({part} of the counters' peak)", part=Number(roof.of_counters, "fraction"))
+    return ""
+
+
+def _of_sheet(roof: MeasuredRoof) -> Value:
+    if math.isnan(roof.of_datasheet):
+        return ""
+    return Text(" ({part})", part=Number(roof.of_datasheet, "fraction"))
+
+
+def _l2_capacity(measured: Measured) -> Finding | None:
+    return l2_finding(measured.rows, measured.l2_bytes)
+
+
+RULES: tuple[Callable[[Measured], Finding | None], ...] = (
+    _dram,
+    _tensor,
+    _ridges,
+    _trust,
+    _mixing,
+    _launch_shape,
+    _l2_capacity,
+    _steady,
+    _zeros,
+    _launches,
+    _inside_sm,
+    _latency,
+    _host,
+)
