@@ -281,11 +281,12 @@ def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
 def _draw(picture: Picture, folder: Path, figures: dict[str, str], style: Style) -> list[str]:
     """Write a picture to the files of markdown; add it to the `figures` of HTML; return names."""
     figure = picture.draw()
+    svg = render_svg(figure)
     if HTML in style.formats:
-        figures[picture.name] = render_inline(figure, picture.name, picture.alt)
+        figures[picture.name] = render_inline(figure, svg, picture.name, picture.alt)
     if MARKDOWN not in style.formats:
         return []
-    files = {f"{picture.name}.svg": render_svg(figure)}
+    files = {f"{picture.name}.svg": svg}
     if style.png:
         files[f"{picture.name}.png"] = render_png(figure)
     for name, data in files.items():

@@ -7,14 +7,12 @@ font is not ours. Names of parts get a prefix: all figures of a page share one s
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Iterator
 from html import escape
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from nsight_prof.reports.plots.sheet import PT
@@ -33,7 +31,6 @@ from nsight_prof.reports.plots.style import (
     VERMILLION,
     WIDTH,
     YELLOW,
-    style,
     text_width,
 )
 
@@ -63,13 +60,13 @@ _DROPPED = {"metadata", "style"}
 _USUAL = {"stroke-linecap": ("square", "butt"), "stroke-linejoin": ("miter", "round")}
 
 
-def render_inline(figure: Figure, prefix: str, alt: str) -> str:
-    """Return the figure as an <svg> element with its spots.
+def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
+    """Return the figure, drawn already as `svg`, as an <svg> element with its spots.
 
     `prefix` sets the names of its parts apart from those of other figures, and `alt` is its name
     for who cannot see it.
     """
-    root = ElementTree.fromstring(_saved(figure))
+    root = ElementTree.fromstring(svg)
     parts = [text for child in root for text in _written(child)]
     body = "".join(parts)
     names = dict.fromkeys(found[2] for found in _USED.finditer(body))
@@ -82,14 +79,6 @@ def render_inline(figure: Figure, prefix: str, alt: str) -> str:
         f'<svg role="img" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
         f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{told}</g></svg>'
     )
-
-
-def _saved(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    with style():
-        matplotlib.rcParams["svg.fonttype"] = "none"
-        figure.savefig(stream, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    return stream.getvalue()
 
 
 def _renamed(name: str, used: dict[str, str]) -> str:

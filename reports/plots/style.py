@@ -121,7 +121,7 @@ def style() -> Iterator[None]:
         matplotlib.rcParams.update(
             {
                 "svg.hashsalt": "prof",
-                "svg.fonttype": "path",
+                "svg.fonttype": "none",  # text that can be found, copied and read aloud
                 "text.parse_math": False,
                 "axes.unicode_minus": False,
                 "hatch.linewidth": 0.5,

@@ -25,6 +25,7 @@ from nsight_prof.reports.plots.gallery import pictures
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.spots import MOST, spots, thinned
 from nsight_prof.reports.plots.stacks import plot_stalls
+from nsight_prof.reports.plots.style import render_svg
 from nsight_prof.reports.plots.timeline import plot_timeline
 from nsight_prof.reports.views import report_view
 
@@ -49,18 +50,22 @@ def shown(svg: str) -> list[str]:
     return [(element.text or "").strip() for element in root.iter("text")]
 
 
+def inlined(figure: Figure, name: str = "s", alt: str = "") -> str:
+    return render_inline(figure, render_svg(figure), name, alt)
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_figure_keeps_its_text_and_leaves_its_colours_to_the_page(name: str) -> None:
     figure = MADE[name]()
-    svg = render_inline(figure, name, "what it shows")
+    svg = inlined(figure, name, "what it shows")
     texts = [t.get_text() for t in figure.findobj(Text) if t.get_text().strip()]
     assert not set(texts) - set(shown(svg))
     assert not re.search(r"#[0-9a-f]{6}\b", svg)
-    assert svg == render_inline(MADE[name](), name, "what it shows")
+    assert svg == inlined(MADE[name](), name, "what it shows")
 
 
 def test_all_pictures_of_a_run_share_one_space_of_names(run: Run) -> None:
-    drawn = [render_inline(p.draw(), p.name, p.alt) for p in pictures(report_view(run))]
+    drawn = [inlined(p.draw(), p.name, p.alt) for p in pictures(report_view(run))]
     ids = [name for svg in drawn for name in re.findall(r'\bid="([^"]+)"', svg)]
     used = [name for svg in drawn for name in re.findall(r'(?:url\(|href=")#([^)"]+)', svg)]
     assert len(ids) == len(set(ids))
@@ -92,7 +97,7 @@ def test_points_say_both_values_and_their_band() -> None:
 
 
 def test_hatches_are_small_and_differ() -> None:
-    svg = render_inline(MADE["stalls"](), "s", "")
+    svg = inlined(MADE["stalls"]())
     tiles = re.findall(r"<pattern.*?<path d=\"([^\"]+)\".*?</pattern>", svg)
     assert len(tiles) == len(set(tiles)) == 6
     assert max(map(len, tiles)) < 200
