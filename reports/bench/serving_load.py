@@ -9,7 +9,6 @@ from nsight_prof.parsers.cells import known
 from nsight_prof.reports.bench import serving_load_causes as causes
 from nsight_prof.reports.bench import serving_load_findings as told
 from nsight_prof.reports.bench.models import Section
-from nsight_prof.reports.bench.serving_baseline_findings import rate
 from nsight_prof.reports.bench.serving_load_figures import figures
 from nsight_prof.reports.bench.serving_load_points import (
     TARGET,
@@ -18,12 +17,13 @@ from nsight_prof.reports.bench.serving_load_points import (
     keeping,
     load_test,
 )
-from nsight_prof.reports.bench.serving_load_tables import differences, limit, name_of, tables
+from nsight_prof.reports.bench.serving_load_tables import differences, limit, name_of, rate, tables
 from nsight_prof.reports.bench.serving_lost import lost
-from nsight_prof.reports.bench.serving_points import model_row
-from nsight_prof.reports.bench.serving_timeline import timeline
 from nsight_prof.reports.formats import seconds
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Verbatim
+from nsight_prof.reports.serving.points import model_facts
+from nsight_prof.reports.serving.timeline import timeline
 
 KEY = "serving_load"
 TITLE = "The server under load"
@@ -52,7 +52,7 @@ def section(run: Run) -> Section | None:
     found = load_test(run)
     if not found.points:
         return None
-    over_time = timeline(run)
+    model = [("Model", f.value.text) for f in model_facts(run) if isinstance(f.value, Verbatim)]
     made = (
         told.limits(found),
         told.scaling(found),
@@ -72,10 +72,10 @@ def section(run: Run) -> Section | None:
         intro=_intro(found),
         findings=tuple(finding for finding in made if finding is not None),
         tables=tables(found),
-        figures=(*figures(found), *((over_time,) if over_time else ())),
+        figures=(*figures(found), *timeline(run)),
         method=METHOD,
         numbers=numbers(found),
-        plain=(*model_row(run), *_plain(found)),
+        plain=(*model, *_plain(found)),
     )
 
 

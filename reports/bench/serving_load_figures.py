@@ -30,7 +30,7 @@ def closed_figure(found: LoadTest) -> LineFigure | None:
         return None
     law = found.law
     marks: tuple[tuple[float, str], ...] = ()
-    if law is not None and law.seen:
+    if law is not None and law.bend_measured:
         marks = ((law.bend, f"bends at {digits(law.bend, 2)} clients"),)
     return LineFigure(
         name="serving-clients",

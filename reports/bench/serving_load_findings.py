@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from nsight_prof.reports.bench.models import BenchFinding
-from nsight_prof.reports.bench.serving_baseline_findings import capital, rate
 from nsight_prof.reports.bench.serving_load_points import Keeping, LoadTest, Point, keeping
-from nsight_prof.reports.bench.serving_load_tables import brief, limit, name_of
+from nsight_prof.reports.bench.serving_load_tables import brief, capital, limit, name_of, rate
 from nsight_prof.reports.formats import count, counted, listed, seconds, share, speedup
 from nsight_prof.reports.formats import significant as digits
 

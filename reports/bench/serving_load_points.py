@@ -12,10 +12,10 @@ import numpy as np
 from nsight_prof.parsers.bench_records import MEASURED
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.reports.bench.cases import params_of
-from nsight_prof.reports.bench.scaling_fit import Scaling, fit_scaling
-from nsight_prof.reports.bench.serving_points import ServingPoint
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Engine, engine_of
+from nsight_prof.reports.serving.points import ServingPoint
+from nsight_prof.reports.serving.scaling_fit import Scaling, fit_scaling
 
 TARGET = "vllm-serve"
 LEAST = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}

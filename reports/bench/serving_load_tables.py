@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from nsight_prof.reports.bench.models import BenchTable
-from nsight_prof.reports.bench.serving_baseline_findings import rate
 from nsight_prof.reports.bench.serving_load_points import SERVER, LoadTest, Point, keeping
 from nsight_prof.reports.formats import NA, count, data_size, difference, percent, seconds, share
 from nsight_prof.reports.formats import significant as digits
@@ -36,6 +35,16 @@ def tables(found: LoadTest) -> tuple[BenchTable, ...]:
         agreement_table(found),
     )
     return tuple(table for table in made if table is not None)
+
+
+def rate(value: float) -> str:
+    """Return tokens a second: "8,210 tokens/s"."""
+    return f"{count(value) if value >= 100 else digits(value)} tokens/s"
+
+
+def capital(text: str) -> str:
+    """Return a text that begins a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def name_of(point: Point) -> str:

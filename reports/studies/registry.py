@@ -12,14 +12,18 @@ from nsight_prof.reports.bench import (
     gemm_staircase,
     generic,
     llm_kernels,
-    serving_baseline,
     serving_load,
 )
 from nsight_prof.reports.bench import models as old
 from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
-from nsight_prof.reports.studies import memory_patterns, repeatability, roofline
+from nsight_prof.reports.studies import (
+    memory_patterns,
+    repeatability,
+    roofline,
+    serving_baseline,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ STUDIES = (
         "vllm-baseline",
         "How fast the engine serves",
         "no point has a time",
-        _adapted(serving_baseline.section),
+        serving_baseline.section,
     ),
     Study(
         "serving_load",

@@ -9,19 +9,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nsight_prof.reports.bench.adapter import page_section
-from nsight_prof.reports.bench.models import Section
-from nsight_prof.reports.bench.serving_baseline import section
-from nsight_prof.reports.bench.serving_baseline_points import baseline
 from nsight_prof.reports.bench.view import bench_view
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import LineFigure, TimelineFigure
+from nsight_prof.reports.page.frame import values
+from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.plots.gallery import bench_pictures
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.results_json import schema
+from nsight_prof.reports.studies.serving_baseline.points import baseline
+from nsight_prof.reports.studies.serving_baseline.section import section
 
 Make = Callable[..., Run]
-SCHEMA = Path(__file__).parents[3] / "reports" / "results.schema.json"
+SCHEMA = Path(__file__).parents[4] / "reports" / "results.schema.json"
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,15 @@ def made(run: Run) -> Section:
     return found
 
 
-def sentences(made: Section) -> str:
-    return " ".join(finding.sentence for finding in made.findings)
+def finding(made: Section, rule: str) -> Finding:
+    (found,) = (one for one in made.findings if one.rule == rule)
+    return found
+
+
+def value(made: Section, rule: str, name: str) -> float | None:
+    number = finding(made, rule).verdict.values[name]
+    assert isinstance(number, Number)
+    return number.value
 
 
 def test_the_bend_is_where_the_law_has_it(made: Section, laws: Any) -> None:
@@ -52,7 +60,16 @@ def test_the_bend_is_where_the_law_has_it(made: Section, laws: Any) -> None:
     assert law["fixed_s"] == pytest.approx(fixed, rel=0.01)
     assert law["flat_until"] == 0
     assert law["bend_was_measured"]
-    assert f"bends at batch {round(fixed / each)}" in sentences(made)
+    assert value(made, "batch_scaling", "bend") == pytest.approx(fixed / each, rel=0.01)
+
+
+def test_the_batch_to_run_is_the_largest_before_the_bend(made: Section, laws: Any) -> None:
+    scaling = finding(made, "batch_scaling")
+    assert "Run batches" in scaling.verdict.message
+    assert scaling.verdict.values["batch"] == 32  # the bend is at 43
+    ttft = value(made, "batch_scaling", "ttft")
+    assert ttft == pytest.approx(laws.prefill(32, 512), rel=0.01)
+    assert scaling.action is not None
 
 
 def test_what_a_doubled_prompt_costs_is_the_slope_between_two_lengths(
@@ -63,7 +80,7 @@ def test_what_a_doubled_prompt_costs_is_the_slope_between_two_lengths(
     assert found[1000, 4000] == pytest.approx(math.sqrt(ratio), rel=1e-6)
     assert made.numbers["prompt_law"]["each_s"] == pytest.approx(laws.prompt_s, rel=0.01)
     assert made.numbers["prompt_law"]["fixed_s"] == pytest.approx(laws.first_s, rel=0.01)
-    assert "A doubled prompt does not cost twice" in sentences(made)
+    assert "less than twice" in finding(made, "doubled_prompt").verdict.message
 
 
 def test_stages_are_set_against_the_measured_roofs(made: Section, laws: Any) -> None:
@@ -77,28 +94,30 @@ def test_stages_are_set_against_the_measured_roofs(made: Section, laws: Any) -> 
     assert loads["prefill"]["mfu"] == pytest.approx(
         loads["prefill"]["flops"] / 700e12 / laws.prefill(8, 512), rel=0.01
     )
-    assert "Decode is bound by memory" in sentences(made)
-    assert "Prefill is bound by arithmetic" in sentences(made)
+    bound = finding(made, "bound").verdict.values
+    assert (bound["decode"], bound["prefill"]) == (Text("memory-bound"), Text("compute-bound"))
 
 
-def test_every_question_has_its_sentence(made: Section) -> None:
-    told = sentences(made)
-    for words in (
-        "NVML sees a kernel running for 90.0 %",
-        "CUDA graphs make a decode step 1.99x as fast at batch 1",
-        "takes 304 ms: 19.3 ms until its first token",
-        "16 requests had to be preempted, from batch 128 on",
-        "1 point of 27 could not be measured: 1 out of memory",
-        "The clock was held down (sw power cap)",
-        "agrees with vLLM's own counters",
-    ):
-        assert words in told
-    assert all("nan" not in f"{f.sentence} {f.evidence}" for f in made.findings)
-    assert all("n/a" not in f"{f.sentence} {f.evidence}" for f in made.findings)
+def test_every_question_has_its_answer(made: Section) -> None:
+    assert value(made, "idle", "free") == pytest.approx(10)
+    assert value(made, "cuda_graphs", "gain") == pytest.approx(1.99, rel=0.01)
+    assert value(made, "single_request", "e2e") == pytest.approx(0.304, rel=0.01)
+    assert value(made, "single_request", "ttft") == pytest.approx(0.0193, rel=0.01)
+    preempted = finding(made, "kv_cache").verdict.values
+    assert (preempted["n"], preempted["smallest"]) == (16, 128)
+    lost = finding(made, "lost_points").verdict.values
+    assert (lost["n"], lost["total"]) == (1, 27)
+    assert "sw power cap" in section_markdown(made)
+    assert (value(made, "agreement", "difference") or 0) < 0.01
+
+
+def test_nothing_is_missing_in_a_finding(made: Section) -> None:
+    numbers = [v for one in made.findings for v in values(one) if isinstance(v, Number)]
+    assert [n for n in numbers if n.value is None] == []
 
 
 def test_figures_and_the_timeline_hold_what_was_measured(made: Section) -> None:
-    names = {figure.name: figure for figure in made.figures}
+    names = {figure.chart.name: figure.chart for figure in made.figures}
     throughput, over_time = names["serving-throughput"], names["serving-timeline"]
     assert isinstance(throughput, LineFigure)
     assert throughput.marks[0][0] == pytest.approx(made.numbers["batch_law"]["bend"])
@@ -113,7 +132,7 @@ def test_figures_and_the_timeline_hold_what_was_measured(made: Section) -> None:
         for line in panel.series:
             assert len(line.x) <= 400
             assert all(b > a for a, b in zip(line.x, line.x[1:], strict=False))
-    for picture in bench_pictures([page_section(made)]):
+    for picture in bench_pictures([made]):
         picture.draw()
 
 
@@ -145,14 +164,14 @@ def test_without_roofs_and_telemetry_less_is_said_and_nothing_is_made_up(
     run = make_run(tmp_path, roofs=False, telemetry=False, requests=False, batches=(1, 4))
     made = section(run)
     assert made is not None
-    told = sentences(made)
-    assert "NVML" not in told
-    assert "bound by" not in told
-    assert "TB/s" in told
-    assert "bends" not in told  # two batches are no sweep
-    assert not any(isinstance(figure, TimelineFigure) for figure in made.figures)
-    assert all("nan" not in f"{f.sentence} {f.evidence}" for f in made.findings)
-    assert "nan" not in " ".join(cell for t in made.tables for row in t.rows for cell in row)
+    rules = {one.rule for one in made.findings}
+    assert not rules & {"idle", "bound", "clock_limit", "batch_scaling"}
+    assert value(made, "decode_rate", "rate") == pytest.approx(3e12, rel=0.1)
+    assert made.numbers["batch_law"] is None  # two batches are no sweep
+    assert not any(isinstance(figure.chart, TimelineFigure) for figure in made.figures)
+    numbers = [v for one in made.findings for v in values(one) if isinstance(v, Number)]
+    assert [n for n in numbers if n.value is None] == []
+    assert "nan" not in section_markdown(made)
     render_report(run)
 
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST = 4
-LEAST_BENT = 5
-"""Fewest sizes for a law with k, which has three numbers."""
-WORTH = 0.5
-"""Part of the error that a law with k may leave to be taken."""
+MIN_SIZES = 4
+"""Fewest sizes that a law of two parameters can be tested with."""
+MIN_SIZES_BENT = 5
+"""Fewest sizes for a law with k, which has three parameters."""
+MAX_ERROR_LEFT = 0.5
+"""A law with k is taken only if it leaves at most this part of the error."""
 EXACT = 1e-3
 """Relative errors below this are as good as none: no k explains them."""
-"""Fewest sizes that a law of two numbers can be tested with."""
 GRID = 200
 """Places of k that are tried, evenly on a logarithmic axis."""
 MOST_UNEXPLAINED = 0.15
@@ -63,8 +63,8 @@ class Scaling:
         return 1 / self.each_s if self.each_s > 0 else math.inf
 
     @property
-    def seen(self) -> bool:
-        """Whether the bend lies inside of what was measured."""
+    def bend_measured(self) -> bool:
+        """Whether the bend lies within the measured sizes."""
         return self.first <= self.bend <= self.last
 
     def at(self, size: float) -> float:
@@ -77,13 +77,13 @@ def fit_scaling(sizes: Sequence[float], seconds: Sequence[float]) -> Scaling | N
     known = sorted(
         (float(n), float(t)) for n, t in zip(sizes, seconds, strict=True) if t > 0 and n > 0
     )
-    if len({n for n, _ in known}) < LEAST:
+    if len({n for n, _ in known}) < MIN_SIZES:
         return None
     found = _best(known)
     if found is None or found.residual > MOST_UNEXPLAINED:
         return None
-    others = [_best(known[:i] + known[i + 1 :]) for i in range(len(known))]
-    bends = [other.bend for other in others if other is not None]
+    without = [_best(known[:i] + known[i + 1 :]) for i in range(len(known))]
+    bends = [law.bend for law in without if law is not None]
     low, high = (min(bends), max(bends)) if bends else (math.nan, math.nan)
     return Scaling(
         found.fixed_s, found.each_s, found.flat_until, found.residual, low, high,
@@ -92,21 +92,18 @@ def fit_scaling(sizes: Sequence[float], seconds: Sequence[float]) -> Scaling | N
 
 
 def _best(known: list[tuple[float, float]]) -> Scaling | None:
-    """Return the law without k, or the best one with k where that is worth it."""
+    """Return the law without k, or the best one with k where that explains far more."""
     n = np.array([size for size, _ in known])
     t = np.array([time for _, time in known])
-    plain = _solved(n, t, 0.0)
-    if plain is not None and (plain.residual < EXACT or len(n) < LEAST_BENT):
-        return plain
+    linear = _solved(n, t, 0.0)
+    if linear is not None and (linear.residual < EXACT or len(n) < MIN_SIZES_BENT):
+        return linear
     tried = [_solved(n, t, float(k)) for k in np.geomspace(n[0], n[-2], GRID)]
-    bent = min((one for one in tried if one is not None), key=_residual, default=None)
-    if plain is None or (bent is not None and bent.residual <= WORTH * plain.residual):
+    laws = [law for law in tried if law is not None]
+    bent = min(laws, key=lambda law: law.residual, default=None)
+    if linear is None or (bent is not None and bent.residual <= MAX_ERROR_LEFT * linear.residual):
         return bent
-    return plain
-
-
-def _residual(one: Scaling) -> float:
-    return one.residual
+    return linear
 
 
 def _solved(

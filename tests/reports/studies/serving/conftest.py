@@ -20,7 +20,7 @@ from nsight_prof.parsers.tables import tables
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.targets.serving.records import Records
 
-CONFIGS = Path(__file__).parents[3] / "targets" / "serving" / "configs"
+CONFIGS = Path(__file__).parents[4] / "targets" / "serving" / "configs"
 GPU = {"name": "NVIDIA H200", "uuid": "GPU-1", "sm_count": 132, "max_sm_clock_hz": 1.98e9,
        "power_limit_w": 700.0, "memory_bytes": 150_754_820_096, "l2_bytes": 62_914_560,
        "compute_capability": "9.0", "max_memory_clock_hz": 3.201e9}  # fmt: skip

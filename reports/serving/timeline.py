@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import Row, count, known, records, text
-from nsight_prof.reports.formats import count as whole
-from nsight_prof.reports.formats import significant as digits
+from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
+from nsight_prof.reports.page.units import significant
 
 BINS = 400
 """Points of a line: more samples are averaged, with their extremes as a band."""
@@ -32,22 +31,24 @@ EXPERIMENTS = {
 MEASURED = "measure"
 
 
-def timeline(run: Run, name: str = "serving-timeline") -> TimelineFigure | None:
-    """Return the figure of the first process that was sampled; None without telemetry."""
+def timeline(run: Run, name: str = "serving-timeline") -> Iterator[TimelineFigure]:
+    """Yield the figure of the first process that was sampled; nothing without telemetry."""
     samples = run.telemetry[run.telemetry["source"] == "bench"]
     if samples.empty:
-        return None
+        return
     process = int(samples["process"].min())
     samples = samples[samples["process"] == process]
     gauges = run.engine_stats
     gauges = gauges[gauges["source"].eq("bench") & gauges["process"].eq(process)]
     spans = _spans(run, process)
-    width = (samples["t_s"].max() - samples["t_s"].min()) / BINS
-    band = (
-        f" A point is the mean of {digits(width, 2)} s, a band its extremes." if width > 1 else ""
-    )
+    width = float(samples["t_s"].max() - samples["t_s"].min()) / BINS
     several = run.telemetry["process"].nunique() > 1
-    return TimelineFigure(
+    subtitle = (
+        "Shaded: what ran; the strip names batches, lengths or loads.",
+        f"A point is the mean of {significant(width, 2)} s, a band its extremes." * (width > 1),
+        "The first process of several." * several,
+    )
+    yield TimelineFigure(
         name=name,
         title="The GPU and the engine over the run",
         alt="GPU utilization, power, clock, memory, temperature, KV cache and requests over time, "
@@ -55,16 +56,15 @@ def timeline(run: Run, name: str = "serving-timeline") -> TimelineFigure | None:
         x_label="seconds since the start of the target",
         panels=tuple(panel for panel in _panels(run, samples, gauges) if panel.series),
         spans=spans,
-        subtitle=f"Shaded: what ran; the strip names batches, lengths or loads.{band}"
-        + (" The first process of several." if several else ""),
+        subtitle=" ".join(filter(None, subtitle)),
     )
 
 
 def _panels(run: Run, samples: pd.DataFrame, gauges: pd.DataFrame) -> Iterable[Panel]:
     facts = _gpu(run)
     limit, top = known(facts.get("power_limit_w")), known(facts.get("max_sm_clock_hz"))
-    limits = ((limit, f"power limit {digits(limit)} W"),) if limit else ()
-    tops = ((top / 1e9, f"maximum {digits(top / 1e9)} GHz"),) if top else ()
+    limits = ((limit, f"power limit {significant(limit, 3)} W"),) if limit else ()
+    tops = ((top / 1e9, f"maximum {significant(top / 1e9, 3)} GHz"),) if top else ()
     yield Panel("GPU utilization, %", _devices(samples, "gpu_util_pct"))
     yield Panel("Power, W", _devices(samples, "power_w"), levels=limits)
     yield Panel("SM clock, GHz", _devices(samples, "sm_clock_hz", 1e9), y_zero=False, levels=tops)
@@ -80,8 +80,8 @@ def _gpu(run: Run) -> Row:
 
 def _devices(samples: pd.DataFrame, column: str, unit: float = 1.0) -> tuple[Series, ...]:
     found = []
-    for device, mine in samples.groupby("device", sort=True):
-        rows = mine.dropna(subset=[column])
+    for device, of_device in samples.groupby("device", sort=True):
+        rows = of_device.dropna(subset=[column])
         if len(rows):
             at = rows["t_s"].to_numpy(float)
             found.append(_binned(f"GPU {device}", at, rows[column].to_numpy(float) / unit))
@@ -145,6 +145,5 @@ def _label(point: Row) -> str:
     for column in ("request_rate", "concurrency"):
         if known(point[column]) is not None:
             return f"{point[column]:g}"
-    if text(point["experiment"]) == "lengths":
-        return whole(count(point["prompt_tokens"]))
-    return whole(count(point["batch"])) if known(point["batch"]) is not None else ""
+    size = point["prompt_tokens" if text(point["experiment"]) == "lengths" else "batch"]
+    return f"{number(size):,.0f}" if known(size) is not None else ""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from nsight_prof.reports.bench.models import BenchTable, Section
-from nsight_prof.reports.bench.scaling_fit import Scaling
 from nsight_prof.reports.bench.serving_load import section
 from nsight_prof.reports.bench.serving_load_points import (
     Point,
@@ -21,6 +20,7 @@ from nsight_prof.reports.bench.serving_load_points import (
 )
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.charts import LineFigure
+from nsight_prof.reports.serving.scaling_fit import Scaling
 from nsight_prof.targets.serving.load_points import Point as Load
 from nsight_prof.targets.serving.load_points import arrivals
 from nsight_prof.targets.serving.records import Records

@@ -1,33 +1,32 @@
-"""Figures of the offline baseline: throughput over batch, steps, lengths, eager against graphs."""
+"""Charts of the offline baseline: throughput over batch, steps, lengths, eager against graphs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from nsight_prof.reports.bench.scaling_fit import Scaling, fit_scaling
-from nsight_prof.reports.bench.serving_baseline_findings import batch_law, first_tokens
-from nsight_prof.reports.bench.serving_baseline_points import MODES, Baseline, Point, pairs
-from nsight_prof.reports.formats import count, seconds
-from nsight_prof.reports.formats import significant as digits
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, LineFigure, Panel, Series
+from nsight_prof.reports.page.units import quantity, significant
+from nsight_prof.reports.serving.scaling_fit import Scaling
+from nsight_prof.reports.studies.serving_baseline.points import GRAPHS, Baseline, Point
+from nsight_prof.reports.studies.serving_baseline.speed import RATE
 
 MS = 1e3
 CURVE = 80
 """Points of a fitted curve."""
-FLOOR = "what the roofs allow"
+FLOOR = "at the roofs"
 
 
-def figures(found: Baseline) -> tuple[Chart, ...]:
-    """Return the figures that the points allow."""
-    made = (
-        throughput_figure(found),
-        stages_figure(found),
-        first_token_figure(found),
-        lengths_figure(found),
-        graphs_figure(found),
+def charts(found: Baseline) -> list[Chart]:
+    """Return the charts that the points allow."""
+    every = (
+        _throughput(found),
+        _stages(found),
+        _first_token(found),
+        _lengths(found),
+        _graphs(found),
     )
-    return tuple(figure for figure in made if figure is not None)
+    return [chart for chart in every if chart is not None]
 
 
 def _curve(law: Scaling) -> list[float]:
@@ -40,33 +39,33 @@ def _measured(at: tuple[float, ...], values: list[float], law: Scaling | None) -
     return Series("measured", at, tuple(values), style="line" if law is None else "points")
 
 
-def throughput_figure(found: Baseline) -> LineFigure | None:
-    """Return tokens a second over the batch, with the law and what proportional growth would be."""
-    sweep = [p for p in found.batches if not math.isnan(p.value("output_tokens_per_s"))]
+def _throughput(found: Baseline) -> LineFigure | None:
+    """Return throughput over the batch, with its law and a proportional growth."""
+    sweep = [p for p in found.batches if not math.isnan(p.value(RATE))]
     if len(sweep) < 2:
         return None
     first = sweep[0]
     at = tuple(float(p.batch) for p in sweep)
-    one = first.value("output_tokens_per_s") / first.batch
-    law = batch_law(found)
+    alone = first.value(RATE) / first.batch
+    law = found.batch_law
     lines = [
-        _measured(at, [p.value("output_tokens_per_s") for p in sweep], law),
+        _measured(at, [p.value(RATE) for p in sweep], law),
         Series("while decoding", at, tuple(p.batch / p.step_s for p in sweep)),
-        Series("proportional", at, tuple(one * b for b in at)),
+        Series("proportional", at, tuple(alone * b for b in at)),
     ]
     marks: tuple[tuple[float, str], ...] = ()
     if law is not None:
         xs = _curve(law)
         lines.insert(0, Series("fit", tuple(xs), tuple(first.output * x / law.at(x) for x in xs)))
-        if law.seen:
-            marks = ((law.bend, f"bends at batch {digits(law.bend, 2)}"),)
+        if law.bend_measured:
+            marks = ((law.bend, f"bends at batch {significant(law.bend, 2)}"),)
     return LineFigure(
         name="serving-throughput",
         title="Throughput over the batch size",
-        alt="Output tokens a second over the batch, measured, fitted and proportional to batch 1",
-        subtitle=f"{count(first.prompt)} prompt and {count(first.output)} output tokens a request. "
+        alt="Output tokens per second over the batch, measured, fitted and proportional to batch 1",
+        subtitle=f"{first.prompt:,} prompt and {first.output:,} output tokens per request. "
         "measured: end to end; while decoding: batch over the time of a decode step",
-        x_label="requests in a batch",
+        x_label="batch size (requests)",
         y_label="output tokens/s",
         series=tuple(lines),
         x_log=True,
@@ -75,8 +74,8 @@ def throughput_figure(found: Baseline) -> LineFigure | None:
     )
 
 
-def stages_figure(found: Baseline) -> LineFigure | None:
-    """Return prefill and decode step over the batch, beside what the roofs allow."""
+def _stages(found: Baseline) -> LineFigure | None:
+    """Return prefill and decode step over the batch, and their times at the roofs."""
     sweep = [p for p in found.batches if not math.isnan(p.step_s)]
     if len(sweep) < 2:
         return None
@@ -92,49 +91,48 @@ def stages_figure(found: Baseline) -> LineFigure | None:
     return LineFigure(
         name="serving-stages",
         title="Decode step and prefill over the batch size",
-        alt="Milliseconds of a decode step and of the prefill over the batch, and the least times",
-        subtitle=_least_time(found),
-        x_label="requests in a batch",
+        alt="Milliseconds of a decode step and of the prefill over the batch, and at the roofs",
+        subtitle=_roofs(found),
+        x_label="batch size (requests)",
         x_log=True,
         panels=(
-            Panel("ms", decode, "A decode step"),
+            Panel("ms", decode, "Decode step"),
             Panel("ms", prefill, "Prefill of the whole batch", y_log=True),
         ),
     )
 
 
-def _least_time(found: Baseline) -> str:
+def _roofs(found: Baseline) -> str:
     memory, compute = found.roofs.memory, found.roofs.compute
     if memory is None or compute is None:
         return ""
-    return f"The roofs allow: bytes at the {memory.name} or FLOPs at the {compute.name}, if longer"
+    return f"At the roofs: bytes at the {memory.name} or FLOPs at the {compute.name}, if longer"
 
 
 def _ms(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(MS * value for value in values)
 
 
-def first_token_figure(found: Baseline) -> LineFigure | None:
+def _first_token(found: Baseline) -> LineFigure | None:
     """Return the time to first token over the prompt length, with its law."""
-    first = first_tokens(found)
+    first = found.first_tokens
     if len(first) < 2:
         return None
     at, times = tuple(float(n) for n in first), list(first.values())
-    law = fit_scaling(at, times)
+    law = found.prompt_law
     lines = [_measured(at, [MS * t for t in times], law)]
     if law is not None:
         xs = _curve(law)
         lines.insert(0, Series("fit", tuple(xs), tuple(MS * law.at(x) for x in xs)))
     floors = {p.prompt: p.prefill.floor_s for p in found.of("lengths", found.mode)}
-    least = _ms(floors.get(n, math.nan) for n in first)
-    if not all(map(math.isnan, least)):
-        lines.append(Series(FLOOR, at, least))
+    floor = _ms(floors.get(n, math.nan) for n in first)
+    if not all(map(math.isnan, floor)):
+        lines.append(Series(FLOOR, at, floor))
     return LineFigure(
         name="serving-first-token",
-        title="Time to first token over the prompt length",
+        title="TTFT over the prompt length",
         alt="Milliseconds until the first token over prompt tokens, measured and fitted",
-        subtitle=f"One request at a time; {seconds(times[0])} at {count(at[0])} tokens is the "
-        "part that a short prompt pays anyway",
+        subtitle=f"One request at a time; a short prompt pays {quantity(times[0], 's', 3)} anyway",
         x_label="prompt tokens",
         y_label="ms",
         series=tuple(lines),
@@ -143,22 +141,22 @@ def first_token_figure(found: Baseline) -> LineFigure | None:
     )
 
 
-def lengths_figure(found: Baseline) -> LineFigure | None:
-    """Return the latency of a whole request over the prompt length, a line an output length."""
+def _lengths(found: Baseline) -> LineFigure | None:
+    """Return the latency of a whole request over the prompt length, one line per output length."""
     points = found.of("lengths", found.mode)
     outputs = sorted({p.output for p in points})
     lines = []
     for output in outputs:
-        mine = sorted((p for p in points if p.output == output), key=lambda p: p.prompt)
-        at = tuple(float(p.prompt) for p in mine)
-        times = tuple(MS * p.value("e2e_p50_s") for p in mine)
-        lines.append(Series(f"{count(output)} output tokens", at, times))
+        sweep = sorted((p for p in points if p.output == output), key=lambda p: p.prompt)
+        at = tuple(float(p.prompt) for p in sweep)
+        times = tuple(MS * p.value("e2e_p50_s") for p in sweep)
+        lines.append(Series(f"{output:,} output tokens", at, times))
     if not any(len(line.x) > 1 for line in lines):
         return None
     return LineFigure(
         name="serving-lengths",
         title="A whole request over its prompt length",
-        alt="Milliseconds of a whole request over prompt tokens, a line an output length",
+        alt="Milliseconds of a whole request over prompt tokens, one line per output length",
         subtitle="One request at a time, medians of the repeats",
         x_label="prompt tokens",
         y_label="ms",
@@ -167,15 +165,15 @@ def lengths_figure(found: Baseline) -> LineFigure | None:
     )
 
 
-def graphs_figure(found: Baseline) -> BarFigure | None:
+def _graphs(found: Baseline) -> BarFigure | None:
     """Return the decode step with and without CUDA graphs, by batch."""
-    both = [(e, g) for e, g in pairs(found) if not math.isnan(e.step_s + g.step_s)]
+    both = [(e, g) for e, g in found.pairs if not math.isnan(e.step_s + g.step_s)]
     if not both:
         return None
     bars = [bar for pair in both for bar in map(_step_bar, pair)]
     return BarFigure(
         name="serving-graphs",
-        title="A decode step, eager and with CUDA graphs",
+        title="Decode step, eager and with CUDA graphs",
         alt="Milliseconds of a decode step by batch, eager and with CUDA graphs",
         value_label="ms",
         bars=tuple(bars),
@@ -186,6 +184,6 @@ def _step_bar(point: Point) -> Bar:
     return Bar(
         f"batch {point.batch}",
         MS * point.step_s,
-        group=MODES.get(point.mode, point.mode),
-        text=seconds(point.step_s),
+        group="CUDA graphs" if point.mode == GRAPHS else point.mode,
+        text=quantity(point.step_s, "s", 3),
     )

@@ -1,29 +1,33 @@
-"""Points of the offline baseline as the report uses them: what each is, and how near a roof."""
+"""Points of the offline baseline, and how close their stages come to the roofs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 
 from nsight_prof.parsers.bench_records import MEASURED
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
-from nsight_prof.reports.bench.serving_points import ServingPoint
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
+from nsight_prof.reports.serving.points import ServingPoint
+from nsight_prof.reports.serving.scaling_fit import Scaling, fit_scaling
 
 TARGET = "vllm-baseline"
 GRAPHS, EAGER = "cuda-graphs", "eager"
-MODES = {GRAPHS: "CUDA graphs", EAGER: "eager"}
+BATCH = 8
+"""Batch size of the other vLLM recipes."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a step computes and reads by the model's shape, and how near it is to the roofs.
+    """What a step must compute and read by the model's shape, and how close it is to the roofs.
 
-    `flop_rate` in FLOP/s, `byte_rate` in B/s, both of one GPU; `mfu` and `mbu` are their shares of
-    the roofs; `floor_s` is the least time that the roofs allow. NaN where something is not known.
+    `flops` and `bytes` are those of one GPU, `mfu` and `mbu` their rates over the roofs, and
+    `floor_s` is the time at the roofs. NaN where something is not known.
     """
 
     seconds: float
@@ -43,7 +47,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Point(ServingPoint):
-    """One measured point: `row` of table serving_points, and the loads of its two stages."""
+    """One measured point, and the loads of its two stages."""
 
     prefill: Load
     decode: Load
@@ -59,6 +63,11 @@ class Point(ServingPoint):
         return text(self.row["engine"])
 
     @property
+    def mode_text(self) -> Text:
+        """The mode for readers."""
+        return Text("CUDA graphs") if self.mode == GRAPHS else Text("eager mode")
+
+    @property
     def batch(self) -> int:
         """Requests that were sent at once."""
         return count(self.row["batch"]) or 0
@@ -68,6 +77,11 @@ class Point(ServingPoint):
         """Seconds of a decode step: as the host timed it, else the time per output token."""
         step = self.value("decode_step_s")
         return self.value("tpot_p50_s") if math.isnan(step) else step
+
+    @property
+    def step(self) -> Number:
+        """Time of a decode step."""
+        return self.derived(self.step_s, "s")
 
 
 @dataclass(frozen=True)
@@ -94,20 +108,48 @@ class Baseline:
         """The batch sweep, smallest first."""
         return sorted(self.of("batch", self.mode), key=lambda p: p.batch)
 
+    @property
+    def pairs(self) -> list[tuple[Point, Point]]:
+        """(eager, CUDA graphs) of the same batch and lengths, the smallest batch first."""
+        shapes: dict[tuple[int, int, int], dict[str, Point]] = {}
+        for point in self.points:
+            if point.experiment in ("batch", "graphs"):
+                key = (point.batch, point.prompt, point.output)
+                shapes.setdefault(key, {}).setdefault(point.mode, point)
+        both = [shapes[key] for key in sorted(shapes) if {EAGER, GRAPHS} <= shapes[key].keys()]
+        return [(modes[EAGER], modes[GRAPHS]) for modes in both]
+
+    @property
+    def batch_law(self) -> Scaling | None:
+        """How the time of a whole batch grows with its size."""
+        sweep = self.batches
+        return fit_scaling([p.batch for p in sweep], [p.value("duration_s") for p in sweep])
+
+    @property
+    def first_tokens(self) -> dict[int, float]:
+        """Median TTFT of a single request by prompt length, in seconds."""
+        by_prompt: dict[int, list[float]] = {}
+        for point in self.of("lengths", self.mode):
+            if not math.isnan(point.value("ttft_p50_s")):
+                by_prompt.setdefault(point.prompt, []).append(point.value("ttft_p50_s"))
+        return {prompt: median(by_prompt[prompt]) for prompt in sorted(by_prompt)}
+
+    @property
+    def prompt_law(self) -> Scaling | None:
+        """How TTFT of a single request grows with its prompt."""
+        first = self.first_tokens
+        return fit_scaling(list(first), list(first.values()))
+
 
 def baseline(run: Run) -> Baseline:
     """Return the points of the run that have times."""
     engine = engine_of(run)
     roofs = peaks(run, engine.dtype if engine else "")
     rows = run.serving_points
-    ours = rows[rows["source"].eq("bench") & rows["case_id"].isin(_cases(run))]
-    done = [row for row in records(ours) if text(row["status"]) == MEASURED]
+    cases = run.bench[run.bench["target"] == TARGET]["case_id"]
+    rows = rows[rows["source"].eq("bench") & rows["case_id"].isin(cases)]
+    done = [row for row in records(rows) if text(row["status"]) == MEASURED]
     return Baseline(tuple(_point(row, engine, roofs) for row in done), engine, roofs)
-
-
-def _cases(run: Run) -> list[str]:
-    bench = run.bench
-    return [text(case) for case in bench[bench["target"] == TARGET]["case_id"]]
 
 
 def _point(row: Row, engine: Engine | None, roofs: Peaks) -> Point:
@@ -143,14 +185,3 @@ def _load(seconds: float, operations: float, read: float, roofs: Peaks) -> Load:
 
 def _value(peak: Peak | None) -> float:
     return peak.value if peak is not None else math.nan
-
-
-def pairs(found: Baseline) -> list[tuple[Point, Point]]:
-    """Return (eager, CUDA graphs) of the same batch and lengths, the smallest batch first."""
-    shapes: dict[tuple[int, int, int], dict[str, Point]] = {}
-    for point in found.points:
-        if point.experiment in ("batch", "graphs"):
-            key = (point.batch, point.prompt, point.output)
-            shapes.setdefault(key, {}).setdefault(point.mode, point)
-    both = [shapes[key] for key in sorted(shapes) if {EAGER, GRAPHS} <= shapes[key].keys()]
-    return [(made[EAGER], made[GRAPHS]) for made in both]

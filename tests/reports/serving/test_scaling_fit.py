@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.reports.bench.scaling_fit import exponents, fit_scaling
+from nsight_prof.reports.serving.scaling_fit import exponents, fit_scaling
 
 BATCHES = (1, 4, 8, 16, 32, 64, 128)
 
@@ -21,7 +21,7 @@ def test_a_linear_law_bends_where_both_parts_are_equal(fixed: float, ratio: floa
     assert found.bend == pytest.approx(ratio, rel=1e-6)
     assert found.low == pytest.approx(ratio, rel=1e-6)
     assert found.limit == pytest.approx(1 / each, rel=1e-6)
-    assert found.seen == (1 <= found.bend <= 128)
+    assert found.bend_measured == (1 <= found.bend <= 128)
     # The definition itself: there 1 % more requests give 0.5 % more a second.
     b = found.bend
     gain = (1.001 * b / found.at(1.001 * b)) / (b / found.at(b))
@@ -52,7 +52,7 @@ def test_what_does_not_grow_has_no_bend_and_what_is_no_law_no_fit() -> None:
     flat = fit_scaling(BATCHES, [1.0] * 7)
     assert flat is not None
     assert math.isinf(flat.bend)
-    assert not flat.seen
+    assert not flat.bend_measured
     assert fit_scaling((1, 2, 4), (1.0, 2.0, 3.0)) is None
     assert fit_scaling(BATCHES, (1, 9, 1, 9, 1, 9, 1)) is None
     assert fit_scaling((), ()) is None

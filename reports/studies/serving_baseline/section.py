@@ -1,0 +1,161 @@
+"""The section of the target vllm-baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from nsight_prof.parsers.cells import known
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import (
+    Bullets,
+    Fact,
+    Figure,
+    Interval,
+    Json,
+    Number,
+    Section,
+    Text,
+    Verbatim,
+)
+from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
+from nsight_prof.reports.serving.scaling_fit import Scaling, exponents
+from nsight_prof.reports.serving.timeline import timeline
+from nsight_prof.reports.studies.serving_baseline import hardware, speed
+from nsight_prof.reports.studies.serving_baseline.charts import charts
+from nsight_prof.reports.studies.serving_baseline.points import TARGET, Baseline, Load, baseline
+from nsight_prof.reports.studies.serving_baseline.tables import tables
+
+KEY = "serving_baseline"
+METHOD = (
+    Text(
+        "All requests of a batch are added before the first step of the engine; prompts are random "
+        "tokens, and each request generates exactly as many tokens as asked for. A duration is "
+        "from the first request to the return of the last step, as the host sees it."
+    ),
+    Text(
+        "Prefill lasts until every request of the batch has a first token. A decode step gives "
+        "each request one token and follows such a step; its time is from the return of the step "
+        "before to its own. TPOT is (end - first token) / (tokens - 1) of a request."
+    ),
+    Text(
+        "Scaling bends where 1 % more requests bring less than 0.5 % more tokens/s, by the law "
+        "t = t0 + c max(0, n - k) fitted to the relative errors; k is 0 unless another k at least "
+        "halves the error. A doubling is 2 to the slope between two measured lengths on "
+        "logarithmic axes."
+    ),
+    Text(
+        "MFU and MBU: the least FLOPs and bytes that the model's configuration needs, over the "
+        "time and the roof. A decode step is worked out for the middle of the output. Bytes are "
+        "those of weights and KV cache that one GPU reads."
+    ),
+)
+
+
+def section(run: Run) -> Section | None:
+    """Return the section; None where the run has no measured point of this target."""
+    found = baseline(run)
+    if not found.points:
+        return None
+    findings = (
+        speed.scaling(found),
+        speed.doubled_prompt(found),
+        hardware.bound(found),
+        hardware.idle(found),
+        speed.graphs(found),
+        speed.latency(found),
+        hardware.cache(found),
+        lost_points(run, TARGET),
+        clock_limit(found.batches, lambda point: Text("batch {n}", n=point.batch)),
+        hardware.agreement(found),
+    )
+    return Section(
+        KEY,
+        Text("How fast the engine serves"),
+        (
+            *_intro(run, found),
+            *(finding for finding in findings if finding is not None),
+            *map(Figure, (*charts(found), *timeline(run))),
+            *tables(found),
+            Bullets(Text("How it was measured"), METHOD),
+        ),
+        numbers=_numbers(found),
+        facts=(*model_facts(run), *_facts(found)),
+    )
+
+
+def _intro(run: Run, found: Baseline) -> list[Text]:
+    engine = found.engine
+    if engine is None:
+        return []
+    texts = [
+        Text(
+            "Model {model}, served offline by vLLM {version} on {n} GPU.",
+            "Model {model}, served offline by vLLM {version} on {n} GPUs.",
+            model=Verbatim(engine.model),
+            version=Verbatim(engine.version),
+            n=engine.tensor_parallel,
+        )
+    ]
+    if starts := [value for value in map(known, run.engines["start_s"]) if value is not None]:
+        low, high = min(starts), max(starts)
+        texts.append(
+            Text(
+                "{n} engine started in {time}.",
+                "{n} engines started in {time}.",
+                n=len(starts),
+                time=Interval(low, high, "s") if low < high else Number(low, "s"),
+            )
+        )
+    return texts
+
+
+def _facts(found: Baseline) -> list[Fact]:
+    facts = []
+    for point in found.of("latency")[:1]:
+        facts += [
+            Fact(Text("A single request: wait for the first token"), point.number("ttft_p50_s")),
+            Fact(Text("A single request: each further token"), point.number("tpot_p50_s")),
+        ]
+    sweep = [p for p in found.batches if not math.isnan(p.value(speed.RATE))]
+    for point in sweep if len(sweep) < 3 else (sweep[0], sweep[-1]):
+        label = Text(
+            "{n} request at once: tokens per second of all together",
+            "{n} requests at once: tokens per second of all together",
+            n=point.batch,
+        )
+        facts.append(Fact(label, point.number(speed.RATE)))
+    return facts
+
+
+def _numbers(found: Baseline) -> dict[str, Json]:
+    """Return for metrics.json: the laws, the doublings, each point's loads, and the pairs."""
+    first = found.first_tokens
+    return {
+        "batch_law": _law(found.batch_law),
+        "prompt_law": _law(found.prompt_law),
+        "doublings": [
+            {"from_tokens": low, "to_tokens": high, "factor": 2**power}
+            for low, high, power in exponents(list(first), list(first.values()))
+        ],
+        "points": {
+            str(point.row["case_id"]): {
+                "prefill": _finite(point.prefill),
+                "decode": _finite(point.decode),
+            }
+            for point in found.points
+        },
+        "cuda_graphs_speedup": {
+            str(eager.batch): known(eager.step_s / graph.step_s) for eager, graph in found.pairs
+        },
+    }
+
+
+def _law(law: Scaling | None) -> dict[str, Json] | None:
+    if law is None:
+        return None
+    return _finite(law) | {"bend": known(law.bend), "bend_was_measured": law.bend_measured}
+
+
+def _finite(values: Scaling | Load) -> dict[str, Json]:
+    return {name: known(value) for name, value in dataclasses.asdict(values).items()}
