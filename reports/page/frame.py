@@ -8,7 +8,7 @@ from typing import Any
 from nsight_prof.reports.page.finding import Evidence, Finding
 from nsight_prof.reports.page.number import Number
 from nsight_prof.reports.page.section import Section
-from nsight_prof.reports.page.table import FOLD_ABOVE, FOLDED_TO, Column, Table
+from nsight_prof.reports.page.table import Column, Table
 from nsight_prof.reports.page.text import Name, Text, Value
 from nsight_prof.reports.page.writer import Writer
 
@@ -77,10 +77,18 @@ def _inside(value: Value) -> list[Value]:
 
 def shown_rows(table: Table[Any], wanted: frozenset[str]) -> list[int]:
     """Return the rows that a page shows of a long table: the first, and what findings lead to."""
-    if len(table.rows) <= FOLD_ABOVE:
-        return list(range(len(table.rows)))
-    anchors = table.row_anchors()
-    return [n for n in range(len(table.rows)) if n < FOLDED_TO or wanted.intersection(anchors[n])]
+    anchors, first = table.row_anchors(), table.first_rows
+    return [n for n in range(len(table.rows)) if n < first or wanted.intersection(anchors[n])]
+
+
+def shown_by_table(section: Section, wanted: frozenset[str]) -> dict[str, list[int]]:
+    """Return the rows that a page shows of each table; what findings lead to stands in one."""
+    shown, remaining = {}, wanted
+    for table in section.tables:
+        shown[table.key] = shown_rows(table, remaining)
+        anchors = table.row_anchors()
+        remaining = remaining.difference(*(anchors[row] for row in shown[table.key]))
+    return shown
 
 
 def row_ids(table: Table[Any], wanted: frozenset[str], rows: list[int]) -> dict[int, list[str]]:

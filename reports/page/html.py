@@ -13,7 +13,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.finding import Finding
 from nsight_prof.reports.page.number import Number
 from nsight_prof.reports.page.section import Bullets, Figure, Part, Section
-from nsight_prof.reports.page.table import FOLD_ABOVE, Table, sort_value
+from nsight_prof.reports.page.table import Table, sort_value
 from nsight_prof.reports.page.text import Text, Value
 from nsight_prof.reports.page.writer import InHtml, Writer
 
@@ -121,7 +121,7 @@ class _Page:
     def rows(self, table: Table[Any]) -> Iterator[str]:
         """Yield the table, or its first rows and all of them to be unfolded."""
         every = range(len(table.rows))
-        if len(table.rows) <= FOLD_ABOVE:
+        if len(table.rows) == table.first_rows:
             yield self.grid(table, list(every), table.row_anchors())
             return
         yield self.grid(table, frame.shown_rows(table, frozenset()), [[] for _ in every])

@@ -40,10 +40,9 @@ def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) ->
 class _Page:
     def __init__(self, section: Section, language: str, *, whole: bool = False) -> None:
         self.wanted = frame.wanted(section)
-        self.rows = {
-            t.key: list(range(len(t.rows))) if whole else frame.shown_rows(t, self.wanted)
-            for t in section.tables
-        }
+        self.rows = {t.key: list(range(len(t.rows))) for t in section.tables}
+        if not whole:
+            self.rows = frame.shown_by_table(section, self.wanted)
         ids = (frame.row_ids(t, self.wanted, self.rows[t.key]) for t in section.tables)
         there = frozenset(one for of_table in ids for row in of_table.values() for one in row)
         self.write = Writer(language, InMarkdown(), there)

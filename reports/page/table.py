@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from nsight_prof.reports.page.number import Number, Ref
-from nsight_prof.reports.page.text import Text, Value
+from nsight_prof.reports.page.text import Text, Value, Verbatim
 
 Row = TypeVar("Row")
 
@@ -41,6 +41,8 @@ class Table(Generic[Row]):
         note: stands below; `lead` above: what a reader must know first.
         refs: what a row shows of the run's tables: findings lead there.
         folded: only the title is shown until a reader opens it.
+        preview: rows that a page shows of details, with those that findings lead to. 0: all rows,
+            of a long table the first `FOLDED_TO`.
     """
 
     key: str
@@ -51,6 +53,14 @@ class Table(Generic[Row]):
     lead: Text | None = None
     refs: Callable[[Row], Sequence[Ref]] | None = None
     folded: bool = False
+    preview: int = 0
+
+    @property
+    def first_rows(self) -> int:
+        """How many rows a page shows, unless findings lead to further ones."""
+        if self.preview:
+            return min(self.preview, len(self.rows))
+        return FOLDED_TO if len(self.rows) > FOLD_ABOVE else len(self.rows)
 
     def cells(self) -> list[list[Value | None]]:
         """Return all cells, row by row."""
@@ -72,7 +82,9 @@ def sort_value(cell: Value | None) -> float | None:
     """Return what a cell is sorted by: the number itself; None for what is no number."""
     if isinstance(cell, Number):
         return cell.value
-    return float(cell) if isinstance(cell, int) else getattr(cell, "sort", None)
+    if isinstance(cell, Verbatim):
+        return cell.sort
+    return float(cell) if isinstance(cell, int) else None
 
 
 def _missing(cell: Value) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from nsight_prof.reports.bench import (
     gemm_staircase,
     generic,
-    llm_kernels,
     serving_load,
 )
 from nsight_prof.reports.bench import models as old
@@ -19,6 +18,7 @@ from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.studies import (
+    llm_kernels,
     memory_patterns,
     repeatability,
     roofline,
@@ -78,7 +78,7 @@ STUDIES = (
         "llm_kernels",
         "The operations of a transformer",
         "no operation has a time",
-        _adapted(llm_kernels.section),
+        llm_kernels.section,
     ),
     Study(
         "serving_baseline",

@@ -1,0 +1,262 @@
+"""Attention: which back end is fastest in prefill and decode, and what shared KV heads save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nsight_prof.parsers.cells import number
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
+from nsight_prof.reports.studies.llm_kernels.linear import DRAM, TENSOR, of_roof, roof_levels
+from nsight_prof.reports.studies.llm_kernels.points import (
+    BACKENDS,
+    Point,
+    fastest,
+    first,
+    samples,
+    select,
+    slowdown,
+    title,
+)
+
+STAGES = {
+    "prefill": (
+        Text("Attention in prefill: back ends of torch"),
+        Text("Causal; FLOPs of the scored pairs only."),
+    ),
+    "decode": (
+        Text("Attention in decode: back ends of torch"),
+        Text("One new token per sequence against its KV cache."),
+    ),
+}
+
+
+def prefill_backends(found: Sequence[Point], model: str) -> Finding | None:
+    """State which back end is fastest for a long prompt, and what the others cost."""
+    single = _cases(found, "prefill", model=model, batch=1)
+    sizes = sorted({point.param("keys") for point in single}, reverse=True)
+    for keys in sizes:
+        rivals = select(single, keys=keys)
+        if len(rivals) > 2 or (len(rivals) == 2 and keys == sizes[-1]):
+            ranked = sorted(rivals, key=lambda point: point.seconds)
+            plain = Text(
+                "Check which way of computing attention your program uses: of {n}, the slowest "
+                "takes {longer} as long as the fastest.",
+                n=len(ranked),
+                longer=ranked[-1].time.times(ranked[0].time),
+            )
+            where = Text("a prompt of {keys} positions", keys=keys)
+            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate, plain)
+    return None
+
+
+def decode_backends(found: Sequence[Point], model: str) -> Finding | None:
+    """State which back end is fastest for a decode step with a long KV cache."""
+    by_size: dict[tuple[int, int], list[Point]] = {}
+    for point in _grouped(_cases(found, "decode", model=model)):
+        by_size.setdefault((point.param("batch"), point.param("keys")), []).append(point)
+    compared = {size: rivals for size, rivals in by_size.items() if len(rivals) > 1}
+    if not compared:
+        return None
+    batch, keys = max(compared, key=lambda size: (len(compared[size]), size[0] * size[1]))
+    ranked = sorted(compared[batch, keys], key=lambda point: point.seconds)
+    where = Text(
+        "one new token of {batch} with {keys} positions each", batch=sequences(batch), keys=keys
+    )
+    return _comparison("decode_attention", ranked, where, ranked[0].byte_rate)
+
+
+def sequences(n: int) -> Text:
+    """Return "1 sequence" or "16 sequences"."""
+    return Text("{n} sequence", "{n} sequences", n=n)
+
+
+def _cases(found: Sequence[Point], stage: str, **params: Any) -> list[Point]:
+    return select(found, family="attention", stage=stage, variant="graph", **params)
+
+
+def _grouped(found: list[Point]) -> list[Point]:
+    """Return the cases with grouped KV heads; all where there are none."""
+    return [point for point in found if point.param("kv_groups") != "none"] or found
+
+
+def _comparison(
+    rule: str, ranked: list[Point], where: Text, rate: Number, plain: Text | None = None
+) -> Finding:
+    best = ranked[0]
+    slower = [
+        Text("{backend} takes {longer} as long", backend=p.backend, longer=p.time.times(best.time))
+        for p in ranked[1:]
+    ]
+    heads = Text(
+        "{heads} query and {kv_heads} KV heads of {size}, {dtype}",
+        heads=best.param("heads"),
+        kv_heads=best.param("kv_heads"),
+        size=best.param("head_dim"),
+        dtype=best.dtype,
+    )
+    expanded = [point.backend for point in ranked if point.param("kv_groups") == "expanded"]
+    return Finding(
+        rule,
+        Text(
+            "The fastest attention for {where} is {backend}: {slower}.",
+            backend=best.backend,
+            where=where,
+            slower=slower,
+        ),
+        (
+            Text(
+                "{backend} takes {time} at {rate}{of_roof}",
+                backend=best.backend,
+                time=best.time,
+                rate=rate,
+                of_roof=of_roof(best),
+            ),
+            heads,
+            samples(ranked),
+        ),
+        action=Text(
+            "Select {backend} with {function}, or check which back end the engine uses.",
+            backend=best.backend,
+            function=Name("torch.nn.attention.sdpa_kernel"),
+        ),
+        disproof=Text(
+            "{backends} needs as many KV heads as query heads, and got them repeated.",
+            backends=expanded,
+        )
+        if expanded
+        else None,
+        plain=plain,
+        technical=plain is None,
+    )
+
+
+def grouped_heads(found: Sequence[Point], model: str) -> Finding | None:
+    """State what sharing KV heads saves in a decode step."""
+    chosen = _cases(found, "decode", model=model, backend="flash")
+    for full in select(chosen, kv_groups="none"):
+        batch, keys = full.param("batch"), full.param("keys")
+        shared = first(chosen, kv_groups="native", batch=batch, keys=keys)
+        if shared is None:
+            continue
+        heads = shared.param("heads") // shared.param("kv_heads")
+        return Finding(
+            "grouped_kv_heads",
+            Text(
+                "Grouped KV heads make decode attention {gain} as fast: {heads} query heads share "
+                "one KV head, so {heads} times fewer KV bytes are read.",
+                gain=full.time.times(shared.time),
+                heads=heads,
+            ),
+            (
+                Text("{batch} of {keys} positions", batch=sequences(batch), keys=keys),
+                Evidence(Text("back end:"), shared.backend),
+                samples((full, shared)),
+            ),
+            action=Text("Prefer models with grouped-query attention for long contexts."),
+            technical=True,
+        )
+    return None
+
+
+def table(found: Sequence[Point], stage: str) -> Table[Point] | None:
+    """Return every shape of a stage with each back end, and how it compares with the fastest."""
+    rows = _cases(found, stage)
+    if not rows:
+        return None
+    heading, note = STAGES[stage]
+
+    def over_fastest(point: Point) -> Number:
+        best = fastest(rival for rival in rows if _shape(rival) == _shape(point))
+        return Number(slowdown(point, best), "x", (point.ref,))
+
+    return Table(
+        f"llm-attention-{stage}",
+        heading,
+        [
+            Column(Text("model, heads / KV heads"), _heads),
+            Column(Text("sequences"), lambda point: point.param("batch")),
+            Column(Text("positions"), lambda point: point.param("keys")),
+            Column(Text("back end"), lambda point: point.backend),
+            *RATES,
+            Column(Text("over the fastest"), over_fastest),
+        ],
+        rows,
+        note=Text("{stage} {counted}", stage=note, counted=COUNTED),
+        refs=lambda point: [point.ref],
+        preview=DETAILS,
+    )
+
+
+def _shape(point: Point) -> tuple[object, ...]:
+    return tuple(point.param(key) for key in ("model", "batch", "keys", "kv_heads"))
+
+
+def _heads(point: Point) -> str:
+    heads = f"{point.param('heads')} / {point.param('kv_heads')} x {point.param('head_dim')}"
+    expanded = ", expanded" if point.param("kv_groups") == "expanded" else ""
+    return f"{title(point.param('model'))}, {heads}{expanded}"
+
+
+def prefill_chart(found: Sequence[Point], model: str) -> LineFigure | None:
+    """Return TFLOP/s of causal attention over positions, one line per back end, one sequence."""
+    series = _by_backend(
+        _cases(found, "prefill", model=model, batch=1), lambda point: point.flop_rate, 1e12
+    )
+    if not series:
+        return None
+    return LineFigure(
+        name="llm-prefill",
+        title=f"Attention of a prompt, {title(model)}: the back ends",
+        subtitle="one sequence, causal; FLOPs of the scored pairs",
+        alt="TFLOP/s of causal attention over positions, one line per back end",
+        x_label="positions",
+        x_log=True,
+        y_label="TFLOP/s",
+        series=series,
+        levels=roof_levels(found, TENSOR[:1], 1e12),
+    )
+
+
+def decode_chart(found: Sequence[Point], model: str) -> LineFigure | None:
+    """Return GB/s of decode attention over positions: back ends as lines, batches as panels."""
+    chosen = _grouped(_cases(found, "decode", model=model))
+    panels = []
+    for batch in sorted({point.param("batch") for point in chosen}):
+        same = select(chosen, batch=batch)
+        if len({point.param("keys") for point in same}) < 2:
+            continue
+        panels.append(
+            Panel(
+                "GB/s",
+                _by_backend(same, lambda point: point.byte_rate, 1e9),
+                title=f"{batch:,} sequence{'' if batch == 1 else 's'}",
+                levels=roof_levels(found, DRAM, 1e9),
+            )
+        )
+    if not panels:
+        return None
+    return LineFigure(
+        name="llm-decode",
+        title=f"Attention of one new token, {title(model)}: the back ends",
+        subtitle="compulsory bytes: keys and values of the KV heads once",
+        alt="GB/s of decode attention over positions, one line per back end and panel per batch",
+        x_label="positions in the KV cache",
+        x_log=True,
+        panels=tuple(panels),
+    )
+
+
+def _by_backend(
+    found: Sequence[Point], rate: Callable[[Point], Number], scale: float
+) -> tuple[Series, ...]:
+    series = []
+    for key in BACKENDS:
+        line = sorted(select(found, backend=key), key=lambda point: point.param("keys"))
+        if len(line) > 1:
+            x = tuple(float(point.param("keys")) for point in line)
+            y = tuple(number(rate(point).value) / scale for point in line)
+            series.append(Series(line[0].backend, x, y, group=key))
+    return tuple(series)

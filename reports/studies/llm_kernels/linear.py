@@ -1,0 +1,358 @@
+"""Linear layers: what batching, large prompts and fp8 gain, and how much of the roofs they use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsight_prof.parsers.cells import known, names, number
+from nsight_prof.reports.page import Column, Evidence, Finding, Number, Table, Text, Value
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
+from nsight_prof.reports.studies.llm_kernels.points import (
+    Layer,
+    Point,
+    layers,
+    model_titles,
+    of_tokens,
+    samples,
+    select,
+    title,
+)
+
+FEW = 16
+"""Tokens of the batch that is compared with a single token."""
+NEAR = 0.9
+"""Share of the best rate from which more tokens gain little."""
+CLEAR = 1.05
+"""Ratio of the rates of two models from which their difference is worth a finding."""
+TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
+
+
+def of_roof(point: Point | Layer) -> Text | str:
+    """Return " (87 % of the DRAM roof)" behind a rate; empty where no roof is known."""
+    if point.fraction.value is None:
+        return ""
+    if not point.roof:
+        return Text(" ({share} of the roofs)", share=point.fraction)
+    return Text(" ({share} of the {roof} roof)", share=point.fraction, roof=point.roof)
+
+
+def batching(found: Sequence[Point], model: str) -> Finding | None:
+    """State what a decode step gains from batching: weights are read once for all tokens."""
+    swept = layers(found, model=model)
+    alone = next((layer for layer in swept if layer.tokens == 1), None)
+    batches = [layer for layer in swept if layer.tokens > 1]
+    if alone is None or not batches:
+        return None
+    few = min(batches, key=lambda layer: abs(layer.tokens - FEW))
+    longer = few.time.times(alone.time)
+    gain = Number(few.tokens * alone.seconds / few.seconds, "x", longer.refs)
+    return Finding(
+        "decode_batching",
+        Text(
+            "Decode without batching wastes the GPU: the linear layers of {model} take {longer} as "
+            "long for {tokens} as for one ({time} per decoder layer).",
+            model=title(model),
+            longer=longer,
+            tokens=of_tokens(few.tokens),
+            time=alone.time,
+        ),
+        (
+            Text(
+                "one token reads the weights at {rate}{of_roof}",
+                rate=alone.byte_rate,
+                of_roof=of_roof(alone),
+            ),
+            Text("weights not in L2"),
+            samples((*alone.projections, *few.projections)),
+        ),
+        action=Text(
+            "Batch requests: {n} at once give {gain} the tokens per second.",
+            n=few.tokens,
+            gain=gain,
+        ),
+        disproof=Text(
+            "Attention grows with the batch, because each sequence has its own KV cache."
+        ),
+        plain=Text(
+            "Answer users together: serving {n} at once costs a model's matrix products {longer} "
+            "the time of one.",
+            n=few.tokens,
+            longer=longer,
+        ),
+    )
+
+
+def saturation(found: Sequence[Point], model: str) -> Finding | None:
+    """State what large prompts reach, and from how many tokens on."""
+    swept = layers(found, model=model)
+    if len(swept) < 2:
+        return None
+    rates = [number(layer.flop_rate.value) for layer in swept]
+    best = swept[rates.index(max(rates))]
+    enough = next(
+        layer for layer, rate in zip(swept, rates, strict=True) if rate >= NEAR * max(rates)
+    )
+    limited = _clock_limit(best)
+    return Finding(
+        "prefill_saturation",
+        Text(
+            "{tokens} fill the GPU: from there on the linear layers of {model} run at {near} or "
+            "more of their best rate, {rate} at {at}{of_roof}.",
+            tokens=of_tokens(enough.tokens),
+            model=title(model),
+            near=Number(NEAR, "fraction"),
+            rate=best.flop_rate,
+            at=of_tokens(best.tokens),
+            of_roof=of_roof(best),
+        ),
+        (
+            Evidence(Text("tokens swept:"), [layer.tokens for layer in swept]),
+            *([limited] if limited else []),
+            samples(point for layer in swept for point in layer.projections),
+        ),
+        action=Text(
+            "Prefill in chunks of {tokens} or more; smaller ones leave Tensor Cores idle.",
+            tokens=of_tokens(enough.tokens),
+        ),
+        disproof=Text(
+            "Tiles and waves make steps between the swept sizes: see the recipe gemm-staircase."
+        ),
+        technical=True,
+    )
+
+
+def _clock_limit(layer: Layer) -> Text | None:
+    """Return what limited the clock during the samples of a layer; None where nothing did."""
+    limited = [p for p in layer.projections if number(p.row["throttled_samples"]) > 0]
+    reasons = sorted({reason for p in limited for reason in names(p.row["throttle_reasons"])})
+    clocks = [clock for p in limited if (clock := known(p.row["clock_hz"])) is not None]
+    if not reasons or not clocks:
+        return None
+    return Text(
+        "{n} of its {all} products ran with a limited clock ({reasons}), down to {clock}",
+        n=len(limited),
+        all=len(layer.projections),
+        reasons=[reason.replace("_", " ") for reason in reasons],
+        clock=Number(min(clocks), "Hz"),
+    )
+
+
+def models(found: Sequence[Point]) -> Finding | None:
+    """State which model's layers are the farthest from the roof at the largest size."""
+    every = layers(found)
+    largest = max((layer.tokens for layer in every), default=0)
+    ranked = sorted(
+        (layer for layer in every if layer.tokens == largest),
+        key=lambda layer: number(layer.flop_rate.value),
+    )
+    if len(ranked) < 2:
+        return None
+    low, high = ranked[0], ranked[-1]
+    if number(high.flop_rate.times(low.flop_rate).value) < CLEAR:
+        return None
+    return Finding(
+        "model_shapes",
+        Text(
+            "Shapes decide what a model reaches: at {tokens} the layers of {low} run at "
+            "{low_rate}{low_roof}, those of {high} at {high_rate}{high_roof}.",
+            tokens=of_tokens(largest),
+            low=title(low.model),
+            low_rate=low.flop_rate,
+            low_roof=of_roof(low),
+            high=title(high.model),
+            high_rate=high.flop_rate,
+            high_roof=of_roof(high),
+        ),
+        (samples((*low.projections, *high.projections)),),
+        technical=True,
+    )
+
+
+def precision(found: Sequence[Point]) -> Finding | None:
+    """State what fp8 gains at the ends of the sweep."""
+    pairs = [pair for pair in _pairs(found) if pair.fp8 is not None]
+    if len(pairs) < 2:
+        return None
+    small, large = pairs[0], pairs[-1]
+    assert large.fp8 is not None
+    assert small.fp8 is not None
+    return Finding(
+        "fp8",
+        Text(
+            "The linear layers of {model} are {large} as fast in fp8 at {many}, {rate}{of_roof}, "
+            "and {small} at {few}.",
+            model=title(large.bf16.model),
+            large=large.gain,
+            many=of_tokens(large.fp8.tokens),
+            rate=large.fp8.flop_rate,
+            of_roof=of_roof(large.fp8),
+            small=small.gain,
+            few=of_tokens(small.fp8.tokens),
+        ),
+        (
+            Text("against bf16, with one scale per tensor"),
+            samples((*small.fp8.projections, *large.fp8.projections)),
+        ),
+        action=Text("Use fp8 for the linear layers where the model's accuracy allows it."),
+        disproof=Text(
+            "Quantizing the activations takes a kernel more, which is not in these times."
+        ),
+        plain=Text(
+            "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",
+            gain=large.gain,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Precisions:
+    """A decoder layer's linear layers in bf16, and in fp8 where that was measured."""
+
+    bf16: Layer
+    fp8: Layer | None
+
+    @property
+    def gain(self) -> Number:
+        """How many times faster fp8 is."""
+        if self.fp8 is None:
+            return Number(None, "x", missing="fp8 not measured")
+        return self.bf16.time.times(self.fp8.time)
+
+
+def _pairs(found: Sequence[Point]) -> list[Precisions]:
+    narrow = {(layer.model, layer.tokens): layer for layer in layers(found, "fp8")}
+    return [Precisions(layer, narrow.get((layer.model, layer.tokens))) for layer in layers(found)]
+
+
+def layer_table(found: Sequence[Point]) -> Table[Precisions] | None:
+    """Return the linear layers of a decoder layer together, by model and tokens."""
+    rows = _pairs(found)
+    if not rows:
+        return None
+
+    def fp8(cell: Callable[[Layer], Value]) -> Callable[[Precisions], Value | None]:
+        return lambda row: None if row.fp8 is None else cell(row.fp8)
+
+    columns: list[Column[Precisions]] = [
+        Column(Text("model"), lambda row: title(row.bf16.model)),
+        Column(Text("tokens"), lambda row: row.bf16.tokens),
+        Column(Text("bf16 time"), lambda row: row.bf16.time),
+        Column(Text("bf16 rate"), lambda row: row.bf16.flop_rate, "TFLOP/s"),
+        Column(Text("bytes"), lambda row: row.bf16.byte_rate, "GB/s"),
+        Column(Text("of its roof"), lambda row: row.bf16.fraction),
+    ]
+    if any(row.fp8 for row in rows):
+        columns += [
+            Column(Text("fp8 time"), fp8(lambda layer: layer.time)),
+            Column(Text("fp8 rate"), fp8(lambda layer: layer.flop_rate), "TFLOP/s"),
+            Column(Text("fp8, of its roof"), fp8(lambda layer: layer.fraction)),
+            Column(Text("gain"), lambda row: row.gain if row.fp8 else None),
+        ]
+    return Table(
+        "llm-layers",
+        Text("Linear layers of one decoder layer"),
+        columns,
+        rows,
+        note=Text(
+            "qkv, out, gate-up and down together, in CUDA graphs, weights not in L2; compulsory "
+            "bytes. fp8 has one scale per tensor; quantization is not included."
+        ),
+        refs=lambda row: [row.bf16.ref],
+        preview=2 * DETAILS,
+    )
+
+
+def case_table(found: Sequence[Point], model: str) -> Table[Point] | None:
+    """Return rates and counters of every linear layer, those of `model` first."""
+    rows = sorted(
+        select(found, family="linear", variant="graph"),
+        key=lambda p: (p.param("model") != model, p.param("model"), p.dtype, p.tokens),
+    )
+    if not rows:
+        return None
+    return Table(
+        "llm-linear",
+        Text("Every linear layer"),
+        [
+            Column(Text("model"), lambda point: ", ".join(model_titles(point))),
+            Column(Text("layer"), lambda point: point.param("projection")),
+            Column(Text("outputs x inputs"), _size),
+            Column(Text("dtype"), lambda point: point.dtype),
+            Column(Text("tokens"), lambda point: point.tokens),
+            *RATES,
+        ],
+        rows,
+        note=COUNTED,
+        refs=lambda point: [point.ref],
+        preview=DETAILS,
+    )
+
+
+def _size(point: Point) -> str:
+    return f"{point.param('n'):,} x {point.param('k'):,}"
+
+
+def tables(found: Sequence[Point], model: str) -> list[Table[Any]]:
+    """Return the tables that the points allow."""
+    made = (layer_table(found), case_table(found, model))
+    return [table for table in made if table is not None]
+
+
+def chart(found: Sequence[Point]) -> LineFigure | None:
+    """Return TFLOP/s and GB/s of a layer's linear layers over tokens, one line per model."""
+    lines: list[tuple[str, str, list[Layer]]] = []
+    for model in dict.fromkeys(layer.model for layer in layers(found)):
+        lines.append((model, title(model), layers(found, model=model)))
+        lines.append((model, f"{title(model)}, fp8", layers(found, "fp8", model)))
+    lines = [line for line in lines if len(line[2]) > 1]
+    if not lines:
+        return None
+
+    def series(rate: Callable[[Layer], Number], scale: float) -> tuple[Series, ...]:
+        return tuple(
+            Series(
+                label,
+                tuple(float(layer.tokens) for layer in swept),
+                tuple(number(rate(layer).value) / scale for layer in swept),
+                group=model,
+            )
+            for model, label, swept in lines
+        )
+
+    return LineFigure(
+        name="llm-linear",
+        title="Linear layers: from reading weights to computing",
+        alt="TFLOP/s and GB/s of the linear layers of one decoder layer over tokens, by model",
+        subtitle="qkv, out, gate-up and down of one decoder layer together, in a CUDA graph",
+        x_label="tokens",
+        x_log=True,
+        panels=(
+            Panel(
+                "TFLOP/s",
+                series(lambda layer: layer.flop_rate, 1e12),
+                levels=roof_levels(found, TENSOR, 1e12),
+            ),
+            Panel(
+                "GB/s of compulsory bytes",
+                series(lambda layer: layer.byte_rate, 1e9),
+                levels=roof_levels(found, DRAM, 1e9),
+            ),
+        ),
+    )
+
+
+def roof_levels(
+    found: Sequence[Point], roofs: Sequence[str], scale: float
+) -> tuple[tuple[float, str], ...]:
+    """Return the measured roofs that limit some of the points, divided by `scale`."""
+    levels = {}
+    for point in found:
+        value = known(point.row["roof_value"])
+        if value is not None:
+            label = f"{point.roof} roof {quantity(value, str(point.row['roof_unit']), 3)}"
+            levels[str(point.row["roof_used"])] = (value / scale, label)
+    return tuple(levels[name] for name in roofs if name in levels)

@@ -1,0 +1,236 @@
+"""Cases measured in two ways: without and with a graph, cold and hot, on random data and zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Table, Text
+from nsight_prof.reports.studies.llm_kernels.columns import COUNTED, DETAILS, RATES
+from nsight_prof.reports.studies.llm_kernels.points import (
+    Point,
+    first,
+    of_tokens,
+    samples,
+    select,
+    slowdown,
+    slowdown_interval,
+)
+
+CLEAR = 1.1
+"""A difference under 10 % is not worth a sentence of its own."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case measured in two ways; `change` names them, the first one first."""
+
+    change: Text
+    first: Point
+    second: Point
+
+
+def inversion(found: Sequence[Point]) -> Finding | None:
+    """State where fewer tokens take longer than more: another kernel is chosen."""
+    swept: dict[tuple[str, str, str], list[Point]] = {}
+    for point in select(found, variant="graph"):
+        if point.tokens:
+            key = (point.operation, str(point.param("model")), point.dtype)
+            swept.setdefault(key, []).append(point)
+    pairs = [
+        (few, many)
+        for same in swept.values()
+        for few in same
+        for many in same
+        if few.tokens < many.tokens and slowdown_interval(few, many)[0] > CLEAR
+    ]
+    if not pairs:
+        return None
+    few, many = max(pairs, key=lambda pair: slowdown(*pair))
+    kernels = [
+        Text("{kernels} at {tokens}", kernels=p.kernels, tokens=of_tokens(p.tokens))
+        for p in (few, many)
+        if p.kernels
+    ]
+    uncounted = [of_tokens(point.tokens) for point in (few, many) if not point.kernels]
+    return Finding(
+        "size_inversion",
+        Text(
+            "Fewer tokens can take longer: {operation} takes {longer} as long for {few} ({slow}) "
+            "as for {many} ({fast}).",
+            operation=few.operation,
+            longer=few.time.times(many.time),
+            few=of_tokens(few.tokens),
+            slow=few.time,
+            many=of_tokens(many.tokens),
+            fast=many.time,
+        ),
+        (
+            *([Evidence(Text("kernels:"), kernels)] if kernels else []),
+            *(
+                [Text("the library chooses another kernel by the size")]
+                if len(kernels) == 2 and few.kernels != many.kernels
+                else []
+            ),
+            samples((few, many)),
+        ),
+        action=Text("Pad such calls to {tokens}.", tokens=of_tokens(many.tokens)),
+        gain=few.time - many.time,
+        disproof=Text(
+            "No kernel was counted at {tokens}: whether the library chooses another one by the "
+            "size is not known.",
+            tokens=uncounted,
+        )
+        if uncounted
+        else None,
+        technical=True,
+    )
+
+
+def zeros(found: Sequence[Point]) -> Finding | None:
+    """State what zeros instead of random numbers do to a large product."""
+    pairs = [
+        (point, blank)
+        for blank in select(found, data="zeros", family="linear")
+        for point in select(found, family="linear")
+        if point.name == blank.name
+    ]
+    if not pairs:
+        return None
+    random, blank = max(pairs, key=lambda pair: pair[0].flops)
+    low, high = slowdown_interval(random, blank)
+    if low <= 1 <= high:
+        return None
+    clocks = (random.clock, blank.clock)
+    return Finding(
+        "zeros",
+        Text(
+            "Benchmarks on zeros promise too much: {projection} at {tokens} runs {gain} as fast as "
+            "on random numbers ({zeros} instead of {random}).",
+            projection=random.param("projection"),
+            tokens=of_tokens(random.tokens),
+            gain=random.time.times(blank.time),
+            zeros=blank.flop_rate,
+            random=random.flop_rate,
+        ),
+        (
+            *(
+                [
+                    Evidence(
+                        Text("SM clock on zeros, of that on random numbers:"),
+                        clocks[1].share_of(clocks[0]),
+                    )
+                ]
+                if all(clock.value for clock in clocks)
+                else []
+            ),
+            samples((random, blank)),
+        ),
+        action=Text("Benchmark matrix products on random numbers."),
+        technical=True,
+    )
+
+
+def layouts(found: Sequence[Point]) -> Finding | None:
+    """State what channels-last gains for a convolution."""
+    for usual in select(found, family="conv", layout="channels-first", variant="graph"):
+        layer = usual.param("layer")
+        last = first(found, family="conv", layout="channels-last", layer=layer, variant="graph")
+        if last is None or 1 / CLEAR < slowdown(usual, last) < CLEAR:
+            continue
+        slow, fast = sorted((usual, last), key=lambda point: -point.seconds)
+        pays = fast is last
+        return Finding(
+            "channels_last",
+            Text(
+                "The layout decides a convolution's speed: {layer} takes {fast} {best} and {slow} "
+                "{worst}, {longer} as long.",
+                layer=layer,
+                fast=fast.time,
+                best=Text("channels-last") if pays else Text("channels-first"),
+                slow=slow.time,
+                worst=Text("channels-first") if pays else Text("channels-last"),
+                longer=slow.time.times(fast.time),
+            ),
+            (Text("cuDNN; channels-first is torch's default"), samples((slow, fast))),
+            action=Text("Convert the model to {layout}.", layout=Name("torch.channels_last"))
+            if pays
+            else None,
+            technical=True,
+        )
+    return None
+
+
+def table(found: Sequence[Point]) -> Table[Pair] | None:
+    """Return every case that was measured in two ways."""
+    cold = {point.name: point for point in select(found)}
+    graphs = {point.shape: point for point in select(found, variant="graph")}
+    pairs = [
+        Pair(Text("random numbers, zeros"), cold[blank.name], blank)
+        for blank in select(found, data="zeros")
+        if blank.name in cold
+    ]
+    pairs += [
+        Pair(Text("launched by the host, in a CUDA graph"), eager, graphs[eager.shape])
+        for family in ("linear", "bmm", "attention", "conv", "lstm")
+        for eager in select(found, family=family, variant="eager")
+        if eager.shape in graphs
+    ]
+    pairs += [
+        Pair(Text("cold, hot in L2"), cold[hot.name], hot)
+        for hot in select(found, mode="hot")
+        if hot.name in cold
+    ]
+    if not pairs:
+        return None
+    return Table(
+        "llm-pairs",
+        Text("Cases measured in two ways"),
+        [
+            Column(Text("first, second"), lambda pair: pair.change),
+            Column(Text("operation"), lambda pair: pair.first.operation),
+            Column(Text("case"), lambda pair: pair.first.case),
+            Column(Text("time, first"), lambda pair: pair.first.time),
+            Column(Text("time, second"), lambda pair: pair.second.time),
+            Column(Text("first over second"), lambda pair: pair.first.time.times(pair.second.time)),
+            Column(Text("SM clock, first"), lambda pair: pair.first.clock, "GHz"),
+            Column(Text("SM clock, second"), lambda pair: pair.second.clock, "GHz"),
+        ],
+        pairs,
+        refs=lambda pair: [pair.first.ref, pair.second.ref],
+        preview=DETAILS,
+    )
+
+
+def layer_table(found: Sequence[Point]) -> Table[Point] | None:
+    """Return batched products, convolutions and LSTMs with rates and counters."""
+    rows = [p for f in ("bmm", "conv", "lstm") for p in select(found, family=f, variant="graph")]
+    if not rows:
+        return None
+    return Table(
+        "llm-others",
+        Text("Batched products, convolution and LSTM"),
+        [
+            Column(Text("operation"), lambda point: point.operation),
+            Column(Text("case"), _case),
+            *RATES,
+        ],
+        rows,
+        note=COUNTED,
+        refs=lambda point: [point.ref],
+    )
+
+
+def _case(point: Point) -> str | Text:
+    if point.param("family") == "bmm":
+        sizes = " x ".join(f"{point.param(key):,}" for key in ("batch", "m", "n", "k"))
+        return f"{point.param('what')} ({sizes})"
+    if point.param("family") == "conv":
+        kernel = point.param("kernel")
+        return f"{point.param('layer')}, {kernel} x {kernel}, {point.param('layout')}"
+    return Text(
+        "batch {batch}, {steps} steps, {hidden} wide",
+        batch=point.param("batch"),
+        steps=point.param("steps"),
+        hidden=point.param("hidden"),
+    )

@@ -1,0 +1,337 @@
+"""Measured operations of a transformer as points: times, rates, share of the roof, counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Ref, Text
+
+TARGET = "llm_kernels"
+LAYER = ("qkv", "out", "gate-up", "down")
+"""The linear layers of a decoder layer; the head stands once in a model."""
+POINTWISE = ("norm", "elementwise", "sampling")
+"""Families without products: norms, activations, gathers, sampling."""
+FLASH = "flash"
+BACKENDS = {FLASH: "FlashAttention", "cudnn": "cuDNN", "math": "math"}
+VARIANTS = {
+    "eager": "eager",
+    "graph": "CUDA graph",
+    "compiled": "compiled",
+    "compiled-graph": "compiled, in a graph",
+}
+ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
+NOT_COUNTED = "not counted under ncu"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured case; `counted` is the row whose counters are those of its kernels, or None.
+
+    `flash` is FlashAttention with the version that the kernel names of the run contain.
+    """
+
+    row: Row
+    counted: Row | None = None
+    flash: str = BACKENDS[FLASH]
+
+    def param(self, name: str, default: Any = "") -> Any:
+        """Return a parameter of the case."""
+        return self.row["params"].get(name, default)
+
+    @property
+    def name(self) -> str:
+        """Name of the case."""
+        return text(self.row["name"])
+
+    @property
+    def shape(self) -> str:
+        """Name of the case without its variant, which stands last."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def case(self) -> str:
+        """Name of the case without its family, which stands first."""
+        return self.name.partition("/")[2]
+
+    @property
+    def operation(self) -> str:
+        """Name of the operation."""
+        return text(self.row["operation"])
+
+    @property
+    def dtype(self) -> str:
+        """Input type."""
+        return text(self.row["dtype"])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a call; 0 for operations that are not swept over tokens."""
+        return int(self.param("tokens") or 0)
+
+    @property
+    def backend(self) -> str:
+        """Name of the attention back end."""
+        key = text(self.param("backend"))
+        return self.flash if key == FLASH else BACKENDS.get(key, key)
+
+    @property
+    def ref(self) -> Ref:
+        """Its row of table `bench`."""
+        return case_ref(self.row)
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a call."""
+        return number(self.row["median_s"])
+
+    @property
+    def time(self) -> Number:
+        """Median time of a call, with its reference."""
+        return self._number(self.seconds, "s")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the median; the median where there is none."""
+        ends = (known(self.row["ci_low_s"]), known(self.row["ci_high_s"]))
+        low, high = (self.seconds if end is None else end for end in ends)
+        return low, high
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of a call, by formula."""
+        return number(self.row["flops"])
+
+    @property
+    def bytes(self) -> float:
+        """Compulsory bytes of a call, by formula."""
+        return number(self.row["bytes"])
+
+    @property
+    def flop_rate(self) -> Number:
+        """FLOP/s; unknown for an operation without FLOPs."""
+        rate = self.flops / self.seconds if self.flops > 0 else None
+        return self._number(rate, "FLOP/s", "no FLOPs by formula")
+
+    @property
+    def byte_rate(self) -> Number:
+        """Compulsory bytes per second."""
+        return self._number(self.bytes / self.seconds, "B/s")
+
+    @property
+    def fraction(self) -> Number:
+        """Share of what the measured roofs allow."""
+        return self._number(number(self.row["roof_fraction"]), "fraction", "no measured roof")
+
+    @property
+    def roof(self) -> str:
+        """The roof that limits it: "DRAM", "Tensor bf16"."""
+        name = text(self.row["roof_used"])
+        return ROOFS.get(name, name[:1].upper() + name[1:])
+
+    @property
+    def clock(self) -> Number:
+        """SM clock during the samples."""
+        return self._number(number(self.row["clock_hz"]), "Hz")
+
+    @property
+    def flops_ratio(self) -> Number:
+        """Counted FLOPs over those of the formula."""
+        return self._counted_over("counted_flops", self.flops)
+
+    @property
+    def bytes_ratio(self) -> Number:
+        """Bytes that DRAM moved over the compulsory ones."""
+        return self._counted_over("dram_bytes", self.bytes)
+
+    @property
+    def kernels(self) -> str:
+        """Kernels of the case, where they were counted."""
+        return "" if self.counted is None else text(self.counted["kernel_names"])
+
+    def _counted_over(self, column: str, formula: float) -> Number:
+        if self.counted is None:
+            return self._number(None, "x", NOT_COUNTED)
+        calls = count(self.counted["counted_calls"]) or 1
+        value = ratio(number(self.counted[column]) / calls, formula)
+        return self._number(value, "x", NOT_COUNTED)
+
+    def _number(self, value: float | None, unit: str, missing: str = "") -> Number:
+        return Number(value, unit, (self.ref,), missing)
+
+
+def points(run: Run) -> list[Point]:
+    """Return the measured cases of the target, with the counters of their kernels."""
+    rows = cases(run, TARGET)
+    counted = {_identity(row): row for row in rows if known(row["counted_launches"])}
+    flash = flash_version(text(row["kernel_names"]) for row in rows)
+    return [Point(row, _counters(row, counted), flash) for row in measured(rows)]
+
+
+def flash_version(kernels: Iterable[str]) -> str:
+    """Return "FlashAttention-2" where all such kernels are of it, without version where unknown."""
+    found = {name for names in kernels for name in re.findall(r"FlashAttention-\d+", names)}
+    return found.pop() if len(found) == 1 else BACKENDS[FLASH]
+
+
+def _identity(row: Row) -> tuple[str, str, str, str]:
+    """Return shape, variant, mode and data of a case."""
+    shape, _, variant = text(row["name"]).rpartition("/")
+    return shape, variant, text(row["mode"]), text(row["data"])
+
+
+def _counters(row: Row, counted: dict[tuple[str, str, str, str], Row]) -> Row | None:
+    """Return the row with the counters of these kernels: its own, or those without a graph.
+
+    A graph launches the kernels that the same function launches eagerly.
+    """
+    shape, variant, mode, data = _identity(row)
+    same = {"graph": "eager", "eager": "graph", "compiled-graph": "compiled"}.get(variant, variant)
+    return counted.get((shape, variant, mode, data)) or counted.get((shape, same, mode, data))
+
+
+def select(
+    found: Sequence[Point], mode: str = "cold", data: str = "normal", **params: Any
+) -> list[Point]:
+    """Return the points of a mode and kind of data whose parameters have these values."""
+    return [
+        point
+        for point in found
+        if point.row["mode"] == mode
+        and point.row["data"] == data
+        and all(point.param(key, None) == value for key, value in params.items())
+    ]
+
+
+def first(
+    found: Sequence[Point], mode: str = "cold", data: str = "normal", **params: Any
+) -> Point | None:
+    """Return the first of `select`; None where there is none."""
+    return next(iter(select(found, mode, data, **params)), None)
+
+
+def slowdown(slow: Point, fast: Point) -> float:
+    """Return how many times longer `slow` takes than `fast`."""
+    return slow.seconds / fast.seconds
+
+
+def slowdown_interval(slow: Point, fast: Point) -> tuple[float, float]:
+    """Return the interval of `slowdown`: the ends of both medians' intervals, crosswise."""
+    return slow.interval[0] / fast.interval[1], slow.interval[1] / fast.interval[0]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The linear layers of one decoder layer of a model together, at a number of tokens."""
+
+    model: str
+    tokens: int
+    dtype: str
+    projections: tuple[Point, ...]
+
+    @property
+    def ref(self) -> Ref:
+        """Its row in the table of decoder layers."""
+        return Ref("linear_layers", f"{self.model} {self.tokens} tokens")
+
+    @property
+    def seconds(self) -> float:
+        """Sum of the medians."""
+        return sum(point.seconds for point in self.projections)
+
+    @property
+    def time(self) -> Number:
+        """Sum of the medians, with its reference."""
+        return Number(self.seconds, "s", (self.ref,))
+
+    @property
+    def flop_rate(self) -> Number:
+        """FLOP/s of all together."""
+        flops = sum(point.flops for point in self.projections)
+        return Number(flops / self.seconds, "FLOP/s", (self.ref,))
+
+    @property
+    def byte_rate(self) -> Number:
+        """Compulsory bytes per second of all together."""
+        moved = sum(point.bytes for point in self.projections)
+        return Number(moved / self.seconds, "B/s", (self.ref,))
+
+    @property
+    def fraction(self) -> Number:
+        """Time that the roofs allow over the time taken."""
+        return Number(at_roofs(self.projections) / self.seconds, "fraction", (self.ref,))
+
+    @property
+    def roof(self) -> str:
+        """The roof of all projections; empty where they differ."""
+        roofs = {point.roof for point in self.projections}
+        return roofs.pop() if len(roofs) == 1 else ""
+
+
+def at_roofs(found: Iterable[Point]) -> float:
+    """Return the time that the roofs allow for some operations; NaN where a roof is unknown."""
+    return sum(number(point.row["roof_fraction"]) * point.seconds for point in found)
+
+
+def layers(
+    found: Sequence[Point], dtype: str = "bf16", model: str = "", variant: str = "graph"
+) -> list[Layer]:
+    """Return the models whose four linear layers were measured, by model and ascending tokens."""
+    chosen = [p for p in select(found, family="linear", variant=variant) if p.dtype == dtype]
+    by_size: dict[tuple[str, int], dict[str, Point]] = {}
+    for point in chosen:
+        projections = by_size.setdefault((point.param("model"), point.tokens), {})
+        projections.setdefault(point.param("projection"), point)
+    order = list(dict.fromkeys(name for name, _ in by_size))
+    return [
+        Layer(name, tokens, dtype, tuple(by_size[name, tokens][key] for key in LAYER))
+        for name, tokens in sorted(by_size, key=lambda size: (order.index(size[0]), size[1]))
+        if set(LAYER) <= by_size[name, tokens].keys() and model in ("", name)
+    ]
+
+
+def variants_by_shape(found: Sequence[Point]) -> Iterator[dict[str, Point]]:
+    """Yield {variant: point} of each pointwise operation and number of tokens."""
+    groups: dict[tuple[str, int], dict[str, Point]] = {}
+    for point in select([p for p in found if p.param("family") in POINTWISE]):
+        variants = groups.setdefault((point.param("op"), point.tokens), {})
+        variants[point.param("variant")] = point
+    yield from groups.values()
+
+
+def fastest(found: Iterable[Point]) -> Point:
+    """Return the point with the shortest time."""
+    return min(found, key=lambda point: point.seconds)
+
+
+def title(model: str) -> str:
+    """Return a model's name as its authors write it: "Llama-3.1-8B"."""
+    pieces = model.split("-")
+    words = [w if w[:1] == "v" and w[1:2].isdigit() else w[:1].upper() + w[1:] for w in pieces]
+    return "-".join(w[:-1] + "B" if w[:1].isdigit() and w.endswith("b") else w for w in words)
+
+
+def model_titles(point: Point) -> list[str]:
+    """Return the names of all models that have a linear layer of these sizes."""
+    return [title(model) for model in str(point.param("models")).split(", ")]
+
+
+def samples(found: Iterable[Point]) -> Text:
+    """Return on how many samples and processes the medians rest, at least."""
+    rows = [point.row for point in found]
+    processes = min(count(row["processes"]) or 0 for row in rows)
+    return Text(
+        "medians of {n} or more samples in {processes}",
+        n=min(count(row["n"]) or 0 for row in rows),
+        processes=Text("{n} process", "{n} processes", n=processes),
+    )
+
+
+def of_tokens(tokens: int) -> Text:
+    """Return "1 token" or "8,192 tokens"."""
+    return Text("{n} token", "{n} tokens", n=tokens)

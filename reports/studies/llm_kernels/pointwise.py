@@ -1,0 +1,328 @@
+"""Norms, activations, gathers and sampling: what launches, fusion and CUDA graphs change."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from nsight_prof.reports.page import Column, Evidence, Finding, Name, Number, Table, Text
+from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.studies.llm_kernels.columns import DETAILS
+from nsight_prof.reports.studies.llm_kernels.points import (
+    VARIANTS,
+    Point,
+    fastest,
+    of_tokens,
+    samples,
+    slowdown,
+    variants_by_shape,
+)
+
+UNEXPLAINED = 1.3
+"""A gain this many times larger than that in DRAM bytes has another reason, too."""
+CLEAR = 1.1
+"""A gain under 10 % is not worth a sentence of its own."""
+LISTED = 4
+"""Operations that a verdict names; the others stand in its evidence."""
+Variants = dict[str, Point]
+
+
+def launch_bound(found: Sequence[Point]) -> Finding | None:
+    """State what a CUDA graph gains where kernels are shorter than their launch."""
+    pairs = [
+        (v["eager"], v["graph"]) for v in variants_by_shape(found) if {"eager", "graph"} <= v.keys()
+    ]
+    fewest = min((eager.tokens for eager, _ in pairs), default=0)
+    small = [pair for pair in pairs if pair[0].tokens == fewest]
+    if not small:
+        return None
+    median = statistics.median(slowdown(*pair) for pair in small)
+    if median < CLEAR:
+        return None
+    eager, graph = max(small, key=lambda pair: slowdown(*pair))
+    gone = [eager.tokens for eager, graph in pairs if slowdown(eager, graph) < CLEAR]
+    gain = Number(median, "x")
+    return Finding(
+        "launch_bound",
+        Text(
+            "Small operations are launch-bound: at {tokens} a CUDA graph makes norms, activations "
+            "and sampling {gain} as fast (median), {operation} {best} ({eager} to {graph}).",
+            tokens=of_tokens(fewest),
+            gain=gain,
+            operation=eager.operation,
+            best=eager.time.times(graph.time),
+            eager=eager.time,
+            graph=graph.time,
+        ),
+        (
+            Evidence(Text("operations compared:"), len(small)),
+            samples(point for pair in small for point in pair),
+        ),
+        action=Text("Capture decode steps in CUDA graphs."),
+        disproof=Text("From {tokens} on some of them gain nothing.", tokens=of_tokens(min(gone)))
+        if gone
+        else None,
+        plain=Text(
+            "Short steps wait for the CPU: recorded once and replayed (CUDA graphs), they are "
+            "{gain} as fast.",
+            gain=gain,
+        ),
+    )
+
+
+def fusion(found: Sequence[Point]) -> Finding | None:
+    """State what torch.compile gains at the largest size, and whether bytes explain it."""
+    largest: dict[str, Variants] = {}
+    for variants in variants_by_shape(found):
+        if {"graph", "compiled-graph"} <= variants.keys():
+            point = variants["graph"]
+            known = largest.get(point.operation)
+            if known is None or point.tokens > known["graph"].tokens:
+                largest[point.operation] = variants
+    ranked = sorted(largest.values(), key=_fusion_gain, reverse=True)
+    gained = [variants for variants in ranked if _fusion_gain(variants) >= CLEAR]
+    if not gained:
+        return None
+    gains = [
+        Text("{operation} {gain}", operation=v["graph"].operation, gain=_gain(v)) for v in gained
+    ]
+    slower = [v["graph"].operation for v in ranked if _fusion_gain(v) < 1 / CLEAR]
+    evidence: list[Evidence | Text] = [Text("largest sizes, both in CUDA graphs")]
+    if gains[LISTED:]:
+        evidence.append(Evidence(Text("others:"), gains[LISTED:]))
+    evidence += [moved for variants in gained[:2] if (moved := _moved(variants))]
+    evidence.append(samples((gained[0]["graph"], gained[0]["compiled-graph"])))
+    return Finding(
+        "fusion",
+        Text(
+            "Fusing kernels pays at large inputs: torch.compile gains {gains}.",
+            gains=gains[:LISTED],
+        ),
+        tuple(evidence),
+        action=Text("Compile the functions between the matrix products, or use fused kernels."),
+        disproof=Text("It is slower for {operations}.", operations=slower) if slower else None,
+        plain=Text(
+            "A compiler that merges steps (torch.compile) makes some of them up to {gain} as fast.",
+            gain=_gain(gained[0]),
+        ),
+    )
+
+
+def _gain(variants: Variants) -> Number:
+    return variants["graph"].time.times(variants["compiled-graph"].time)
+
+
+def _fusion_gain(variants: Variants) -> float:
+    return slowdown(variants["graph"], variants["compiled-graph"])
+
+
+def _moved(variants: Variants) -> Text | None:
+    """Return how far fewer DRAM bytes explain a gain; None where they were not counted."""
+    eager, fused = variants["graph"], variants["compiled-graph"]
+    before, after = eager.bytes_ratio.value, fused.bytes_ratio.value
+    if not before or not after:
+        return None
+    if _fusion_gain(variants) <= UNEXPLAINED * before / after:
+        return Text(
+            "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused",
+            operation=eager.operation,
+            eager=eager.bytes_ratio,
+            fused=fused.bytes_ratio,
+        )
+    return Text(
+        "{operation}: {eager} its compulsory DRAM bytes eagerly, {fused} fused, which explains "
+        "only a part of the gain{kernels}",
+        operation=eager.operation,
+        eager=eager.bytes_ratio,
+        fused=fused.bytes_ratio,
+        kernels=Text(" (eager kernels: {kernels})", kernels=eager.kernels) if eager.kernels else "",
+    )
+
+
+def compile_overhead(found: Sequence[Point]) -> Finding | None:
+    """State what calling a compiled function costs the host, and what a graph makes of it."""
+    wanted = {"eager", "graph", "compiled", "compiled-graph"}
+    every = [variants for variants in variants_by_shape(found) if wanted <= variants.keys()]
+    tokens = min((variants["eager"].tokens for variants in every), default=0)
+    small = [variants for variants in every if variants["eager"].tokens == tokens]
+    slower = [v for v in small if slowdown(v["compiled"], v["eager"]) > CLEAR]
+    if len(slower) * 2 < len(small) or not slower:
+        return None
+    worst = max(slower, key=lambda v: slowdown(v["compiled"], v["eager"]))
+    gain = statistics.median(slowdown(v["eager"], v["compiled-graph"]) for v in small)
+    return Finding(
+        "compile_overhead",
+        Text(
+            "Without a CUDA graph torch.compile slows small operations: at {tokens} {slower} of "
+            "{all} take longer than eager ({operation} {compiled} instead of {eager}). In a graph "
+            "they are {gain} as fast as eager (median).",
+            tokens=of_tokens(tokens),
+            slower=len(slower),
+            all=len(small),
+            operation=worst["eager"].operation,
+            compiled=worst["compiled"].time,
+            eager=worst["eager"].time,
+            gain=Number(gain, "x"),
+        ),
+        (
+            Text(
+                "the compiled {operation} takes {time} in a graph: the rest is the host",
+                operation=worst["eager"].operation,
+                time=worst["compiled-graph"].time,
+            ),
+            Text("each function compiled alone"),
+            samples(variants[name] for variants in small for name in wanted),
+        ),
+        action=Text("Compile with CUDA graphs: {option}.", option=Name('mode="reduce-overhead"')),
+        disproof=Text(
+            "What the host does was not measured: torch checks guards at each call of a compiled "
+            "region, which a whole model pays once per step."
+        ),
+        technical=True,
+    )
+
+
+def streaming(found: Sequence[Point]) -> Finding | None:
+    """State how near the operations without products come to their roof at their largest size."""
+    best: dict[str, Point] = {}
+    for variants in variants_by_shape(found):
+        point = fastest(variants.values())
+        known = best.get(point.operation)
+        if known is None or point.tokens > known.tokens:
+            best[point.operation] = point
+    shares = [(p.fraction.value, p) for p in best.values() if p.fraction.value is not None]
+    if len(shares) < 2:
+        return None
+    high, low = (pick(shares, key=lambda pair: pair[0]) for pick in (max, min))
+    point = low[1]
+    kernels = len(point.kernels.split(" + ")) if point.kernels else 0
+    evidence = [
+        Evidence(Text("its fastest variant takes"), point.time),
+        Evidence(Text("compulsory bytes:"), point.byte_rate),
+    ]
+    if kernels > 1 and (point.bytes_ratio.value or 0) > CLEAR:
+        evidence.append(
+            Evidence(
+                Text("its {n} kernels move, of the compulsory bytes,", n=kernels),
+                point.bytes_ratio,
+            )
+        )
+    return Finding(
+        "roof_distance",
+        Text(
+            "{worst} is farthest from its roof: it reaches {share} of {roof} at {tokens}, where "
+            "{best} reaches {best_share} at its largest size.",
+            worst=point.operation,
+            share=point.fraction,
+            roof=point.roof,
+            tokens=of_tokens(point.tokens),
+            best=high[1].operation,
+            best_share=high[1].fraction,
+        ),
+        (*evidence, samples((high[1], point))),
+        action=Text("Look for one fused kernel for {operation}.", operation=point.operation),
+        gain=Number((1 - low[0]) * point.seconds, "s"),
+        technical=True,
+    )
+
+
+def table(found: Sequence[Point]) -> Table[Variants] | None:
+    """Return the variants of norms, activations, gathers and sampling side by side."""
+    rows = list(variants_by_shape(found))
+    if not rows:
+        return None
+
+    def time(variant: str) -> Column[Variants]:
+        heading = {
+            "eager": Text("eager"),
+            "graph": Text("CUDA graph"),
+            "compiled": Text("compiled"),
+            "compiled-graph": Text("compiled, in a graph"),
+        }[variant]
+        return Column(heading, lambda row: row[variant].time if variant in row else None)
+
+    def moved(row: Variants, variant: str) -> Number | None:
+        return row[variant].bytes_ratio if variant in row else None
+
+    return Table(
+        "llm-pointwise",
+        Text("Norms, activations, gathers and sampling: the variants"),
+        [
+            Column(Text("operation"), lambda row: fastest(row.values()).operation),
+            Column(Text("tokens"), lambda row: fastest(row.values()).tokens),
+            *map(time, VARIANTS),
+            Column(Text("fastest"), lambda row: fastest(row.values()).byte_rate, "GB/s"),
+            Column(Text("of its roof"), lambda row: fastest(row.values()).fraction),
+            Column(Text("DRAM bytes, eager"), lambda row: moved(row, "eager")),
+            Column(Text("DRAM bytes, compiled"), lambda row: moved(row, "compiled")),
+        ],
+        rows,
+        note=Text("DRAM bytes: counted under ncu, over the compulsory ones."),
+        refs=lambda row: [point.ref for point in row.values()],
+        preview=DETAILS,
+    )
+
+
+def launches_chart(found: Sequence[Point]) -> BarFigure | None:
+    """Return the time of each variant at the smallest compiled size."""
+    bars = tuple(
+        Bar(
+            _label(point),
+            1e6 * point.seconds,
+            1e6 * point.interval[0],
+            1e6 * point.interval[1],
+            VARIANTS[variant],
+            quantity(point.seconds, "s", 3),
+        )
+        for variants in _compiled_sizes(found, largest=False)
+        for variant, point in variants.items()
+    )
+    if not bars:
+        return None
+    return BarFigure(
+        name="llm-launches",
+        title="Small inputs: launched by the host, compiled, and in a CUDA graph",
+        subtitle="eager and compiled wait for the host; a graph does not",
+        alt="Time of each operation by variant, few tokens",
+        value_label="us per call",
+        bars=bars,
+    )
+
+
+def fusion_chart(found: Sequence[Point]) -> BarFigure | None:
+    """Return the bytes per second of the eager and the compiled function at the largest size."""
+    bars = []
+    for variants in _compiled_sizes(found, largest=True):
+        for variant, group in (("graph", "eager"), ("compiled-graph", "compiled")):
+            if point := variants.get(variant):
+                rate = point.bytes / point.seconds
+                text = f"{quantity(rate, 'B/s', 3)}, {quantity(point.seconds, 's', 3)}"
+                bars.append(Bar(_label(point), rate / 1e9, group=group, text=text))
+    if not bars:
+        return None
+    return BarFigure(
+        name="llm-fusion",
+        title="Large inputs: one fused kernel against several",
+        subtitle="compulsory bytes over time, both in CUDA graphs",
+        alt="Compulsory bytes per second of eager and compiled functions by operation, many tokens",
+        value_label="GB/s of compulsory bytes",
+        bars=tuple(bars),
+    )
+
+
+def _label(point: Point) -> str:
+    return f"{point.operation}, {point.tokens:,} token{'' if point.tokens == 1 else 's'}"
+
+
+def _compiled_sizes(found: Sequence[Point], *, largest: bool) -> list[Variants]:
+    """Return the variants of each operation at its smallest or largest compiled size."""
+    chosen: dict[str, Variants] = {}
+    for variants in variants_by_shape(found):
+        compiled = variants.get("compiled") or variants.get("compiled-graph")
+        if compiled is None or "eager" not in variants:
+            continue
+        known = chosen.get(compiled.operation)
+        if known is None or (compiled.tokens > known["eager"].tokens) == largest:
+            chosen[compiled.operation] = {v: variants[v] for v in VARIANTS if v in variants}
+    return list(chosen.values())
