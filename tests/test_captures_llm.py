@@ -3,6 +3,7 @@
 No measured value stands here: the oracle is arithmetic on the medians and counters of the cases.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.formats import seconds, significant
-
 pytestmark = pytest.mark.xdist_group("captures")
 
 Replay = Callable[[str], Path]
-ID = re.compile(r'<a id="([^"]+)"></a>')
+MODEL = "llama-3.1-8b"
 
 
 @pytest.fixture
@@ -25,87 +24,89 @@ def run(replay: Replay) -> Path:
 
 
 def bench(run: Path) -> Any:
-    return pd.read_parquet(run / "tables" / "bench.parquet").set_index("case_id")
+    table = pd.read_parquet(run / "tables" / "bench.parquet").set_index("case_id")
+    return table[(table["mode"] == "cold") & (table["data"] == "normal")].set_index("name")
+
+
+def findings(run: Path) -> dict[str, Any]:
+    """The findings of the section in metrics.json by their rules."""
+    data = json.loads((run / "report" / "metrics.json").read_text(encoding="utf-8"))
+    (section,) = (one for one in data["sections"] if one["key"] == "llm_kernels")
+    return {finding["rule"]: finding for finding in section["findings"]}
 
 
 def report(run: Path) -> str:
     return (run / "report" / "report.md").read_text(encoding="utf-8")
 
 
-def claims(text: str) -> list[tuple[str, str]]:
-    """The findings of the section: sentence and evidence, and what leads to their rows."""
+def test_every_link_of_a_finding_leads_to_a_row_of_the_page(run: Path) -> None:
+    text = report(run)
     section = text.partition('<a id="section-llm_kernels">')[2].partition("\n## How")[0]
-    parts = re.split(r"\n(?=\d+\. \*\*)", section)[1:]
-    blocks = [part.partition("\n\n")[0] for part in parts]
-    return [(b.partition("   - Found in:")[0], b.partition("   - Found in:")[2]) for b in blocks]
+    claims = [line for line in section.splitlines() if re.match(r"\d+\. \*\*|   - ", line)]
+    targets = {target for line in claims for target in re.findall(r"\]\(#([^)]+)\)", line)}
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    ids = [one for row in rows for one in re.findall(r'<a id="([^"]+)"></a>', row)]
+    assert len(targets) > 30
+    assert targets <= set(ids)
+    assert len(ids) == len(set(ids))
 
 
-def full_names(told: str) -> set[str]:
-    """The cases of a link: "shape/graph, eager" has the shape once."""
-    parts = [part.partition("&#124;")[0] for part in told.split(", ")]
-    shape = parts[0].rpartition("/")[0]
-    return {part if "/" in part else f"{shape}/{part}" for part in parts}
-
-
-def rows(text: str) -> dict[str, str]:
-    return {i: line for line in text.splitlines() if line.startswith("|") for i in ID.findall(line)}
-
-
-def test_every_claim_names_its_cases_and_leads_to_their_rows(run: Path) -> None:
-    text, known = report(run), set(bench(run)["name"])
-    shown = rows(text)
-    for claim, found in claims(text):
-        cases = re.findall(r"\[(?:`|<code>)(.+?)(?:`|</code>)\]\(#([^)]+)\)", found)
-        assert cases, claim
-        for name, anchor in cases:
-            assert anchor in shown, claim
-            if not name.startswith("formulas"):
-                assert full_names(name) <= known, name
+def test_the_report_can_be_read_in_a_sitting(run: Path) -> None:
+    assert len(report(run).splitlines()) <= 480
 
 
 def test_what_a_back_end_of_attention_takes_over_the_fastest(run: Path) -> None:
-    text, table = report(run), bench(run)
-    (claim, found) = next(c for c in claims(text) if "for a prompt of" in c[0])
-    shown = rows(text)
-    anchors = re.findall(r"\(#([^)]+)\)", found)
-    times = {}
-    for name in ("flash", "cudnn", "math"):
-        (case,) = [
-            key for key in table.index
-            if re.sub(r"\W", "-", f"case-{key}") in anchors and f"/{name}/" in key
-        ]  # fmt: skip
-        times[name] = table.loc[case, "median_s"]
-        row = shown[re.sub(r"\W", "-", f"case-{case}")]
-        assert seconds(times[name]) in row
-    best = min(times.values())
+    table, verdict = bench(run), findings(run)["prefill_attention"]["verdict"]
     kernels = set(table["kernel_names"].dropna().str.extract(r"(FlashAttention-\d)")[0].dropna())
     assert len(kernels) == 1
-    assert f"{kernels.pop()} takes {significant(times['flash'] / best)} times as long" in claim
-    assert f"math back end takes {significant(times['math'] / best)} times as long" in claim
+    names = {"flash": kernels.pop(), "cudnn": "cuDNN", "math": "math"}
+    times = {
+        label: table.loc[f"attention/prefill/{MODEL}/b1-s8192/{key}/graph", "median_s"]
+        for key, label in names.items()
+    }
+    best = min(times, key=lambda label: times[label])
+    assert f"positions is {best}:" in verdict
+    for label in times.keys() - {best}:
+        (shown,) = re.findall(rf"{label} takes ([\d.]+)x", verdict)
+        assert float(shown) == pytest.approx(times[label] / times[best], rel=0.05)
 
 
 def test_the_ends_of_the_bytes_that_products_move_have_opposite_reasons(run: Path) -> None:
     table = bench(run).reset_index()
-    ours = table[table["name"].str.startswith("linear/") & (table["data"] == "normal")]
-    ours = ours[(ours["mode"] == "cold") & ours["dram_bytes"].notna()]
-    ratio = ours["dram_bytes"] / ours["counted_calls"] / ours["bytes"]
-    many = ratio[ours["name"].str.extract(r"/t(\d+)/")[0].astype(int) >= 1024]
-    claim = next(c for c, _ in claims(report(run)) if "counted FLOPs of linear layers" in c)
+    linear = table[table["name"].str.startswith("linear/") & table["dram_bytes"].notna()]
+    ratio = linear["dram_bytes"] / linear["counted_calls"] / linear["bytes"]
+    many = ratio[linear["name"].str.extract(r"/t(\d+)/")[0].astype(int) >= 1024]
     assert many.min() < 1 < many.max()
-    again, kept = claim.split("The least is")
-    assert f"up to {significant(many.max())} times as many, where tiles read" in again
-    assert f"{significant(many.min())} times, of" in kept
+    found = findings(run)["tile_padding"]
+    again, kept = (one["label"] for one in found["evidence"][1:])
+    assert f"up to {many.max():.2f}x from there on, where tiles read inputs again" in again
+    assert f"at least {many.min():.3f}x" in kept
     assert "stays in L2" in kept
-    flops = ours["counted_flops"] / ours["counted_calls"] / ours["flops"]
-    assert f"{significant(flops.min())} to {significant(flops.max())} times 2mnk" in claim
+    flops = linear["counted_flops"] / linear["counted_calls"] / linear["flops"]
+    assert found["values"]["low"]["value"] == pytest.approx(flops.min())
+    assert found["values"]["high"]["value"] == pytest.approx(flops.max())
+
+
+def test_a_decoder_layer_is_the_sum_of_the_medians_of_its_operations(run: Path) -> None:
+    table, found = bench(run), findings(run)["prefill_limit"]["values"]
+    times = table["median_s"]
+    linear = sum(
+        times[f"linear/{MODEL}/{name}/t8192/bf16/graph"]
+        for name in ("qkv", "out", "gate-up", "down")
+    )
+    attention = times[[n for n in times.index if f"prefill/{MODEL}/b1-s8192/" in n]].min()
+    pointwise = sum(
+        n * times[[name for name in times.index if f"/{op}/{MODEL}/t8192/" in name]].min()
+        for op, n in (("add-rms-norm", 2), ("rotary", 1), ("silu-mul", 1))
+    )
+    share = linear / (linear + attention + pointwise)
+    assert found["share"]["value"] == pytest.approx(share)
 
 
 def test_reasons_that_no_counter_shows_are_no_claims(run: Path) -> None:
-    table = bench(run)
-    told = claims(report(run))
-    slower = next(c for c, _ in told if "torch.compile alone" in c)
-    assert "guards" not in slower.partition("Limits")[0].partition("Evidence")[0]
-    size = next(c for c, _ in told if "as long for 16 tokens" in c)
+    table, found = bench(run), findings(run)
+    assert "guards" not in found["compile_overhead"]["verdict"]
+    assert "guards" in found["compile_overhead"]["disproof"]
     case = next(k for k in table.index if "embedding" in k and "/t128/" in k)
     assert pd.isna(table.loc[case, "kernel_names"]), "counted now: the claim may name the kernel"
-    assert "chooses its kernel" not in size
+    assert "chooses" not in found["size_inversion"]["verdict"]

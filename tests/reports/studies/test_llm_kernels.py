@@ -8,18 +8,22 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.bench.llm_kernels import reference_model, section
-from nsight_prof.reports.bench.llm_kernels_agreement import agreements
-from nsight_prof.reports.bench.llm_kernels_points import (
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Finding, Number, Section, Table, Text
+from nsight_prof.reports.page.frame import values, wanted
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.studies.llm_kernels.agreement import PADDED, agreements
+from nsight_prof.reports.studies.llm_kernels.overview import steps
+from nsight_prof.reports.studies.llm_kernels.points import (
+    first,
     flash_version,
     layers,
-    one,
     points,
-    times,
+    slowdown,
+    slowdown_interval,
     title,
 )
-from nsight_prof.reports.bench.models import Section
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.studies.llm_kernels.section import reference_model, section
 
 Row = dict[str, Any]
 MakeRun = Callable[..., Run]
@@ -117,8 +121,37 @@ def made_section(rows: list[Row], make_bench_run: MakeRun) -> Section:
     return found
 
 
-def said(found: Section) -> str:
-    return "\n".join(finding.sentence for finding in found.findings)
+def rule(made: Section, key: str) -> Finding:
+    (finding,) = (finding for finding in made.findings if finding.rule == key)
+    return finding
+
+
+def value(made: Section, key: str, name: str) -> float:
+    """A number of a verdict."""
+    number = rule(made, key).verdict.values[name]
+    assert isinstance(number, Number)
+    assert number.value is not None
+    return number.value
+
+
+def verdict(made: Section, key: str) -> str:
+    return Writer().text(rule(made, key).verdict)
+
+
+def evidence(made: Section, key: str) -> str:
+    write = Writer()
+    parts = [
+        write.text(one)
+        if isinstance(one, Text)
+        else f"{write.text(one.label)} {write.value(one.value)}"
+        for one in rule(made, key).evidence
+    ]
+    return "; ".join(parts)
+
+
+def table(made: Section, key: str) -> Table[Any]:
+    (found,) = (table for table in made.tables if table.key == key)
+    return found
 
 
 def test_no_case_no_section(made: Cases, make_bench_run: MakeRun, bench_row: MakeRow) -> None:
@@ -128,20 +161,23 @@ def test_no_case_no_section(made: Cases, make_bench_run: MakeRun, bench_row: Mak
 
 
 def test_findings_name_what_a_user_gains(made_section: Section) -> None:
-    words = said(made_section)
-    # 40 us for one token, 48 us for 16: 1.2 times as long, 13.3 times the tokens a second.
-    assert "take 40.0 us: they read their weights at 2.00 TB/s, 50.0 % of the DRAM roof" in words
-    assert "they take 1.20 times as long, which yields 13.3 times as many" in words
-    assert "cuDNN is the fastest attention for a prompt of 8,192 positions: 1.00 ms" in words
-    assert "FlashAttention takes 2.00 times as long" in words
-    assert "the math back end takes 60.0 times as long" in words
-    assert "a CUDA graph makes them 3.00 times as fast" in words
-    assert "LayerNorm + GELU 2.00 times (largest sizes" in words
-    evidence = "\n".join(finding.evidence for finding in made_section.findings)
-    assert "moves 2.00 times its compulsory DRAM bytes eagerly and 1.00 times fused." in evidence
-    assert "2.00 times as fast as bf16 at 8,192 tokens" in words
-    assert "a decode step's attention 3.50 times as fast" in words
-    assert "8.00 times 2mnk" in words
+    # 40 us for one token, 48 us for 16: 1.2 times as long, 13.3 times the tokens per second.
+    assert value(made_section, "decode_batching", "time") == pytest.approx(40e-6)
+    assert value(made_section, "decode_batching", "longer") == pytest.approx(1.2)
+    action = rule(made_section, "decode_batching").action
+    assert action is not None
+    assert "16 at once give 13x the tokens per second" in Writer().text(action)
+    assert "2.0 TB/s (50 % of the DRAM roof)" in evidence(made_section, "decode_batching")
+    assert verdict(made_section, "prefill_attention") == (
+        "The fastest attention for a prompt of 8,192 positions is cuDNN: FlashAttention takes 2.0x "
+        "as long and math takes 60x as long."
+    )
+    assert value(made_section, "launch_bound", "gain") == pytest.approx(3)
+    assert "LayerNorm + GELU 2.0x" in verdict(made_section, "fusion")
+    assert "2.0x its compulsory DRAM bytes eagerly, 1.0x fused" in evidence(made_section, "fusion")
+    assert value(made_section, "fp8", "large") == pytest.approx(2)
+    assert value(made_section, "grouped_kv_heads", "gain") == pytest.approx(3.5)
+    assert value(made_section, "tile_padding", "high") == pytest.approx(8)
 
 
 def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeRun) -> None:
@@ -155,29 +191,31 @@ def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeR
     ]
     found = section(make_bench_run(rows, target="llm_kernels"))
     assert found is not None
-    words = said(found)
-    assert "torch.compile alone makes 1 of 1 operations slower than eager" in words
-    assert "40.0 us instead of 10.0 us" in words
-    assert "In a CUDA graph it is 5.00 times as fast as eager" in words
-    assert "chooses" not in words, "no kernel was counted"
-    assert "LayerNorm + GELU takes 3.00 times as long for 16 tokens (9.00 us) as for 128" in words
+    words = verdict(found, "compile_overhead")
+    assert "1 of 1 take longer than eager (LayerNorm + GELU 40 us instead of 10 us)" in words
+    assert value(found, "compile_overhead", "gain") == pytest.approx(5)
+    assert value(found, "size_inversion", "longer") == pytest.approx(3)
+    assert "chooses" not in evidence(found, "size_inversion"), "no kernel was counted"
 
 
-def test_findings_lead_to_the_rows_of_their_cases(made_section: Section) -> None:
+def test_the_numbers_of_findings_lead_to_rows(made_section: Section) -> None:
     shown = {
-        anchor: row
+        anchor
         for table in made_section.tables
-        for ids, row in zip(table.anchors, table.rows, strict=True)
-        for anchor in ids
+        for anchors in table.row_anchors()
+        for anchor in anchors
     }
-    ids = [anchor for table in made_section.tables for row in table.anchors for anchor in row]
-    assert len(ids) == len(set(ids))
-    led = [case.anchor for finding in made_section.findings for case in finding.cases]
-    assert set(led) == set(ids), "no row has an id that nothing leads to, and none is missing"
-    rivals = next(f for f in made_section.findings if "for a prompt of" in f.sentence)
-    assert [shown[case.anchor][2] for case in rivals.cases] == ["cuDNN", "FlashAttention", "math"]
-    graph = next(f for f in made_section.findings if "wait for their launches" in f.sentence)
-    assert [case.name for case in graph.cases] == ["norm/layernorm-gelu/t1/eager, graph"]
+    assert wanted(made_section) <= shown
+    linked = [f for f in made_section.findings if any(_refs(value) for value in values(f))]
+    assert linked == list(made_section.findings)
+    rivals = rule(made_section, "prefill_attention").verdict.values["slower"]
+    assert isinstance(rivals, list)
+    ids = [ref.row for text in rivals for ref in _refs(text.values["longer"])]
+    assert [row.split("/")[3] for row in ids] == ["flash", "cudnn", "math", "cudnn"]
+
+
+def _refs(value: object) -> tuple[Any, ...]:
+    return value.refs if isinstance(value, Number) else ()
 
 
 def test_the_version_of_flash_attention_is_that_of_its_kernels() -> None:
@@ -194,23 +232,54 @@ def test_a_power_cap_is_said(made: Cases, make_bench_run: MakeRun) -> None:
     rows += [made.linear(name, 8192, 100 * seconds, **capped) for name, seconds in LAYERS.items()]
     found = section(make_bench_run(rows, target="llm_kernels"))
     assert found is not None
-    limits = " ".join(finding.limits for finding in found.findings)
-    assert "4 of the 4 largest products ran under a limit (sw power cap), at 1.50 GHz." in limits
+    words = evidence(found, "prefill_saturation")
+    assert "4 of its 4 products ran with a limited clock (sw power cap), down to 1.5 GHz" in words
 
 
-def test_tables_have_a_text_for_each_column(made_section: Section) -> None:
-    assert len(made_section.tables) >= 7
+def test_tables_write_every_cell(made_section: Section) -> None:
+    assert len(made_section.tables) >= 6
+    write = Writer()
     for table in made_section.tables:
         assert table.rows
-        assert all(len(row) == len(table.columns) for row in table.rows), table.title
-        assert set(table.left) <= set(table.columns)
-        assert not any("nan" in cell for row in table.rows for cell in row), table.title
+        cells = [
+            write.cell(c, col)
+            for row in table.cells()
+            for c, col in zip(row, table.columns, strict=True)
+        ]
+        assert not any("nan" in cell or "None" in cell for cell in cells), table.key
 
 
 def test_models_that_share_a_shape_share_a_row(made_section: Section) -> None:
-    overview = made_section.tables[0]
-    assert overview.rows[0][0] == "Llama-3.1-8B, Mistral-7B-v0.3"
-    assert overview.rows[0][3:] == ("6.00 us (50.0 %)", "7.20 us (50.0 %)", "600 us (80.0 %)")
+    row = table(made_section, "llm-linear").cells()[0]
+    assert row[:2] == ["Llama-3.1-8B, Mistral-7B-v0.3", "qkv"]
+    assert Writer().value(row[5], 3) == "6.00 us"
+    assert Writer().value(row[8], 3) == "50.0 %"
+
+
+def test_a_decoder_layer_is_the_sum_of_its_operations(
+    rows: list[Row], made: Cases, make_bench_run: MakeRun
+) -> None:
+    dram: Row = {"roof_used": "dram", "roof_unit": "B/s", "roof_value": 4e12, "roof_fraction": 0.5}
+    for op, seconds in (("add-rms-norm", 1e-6), ("rotary", 2e-6), ("silu-mul", 3e-6)):
+        row = made.norm(1, "graph", seconds, **dram)
+        name = row["name"].replace("layernorm-gelu", op)
+        rows.append(row | {"name": name, "case_id": f"{name}|cold|normal",
+                           "params": row["params"].replace("layernorm-gelu", op)})  # fmt: skip
+    for row in rows:
+        if "/decode/" in row["name"]:
+            row |= dram
+    found = points(make_bench_run(rows, target="llm_kernels"))
+    (step,) = steps(found, "llama-3.1-8b")
+    # 40 us of linear layers, 10 us of attention by the fastest back end, 2 x 1 + 2 + 3 us.
+    assert step.time.value == pytest.approx(57e-6)
+    assert step.share("linear").value == pytest.approx(40 / 57)
+    assert step.saving("attention").value == pytest.approx(5 / 57)
+    made_section = section(make_bench_run(rows, target="llm_kernels"))
+    assert made_section is not None
+    assert value(made_section, "decode_limit", "share") == pytest.approx(40 / 57)
+    action = rule(made_section, "decode_limit").action
+    assert action is not None
+    assert "saves 35 % of the layer" in Writer().text(action), "20 us of 57 us in fp8"
 
 
 def test_a_graph_has_the_counters_of_the_same_kernels(
@@ -218,34 +287,35 @@ def test_a_graph_has_the_counters_of_the_same_kernels(
 ) -> None:
     found = points(make_bench_run(rows, target="llm_kernels"))
     eager, graph, fused = (
-        one(found, op="layernorm-gelu", tokens=8192, variant=v)
+        first(found, op="layernorm-gelu", tokens=8192, variant=v)
         for v in ("eager", "graph", "compiled-graph")
     )
     assert eager is not None
     assert graph is not None
     assert fused is not None
-    assert eager.bytes_ratio == graph.bytes_ratio == 2
-    assert fused.bytes_ratio == 1
-    assert math.isnan(found[1].flops_ratio)
+    assert eager.bytes_ratio.value == graph.bytes_ratio.value == 2
+    assert fused.bytes_ratio.value == 1
+    assert found[1].flops_ratio.value is None
 
 
 def test_counted_calls_divide_the_counters(rows: list[Row], make_bench_run: MakeRun) -> None:
     found = points(make_bench_run(rows, target="llm_kernels"))
-    assert found[0].flops_ratio == 8
-    agreed = {(a.operation, a.what): a for a in agreements(found)}
-    assert agreed["linear layers", "bf16"].flops == (8, 8)
-    assert agreed["linear layers", "bf16"].bytes == (1, 1)
-    assert any("tile" in reason for reason in agreed["linear layers", "bf16"].reasons)
-    assert agreed["LayerNorm + GELU", "compiled"].reasons == ()
+    assert found[0].flops_ratio.value == 8
+    agreed = {(a.operation, a.variant): a for a in agreements(found)}
+    linear = agreed["linear layers", "bf16"]
+    assert (linear.flops.low, linear.flops.high) == (8, 8)
+    assert (linear.bytes.low, linear.bytes.high) == (1, 1)
+    assert linear.reasons == [PADDED]
+    assert agreed["LayerNorm + GELU", "compiled"].reasons == []
 
 
 def test_a_layer_is_the_sum_of_its_parts(rows: list[Row], make_bench_run: MakeRun) -> None:
     found = points(make_bench_run(rows, target="llm_kernels"))
-    first, _, last = layers(found)
-    assert first.seconds == pytest.approx(40e-6)
-    assert last.flop_rate == pytest.approx(4 * 2e7 * 8192 / 4e-3)
-    assert first.fraction == pytest.approx(0.5)
-    assert first.roofs == "DRAM"
+    small, _, large = layers(found)
+    assert small.seconds == pytest.approx(40e-6)
+    assert large.flop_rate.value == pytest.approx(4 * 2e7 * 8192 / 4e-3)
+    assert small.fraction.value == pytest.approx(0.5)
+    assert small.roof == "DRAM"
     without_down = [row for row in rows if "/down/" not in row["name"]]
     assert layers(points(make_bench_run(without_down, target="llm_kernels"))) == []
 
@@ -256,8 +326,9 @@ def test_a_gain_within_the_intervals_is_not_clear(made: Cases, make_bench_run: M
             [made.norm(1, "eager", 1.0005e-5), made.norm(1, "graph", 1e-5)], target="llm_kernels"
         )
     )
-    assert not times(*found).clear
-    assert times(found[0], found[0]).value == 1
+    low, high = slowdown_interval(*found)
+    assert low < 1 < high
+    assert slowdown(found[0], found[0]) == 1
 
 
 def test_without_measured_roofs_nothing_is_claimed(
@@ -267,12 +338,12 @@ def test_without_measured_roofs_nothing_is_claimed(
         row |= {"roof_used": "", "roof_fraction": None, "roof_value": None, "roof_unit": ""}
     found = section(make_bench_run(rows, target="llm_kernels"))
     assert found is not None
-    assert "roof" not in said(found)
-    assert "llm-roofs" not in {figure.name for figure in found.figures}
+    assert not any("roof" in Writer().text(finding.verdict) for finding in found.findings)
+    assert "llm-roofs" not in {figure.chart.name for figure in found.figures}
 
 
 def test_figures_and_numbers(made_section: Section) -> None:
-    assert {figure.name for figure in made_section.figures} >= {
+    assert {figure.chart.name for figure in made_section.figures} >= {
         "llm-linear", "llm-roofs", "llm-launches", "llm-fusion",
     }  # fmt: skip
     cases = made_section.numbers["cases"]
