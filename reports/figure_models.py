@@ -50,6 +50,7 @@ class RooflineKernel:
     """One kernel on a roofline: the same height (`throughput`, FLOP/s) at each level's intensity.
 
     `points` are ordered dram, l2, l1 as far as known; `share` (of GPU time) sets the marker area.
+    `clock_hz` is the SM clock at which it was counted.
     """
 
     number: int
@@ -62,6 +63,7 @@ class RooflineKernel:
     dtype: str
     bound_by: str
     points: tuple[RooflinePoint, ...]
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class NotPlotted:
 class RooflinePanel:
     """One roofline plot: the roofs that apply and the kernels measured against them.
 
-    `key` ("tensor", "vector") names the file. Memory roofs are B/s, compute roofs FLOP/s.
+    `key` ("tensor", "vector") names the file. Memory roofs are B/s, compute roofs FLOP/s, each at
+    its own clock. `published` are those of the data sheet where measured ones are used.
     """
 
     key: str
@@ -87,6 +90,18 @@ class RooflinePanel:
     compute_roofs: tuple[Roof, ...]
     ridges: tuple[Ridge, ...]
     kernels: tuple[RooflineKernel, ...]
+    published: tuple[Roof, ...] = ()
+
+    @property
+    def clock_hz(self) -> float | None:
+        """Mean SM clock of the kernels, weighted by their FLOPs; None where not known."""
+        known = [
+            ((kernel.share or 0.0) * kernel.throughput, kernel.clock_hz)
+            for kernel in self.kernels
+            if kernel.clock_hz
+        ]
+        flops = sum(part for part, _ in known)
+        return sum(part * clock for part, clock in known) / flops if flops else None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from nsight_prof.reports.figure_models import (
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import KernelRow, LevelFigures
 
+DATASHEET = "datasheet"
 INTENSITIES = (1e-4, 1e5)
 """FLOP/B outside of this range are a broken counter, not a kernel."""
 PANELS = {"tensor": "Tensor Cores", "vector": "FP64, FP32 and FP16 arithmetic"}
@@ -66,7 +67,8 @@ def rooflines(
             missed.append(NotPlotted(row.number, row.short_name, row.share, reason))
         else:
             plotted["tensor" if row.pipe == "tensor" else "vector"].append(_plotted(row, roofs))
-    panels = [_panel(key, tuple(found), roofs) for key, found in plotted.items() if found]
+    sheet = ceilings(run.roofs[run.roofs["source"] == DATASHEET])
+    panels = [_panel(key, tuple(found), roofs, sheet) for key, found in plotted.items() if found]
     return tuple(panels), tuple(missed)
 
 
@@ -98,6 +100,7 @@ def _plotted(row: KernelRow, roofs: Ceilings) -> RooflineKernel:
         dtype=row.pipe_dtype,
         bound_by=row.bound_by,
         points=tuple(_point(row, figures, roofs) for figures in _points(row)),
+        clock_hz=row.sm_clock_hz,
     )
 
 
@@ -113,7 +116,9 @@ def _point(row: KernelRow, figures: LevelFigures, roofs: Ceilings) -> RooflinePo
     return RooflinePoint(figures.level, intensity, reached)
 
 
-def _panel(key: str, kernels: tuple[RooflineKernel, ...], roofs: Ceilings) -> RooflinePanel:
+def _panel(
+    key: str, kernels: tuple[RooflineKernel, ...], roofs: Ceilings, sheet: Ceilings
+) -> RooflinePanel:
     memory = [roofs.memory[level] for level in LEVELS if level in roofs.memory]
     used = {(k.pipe, k.dtype) for k in kernels}
     compute = [
@@ -125,6 +130,9 @@ def _panel(key: str, kernels: tuple[RooflineKernel, ...], roofs: Ceilings) -> Ro
     ridges = [
         Ridge(m.key, c.key, c.dtype, ridge(m.value, c.value)) for c in compute for m in memory
     ]
+    published = [sheet.memory.get(roof.key) for roof in memory]
+    published += [sheet.compute.get((roof.key, roof.dtype)) for roof in compute]
+    used_roofs = [*memory, *compute]
     return RooflinePanel(
         key,
         f"Roofline: {PANELS[key]}",
@@ -132,6 +140,7 @@ def _panel(key: str, kernels: tuple[RooflineKernel, ...], roofs: Ceilings) -> Ro
         tuple(_roof(c) for c in compute),
         tuple(ridges),
         kernels,
+        tuple(_roof(roof) for roof in published if roof is not None and roof not in used_roofs),
     )
 
 

@@ -38,11 +38,15 @@ class Ceiling:
         What a pipe or L1 does is per cycle, so its roof scales with the clock of the kernel, also a
         measured one; DRAM and L2 (clocks of their own) and unknown clocks stay as they are.
         """
-        known = clock_hz > 0 and self.clock_hz > 0
-        return self.value * clock_hz / self.clock_hz if self._scales() and known else self.value
+        return scaled(self.key, self.value, self.clock_hz, clock_hz)
 
-    def _scales(self) -> bool:
-        return self.key not in ("dram", "l2")
+
+def scaled(key: str, value: float, own_clock: float | None, clock_hz: float | None) -> float:
+    """Return the value of roof `key`, measured at `own_clock`, at the clock `clock_hz` (Hz)."""
+    known = (clock_hz or 0.0) > 0 and (own_clock or 0.0) > 0
+    if key in ("dram", "l2") or not known:
+        return value
+    return value * (clock_hz or 0.0) / (own_clock or 1.0)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from nsight_prof.reports.plots.style import (
     GREY,
     GRID,
     INK,
+    LEVEL_COLOURS,
     ORANGE,
     PURPLE,
     QUIET,
@@ -39,6 +40,7 @@ COLOURS = {
     "#f2f2f2": "faint", "#dddddd": "grid", "#cccccc": "rest", "#bbbbbb": "rest",
     ORANGE: "orange", SKY: "sky", GREEN: "green", YELLOW: "yellow", BLUE: "blue",
     VERMILLION: "vermillion", PURPLE: "purple", GREY: "grey",
+    **{colour: f"level-{level}" for level, colour in LEVEL_COLOURS.items()},
 }  # fmt: skip
 """Colours of the figures and the CSS variable of the page (without --) that stands for each."""
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in COLOURS.items()}

@@ -10,11 +10,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.reports.figure_models import RooflineKernel, RooflinePanel, RooflinePoint
+from nsight_prof.reports.figure_models import (
+    Ridge,
+    Roof,
+    RooflineKernel,
+    RooflinePanel,
+    RooflinePoint,
+)
 from nsight_prof.reports.figure_views import roof_label
-from nsight_prof.reports.formats import flop_rate, intensity, share, significant
+from nsight_prof.reports.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from nsight_prof.reports.plots.roofline_axes import RoofLine, plane, roof_lines
+from nsight_prof.reports.plots.roofline_axes import RoofLine, at_clock, plane, roof_lines
 from nsight_prof.reports.plots.sheet import (
     MARGIN,
     PT,
@@ -29,6 +35,7 @@ from nsight_prof.reports.plots.spots import Spot, told
 from nsight_prof.reports.plots.style import (
     GRID,
     INK,
+    LEVEL_COLOURS,
     LINE,
     QUIET,
     WIDTH,
@@ -39,17 +46,18 @@ from nsight_prof.reports.plots.style import (
 )
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
-# DRAM is full, the caches paler: where markers meet, the eye still finds the DRAM one.
-FILL = {"dram": 0.9, "l2": 0.45, "l1": 0.15}
+BEHIND = {"dram": 2, "l2": 1, "l1": 0}  # where markers meet, the eye still finds the DRAM one
 SOURCES: dict[str, tuple[float, ...]] = {"measured": (), "counters": (), "datasheet": (5.0, 3.0)}
 HEIGHT = 500.0
 LEFT, RIGHT = 74.0, 16.0
 TEXT_HEIGHT = 14.0
 AREA = 600.0  # square points of a marker for a kernel with all of the time
-LEAST_AREA = 20.0
+LEAST_AREA = 26.0
+NUMBERED, SMALL = 14, 0.01
+"""Kernels that get a number; those beyond with less than SMALL of the GPU time get none."""
 SUBTITLE = (
-    "Each kernel has one height (its throughput) and one marker per memory level, at its FLOPs "
-    "over the bytes moved at that level. The nearer to its roof, the less is left to gain."
+    "One line per kernel: its height is its throughput, its markers stand at the FLOPs per byte "
+    "moved at each memory level. Compare a marker with the roof of its colour."
 )
 
 
@@ -78,9 +86,16 @@ def diameter(share: float | None) -> float:
 
 class _Roofline:
     def __init__(self, panel: RooflinePanel, subtitle: str) -> None:
-        self.panel = panel
+        self.clock_hz = panel.clock_hz
+        self.panel = panel = at_clock(panel, self.clock_hz)
+        ranked = sorted(panel.kernels, key=lambda kernel: -(kernel.share or 0.0))
+        small = {k.number for k in ranked[NUMBERED:] if (k.share or 0.0) < SMALL}
+        self.named = tuple(k for k in panel.kernels if k.number not in small)
+        self.small = tuple(k for k in panel.kernels if k.number in small)
         keys, looks = self._level_keys(), self._family_keys()
-        rows = -(-len(panel.kernels) // 2)
+        rows = -(-len(self.named) // 2)
+        if self.clock_hz is not None and subtitle:
+            subtitle += f" Roofs at {clock(self.clock_hz)}, the SM clock of these kernels."
         head = title_height(subtitle) + keys_height(keys) + keys_height(looks)
         self.sheet = Sheet(MARGIN + head + HEIGHT + 58 + LINE * rows + MARGIN)
         self.sheet.title(panel.title, subtitle)
@@ -97,20 +112,20 @@ class _Roofline:
         lines = roof_lines(self.panel, self.plane)
         for line in lines:
             self._roof(axes, line)
-        for kernel in self.panel.kernels:
+        for kernel in self.named:
             self._link(axes, kernel)
         for spot in spots:
             self._mark(axes, spot)
-        if not self.panel.kernels:
-            self._dot_ridges(axes)
+        self._zones(axes)
+        self._ridges(axes)
         self._label_roofs(lines)
         self._number(spots)
         self.sheet.top = self.plane.box.extent[1] - 54
-        self.sheet.entries([_entry(kernel) for kernel in self.panel.kernels])
+        self.sheet.entries([_entry(kernel) for kernel in self.named])
         return self.sheet.figure
 
     def _level_keys(self) -> list[Key]:
-        keys = [Key(n, str(1 - 0.5 * FILL[k]), m, 8.0) for k, (m, n) in LEVELS.items()]
+        keys = [Key(name, LEVEL_COLOURS[k], mark, 8.0) for k, (mark, name) in LEVELS.items()]
         if not self.panel.kernels:
             keys = []
         sizes = [
@@ -118,13 +133,19 @@ class _Roofline:
             for value, text in ((0.02, "2 %"), (0.1, "10 %"), (0.4, "40 %"))
             if any(kernel.share is not None for kernel in self.panel.kernels)
         ]
-        sources = {roof.source for roof in (*self.panel.memory_roofs, *self.panel.compute_roofs)}
-        dashed = [Key("roof from datasheet", INK, dashes=SOURCES["datasheet"])]
-        return keys + sizes + (dashed if "datasheet" in sources else [])
+        ridges = [Key("ridge point", "white", "D", 5.0)] if self.panel.ridges else []
+        every = (*self.panel.memory_roofs, *self.panel.compute_roofs, *self.panel.published)
+        dashed = [Key("data sheet", QUIET, dashes=SOURCES["datasheet"])]
+        return keys + sizes + ridges + dashed * ("datasheet" in {roof.source for roof in every})
 
     def _family_keys(self) -> list[Key]:
-        families = dict.fromkeys(family(kernel.category) for kernel in self.panel.kernels)
-        return [Key(name, colour) for colour, name in families]
+        families = dict.fromkeys(family(kernel.category) for kernel in self.named)
+        keys = [Key(name, colour, dashes=()) for colour, name in families]
+        if self.small:
+            together = sum(kernel.share or 0.0 for kernel in self.small)
+            text = f"{len(self.small)} smaller kernels, {share(together)} of GPU time together"
+            keys.append(Key(text, "white", "o", diameter(0.0)))
+        return keys
 
     def _axes(self) -> Axes:
         left, bottom, right, top = self.plane.box.extent
@@ -148,7 +169,7 @@ class _Roofline:
             for kernel in self.panel.kernels for point in kernel.points
         ]  # fmt: skip
         # Large markers first, so that small ones stay visible on top of them.
-        spots.sort(key=lambda spot: (-spot.diameter, FILL[spot.level]))
+        spots.sort(key=lambda spot: (-spot.diameter, BEHIND[spot.level]))
         for spot in spots:
             side = spot.diameter * PT
             self.placer.taken.append(Box(spot.x, spot.y, side * 0.92, side * 0.92))
@@ -158,39 +179,79 @@ class _Roofline:
         roof = line.roofs[0]
         dashes = SOURCES.get(roof.source, ())
         axes.plot(
-            [line.start[0], line.end[0]], [line.start[1], line.end[1]], color=INK, zorder=2,
-            linewidth=1.4 if line.sloping else 1.1, linestyle=(0, dashes) if dashes else "-",
+            [line.start[0], line.end[0]], [line.start[1], line.end[1]], color=_roof_colour(roof),
+            zorder=2, linewidth=0.9 if dashes else 1.6, linestyle=(0, dashes) if dashes else "-",
         )  # fmt: skip
         self.placer.lines.append(self.plane.segment(line.start, line.end))
 
     def _link(self, axes: Axes, kernel: RooflineKernel) -> None:
         xs = [point.intensity for point in kernel.points]
         ys = [kernel.throughput] * len(xs)
-        axes.plot(xs, ys, color=family(kernel.category)[0], linewidth=0.9, zorder=3, alpha=0.8)
+        axes.plot(xs, ys, color=family(kernel.category)[0], linewidth=2.2, zorder=3, alpha=0.8)
         self.placer.lines.append(self.plane.segment((min(xs), ys[0]), (max(xs), ys[0])))
 
     def _mark(self, axes: Axes, spot: _Spot) -> None:
         point = next(p for p in spot.kernel.points if p.level == spot.level)
+        colour = LEVEL_COLOURS[spot.level]
         axes.plot(
             [point.intensity], [spot.kernel.throughput], marker=LEVELS[spot.level][0],
-            markersize=spot.diameter, color=family(spot.kernel.category)[0], alpha=0.8,
-            markeredgecolor=INK, markeredgewidth=0.6, linestyle="none", zorder=4, clip_on=False,
+            markersize=spot.diameter, alpha=0.85, linestyle="none", zorder=4, clip_on=False,
+            color="white" if spot.kernel in self.small else colour,
+            markeredgecolor=colour if spot.kernel in self.small else "white", markeredgewidth=0.5,
         )  # fmt: skip
         side = max(spot.diameter * PT, 10.0)
         text = _told(spot.kernel, point)
         self.sheet.spot(Spot(spot.x, spot.y, side, side, text, str(spot.kernel.number), True))
 
-    def _dot_ridges(self, axes: Axes) -> None:
-        peaks = {(roof.key, roof.dtype): roof.value for roof in self.panel.compute_roofs}
+    def _zones(self, axes: Axes) -> None:
+        """Shade what the bandwidth of DRAM limits: left of its ridge point with the highest roof.
+
+        Other levels and pipes have ridge points of their own.
+        """
+        top = max(self.panel.compute_roofs, key=lambda roof: roof.value, default=None)
+        ridge = next((r for r in self.panel.ridges if r.level == "dram" and _is_of(r, top)), None)
+        if ridge is None or not self.plane.x_min < ridge.intensity < self.plane.x_max:
+            return
+        axes.axvspan(
+            self.plane.x_min,
+            ridge.intensity,
+            color=LEVEL_COLOURS["dram"],
+            alpha=0.05,
+            lw=0,
+            zorder=0,
+        )
+        x, y = self.plane.pixel(ridge.intensity, self.plane.y_min)
+        left, right = self.plane.box.extent[0], self.plane.box.extent[2]
+        for text, room, turn in (
+            ("memory-bound (DRAM)", x - left, -1),
+            ("compute-bound", right - x, 1),
+        ):
+            width = text_width(text)
+            if width + 16 < room:
+                box = Box(x + turn * (8 + width / 2), y + 12, width, TEXT_HEIGHT)
+                self.placer.taken.append(box)
+                self.sheet.text(box.x, box.y, text, Ink(ha="center", colour=QUIET))
+
+    def _ridges(self, axes: Axes) -> None:
+        """Mark where memory roofs meet compute roofs; those of the highest say their intensity."""
+        peaks = {(roof.key, roof.dtype): roof for roof in self.panel.compute_roofs}
+        top = max(self.panel.compute_roofs, key=lambda roof: roof.value, default=None)
         for ridge in self.panel.ridges:
-            height = peaks.get((ridge.pipe, ridge.dtype))
-            if height is None or not self.plane.y_min < height < self.plane.y_max:
+            peak = peaks.get((ridge.pipe, ridge.dtype))
+            if peak is None or not self.plane.y_min < peak.value < self.plane.y_max:
                 continue
-            axes.plot([ridge.intensity], [height], "o", markersize=4.0, color=INK, zorder=4)
-            x, y = self.plane.pixel(ridge.intensity, height)
-            self.placer.taken.append(Box(x, y, 6, 6))
+            colour = LEVEL_COLOURS.get(ridge.level, INK)
+            axes.plot([ridge.intensity], [peak.value], "D", markersize=4.5, color="white", zorder=4,
+                      markeredgecolor=colour, markeredgewidth=1.2)  # fmt: skip
+            x, y = self.plane.pixel(ridge.intensity, peak.value)
+            self.placer.taken.append(Box(x, y, 8, 8))
+            if peak is top and self.panel.kernels:
+                text = f"{significant(ridge.intensity, 2)} FLOP/B"
+                place = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
+                if place is not None:
+                    self._write(place.box, text, place.leader, "ridge", colour)
             names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level, '')}"
-            text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(height))
+            text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
             self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
 
     def _label_roofs(self, lines: list[RoofLine]) -> None:
@@ -204,10 +265,11 @@ class _Roofline:
                 anchor = Anchor(middle[0], middle[1], 2.0)
                 place = self.placer.place(around([anchor], width, TEXT_HEIGHT))
             if place is not None:
-                self._write(place.box, line.label, place.leader, "roof")
+                colour = _roof_colour(line.roofs[0])
+                self._write(place.box, line.label, place.leader, "roof", colour)
 
     def _number(self, spots: list[_Spot]) -> None:
-        for kernel in self.panel.kernels:
+        for kernel in self.named:
             anchors = [
                 Anchor(spot.x, spot.y, spot.diameter * PT / 2, 1.0 * turn)
                 for turn, spot in enumerate(s for s in reversed(spots) if s.kernel is kernel)
@@ -217,13 +279,23 @@ class _Roofline:
             if place is not None:
                 self._write(place.box, text, place.leader, "kernel")
 
-    def _write(self, box: Box, text: str, leader: Segment | None, role: str) -> None:
+    def _write(
+        self, box: Box, text: str, leader: Segment | None, role: str, colour: str = INK
+    ) -> None:
         if leader is not None:
             (x0, y0), (x1, y1) = leader
             self.sheet.line([x0, x1], [y0, y1], color=QUIET, linewidth=0.6, zorder=5)
         bold = role == "kernel"
-        self.sheet.text(box.x, box.y, text, Ink(ha="center", rotation=box.angle,
+        self.sheet.text(box.x, box.y, text, Ink(ha="center", rotation=box.angle, colour=colour,
                         bold=bold, halo=True, role=role))  # fmt: skip
+
+
+def _roof_colour(roof: Roof) -> str:
+    return QUIET if roof.source == "datasheet" else LEVEL_COLOURS.get(roof.key, INK)
+
+
+def _is_of(ridge: Ridge, roof: Roof | None) -> bool:
+    return roof is not None and (ridge.pipe, ridge.dtype) == (roof.key, roof.dtype)
 
 
 def _told(kernel: RooflineKernel, point: RooflinePoint) -> str:

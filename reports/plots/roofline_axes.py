@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nsight_prof.reports.figure_models import Roof, RooflinePanel
+from nsight_prof.parsers.build.roofline import scaled
+from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.formats import byte_rate, clock, flop_rate
 from nsight_prof.reports.plots.placement import Box, Point, Segment
 
@@ -14,6 +15,7 @@ from nsight_prof.reports.plots.placement import Box, Point, Segment
 SAME_LINE = 0.04
 # Decades below the highest roof that are shown at least, so that sloping roofs can be seen.
 LEAST_DECADES = 2.0
+ORIGINS = {"measured": "measured", "counters": "peak of the counters", "datasheet": "data sheet"}
 PRECEDENCE = ("measured", "counters", "datasheet")
 
 
@@ -54,28 +56,26 @@ class RoofLine:
 
     @property
     def label(self) -> str:
-        """Names, value with unit, and source of all roofs on the line."""
+        """Names, value and source of the drawn roof, then values of other roofs on the line."""
         shown = byte_rate if self.sloping else flop_rate
         parts: list[str] = []
-        said: tuple[str, ...] = ()
         for source in dict.fromkeys(roof.source for roof in self.roofs):
-            mine = [roof for roof in self.roofs if roof.source == source]
-            names = tuple(dict.fromkeys(roof.label for roof in mine))
-            head = "" if names == said else f"{_joined(names)} "
-            origin = _origin(mine[0])
-            parts.append(f"{head}{shown(mine[0].value)}{f' ({origin})' if origin else ''}")
-            said = names
-        return ", ".join(parts)
+            group = [roof for roof in self.roofs if roof.source == source]
+            names = tuple(dict.fromkeys(roof.label for roof in group))
+            parts.append(f"{_joined(names)} {shown(group[0].value)}")
+            words = _origin(group[0])
+            if len(parts) > 1:
+                parts[-1] = f"{words} {shown(group[0].value)}"
+            elif words:
+                parts[-1:] = [parts[-1], words]
+        first, *rest = parts
+        return f"{first} ({'; '.join(rest)})" if rest else first
 
 
 def _origin(roof: Roof) -> str:
-    """Say the source, and the clock of a pipe: a kernel at a lower clock cannot reach the roof.
-
-    The source is empty where all roofs of a plot have the same.
-    """
-    if roof.unit == "B/s" or roof.clock_hz is None:
-        return roof.source
-    return ", ".join(part for part in (roof.source, f"at {clock(roof.clock_hz)}") if part)
+    """Return the source, and the clock of a pipe: a kernel at a lower one cannot reach the roof."""
+    at = f"at {clock(roof.clock_hz)}" if roof.unit != "B/s" and roof.clock_hz else ""
+    return ", ".join(filter(None, (ORIGINS.get(roof.source, roof.source), at)))
 
 
 def _joined(labels: tuple[str, ...]) -> str:
@@ -84,12 +84,35 @@ def _joined(labels: tuple[str, ...]) -> str:
     return ", ".join([labels[0], *(label.removeprefix(f"{first} ") for label in labels[1:])])
 
 
+def at_clock(panel: RooflinePanel, clock_hz: float | None) -> RooflinePanel:
+    """Return a panel with the roofs at `clock_hz`, for what a pipe or L1 does is per cycle.
+
+    The clock is no more that of single roofs: `clock_hz` of each is None.
+    """
+    if clock_hz is None:
+        return panel
+    memory = tuple(_at(roof, clock_hz) for roof in panel.memory_roofs)
+    compute = tuple(_at(roof, clock_hz) for roof in panel.compute_roofs)
+    ridges = tuple(
+        Ridge(level.key, pipe.key, pipe.dtype, pipe.value / level.value)
+        for pipe in compute
+        for level in memory
+    )
+    return replace(panel, memory_roofs=memory, compute_roofs=compute, ridges=ridges)
+
+
+def _at(roof: Roof, clock_hz: float) -> Roof:
+    value = scaled(roof.key, roof.value, roof.clock_hz, clock_hz)
+    return replace(roof, value=value, clock_hz=None)
+
+
 def plane(panel: RooflinePanel, box: Box) -> Plane:
     """Return a plane that holds every point, every compute roof and every ridge point."""
     xs = [point.intensity for kernel in panel.kernels for point in kernel.points]
     xs += [ridge.intensity for ridge in panel.ridges] or [1.0]
     ys = [kernel.throughput for kernel in panel.kernels]
-    tops = [roof.value for roof in panel.compute_roofs] or [max(ys, default=1e12)]
+    published = [roof.value for roof in panel.published if roof.unit != "B/s"]
+    tops = [roof.value for roof in panel.compute_roofs] + published or [max(ys, default=1e12)]
     y_max = max(tops + ys) * 2.2
     y_min = min([y / 2.5 for y in ys] + [max(tops) / 10**LEAST_DECADES])
     return Plane(box, min(xs) / 2.5, max(xs) * 4, y_min, y_max)
@@ -112,9 +135,9 @@ def _merged(roofs: Iterable[Roof]) -> list[tuple[Roof, ...]]:
 
 def roof_lines(panel: RooflinePanel, plane: Plane) -> list[RoofLine]:
     """Return the roofs to draw: slopes end at the highest compute roof, levels at the slopes."""
-    slopes = _merged(panel.memory_roofs)
-    levels = _merged(panel.compute_roofs)
-    ceiling = max((group[0].value for group in levels), default=plane.y_max)
+    slopes = _merged([*panel.memory_roofs, *(r for r in panel.published if r.unit == "B/s")])
+    levels = _merged([*panel.compute_roofs, *(r for r in panel.published if r.unit != "B/s")])
+    ceiling = max((roof.value for roof in panel.compute_roofs), default=plane.y_max)
     steepest = max((group[0].value for group in slopes), default=math.inf)
     lines = []
     for group in slopes:

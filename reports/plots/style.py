@@ -29,6 +29,8 @@ INK, QUIET, GRID = "#1a1a1a", "#595959", "#d9d9d9"
 # Okabe and Ito, "Color Universal Design" (2008): apart for all common kinds of colour blindness.
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+# The nearer to the SM, the paler: a hue that no kind of kernel has.
+LEVEL_COLOURS = {"dram": "#3F1F69", "l2": "#7A4FB5", "l1": "#A37ADB"}
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++")
 

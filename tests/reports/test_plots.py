@@ -34,10 +34,12 @@ from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.gallery import pictures
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline import plot_roofline
+from nsight_prof.reports.plots.roofline_axes import ORIGINS
 from nsight_prof.reports.plots.rows import steps
 from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
 from nsight_prof.reports.plots.style import (
     HATCHES,
+    LEVEL_COLOURS,
     SERIES,
     drawable,
     fit,
@@ -221,10 +223,10 @@ def test_every_roof_in_sight_has_a_label_with_value_unit_and_source(name: str) -
     labels = " | ".join(t.get_text() for t, _ in boxes_of(name) if t.get_gid() == "roof")
     for roof in (*made.memory_roofs, *made.compute_roofs):
         assert roof.label.split(" ")[-1] in labels
-        assert roof.source in labels
+        assert ORIGINS[roof.source] in labels
     if made.memory_roofs:
-        assert "DRAM 4.79 TB/s (counters), 4.81 TB/s (datasheet)" in labels
-        assert "Tensor bf16, fp16 950 TFLOP/s (counters, at 1.90 GHz)" in labels
+        assert "DRAM 4.79 TB/s (peak of the counters; data sheet 4.81 TB/s)" in labels
+        assert "Tensor bf16, fp16 950 TFLOP/s (peak of the counters, at 1.90 GHz)" in labels
 
 
 def test_ink_of_labels_does_not_meet() -> None:
@@ -257,10 +259,33 @@ def test_the_axes_hold_every_point_and_ridge(name: str) -> None:
     assert all(left < ridge.intensity < right for ridge in made.ridges)
 
 
-def test_one_marker_shape_a_memory_level_and_one_hatch_a_series() -> None:
+def test_one_marker_shape_and_colour_per_memory_level_and_one_hatch_per_series() -> None:
     axes = plot_roofline(panel([kernel(1, 300.0, 7e14, 2.0)])).axes[0]
-    shapes = {line.get_marker() for line in axes.lines} - {"None"}
-    assert len(shapes) == 3
+    looks = {(line.get_marker(), line.get_color()) for line in axes.lines} - {("D", "white")}
+    markers = {look for look in looks if look[0] != "None"}
+    assert len(markers) == 3
+    assert {colour for _, colour in markers} == set(LEVEL_COLOURS.values())
+    slopes = {colour for marker, colour in looks if marker == "None"}
+    assert slopes >= set(LEVEL_COLOURS.values())
+
+
+def test_roofs_are_those_at_the_clock_of_the_kernels() -> None:
+    made = panel([replace(kernel(1, 300.0, 4e14, 2.0), clock_hz=0.95e9)])
+    shown = " | ".join(t.get_text() for t in plot_roofline(made).findobj(Text))
+    assert "Tensor bf16, fp16 475 TFLOP/s (peak of the counters)" in shown
+    assert "DRAM 4.79 TB/s" in shown
+    assert "the SM clock of these kernels" in shown
+
+
+def test_many_small_kernels_have_markers_but_no_numbers() -> None:
+    kernels = [replace(kernel(n, 10.0 * n, 1e13 * n, 2.0), share=0.5**n) for n in range(1, 31)]
+    shown = {t.get_text() for t in plot_roofline(panel(kernels)).findobj(Text)}
+    assert {str(n) for n in range(1, 15)} <= shown
+    assert not {str(n) for n in range(15, 31)} & shown
+    assert any(text.startswith("16 smaller kernels") for text in shown)
+
+
+def test_hatches_differ() -> None:
     assert len(set(HATCHES)) == len(set(SERIES)) == len(SERIES)
 
 
