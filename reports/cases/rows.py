@@ -62,6 +62,12 @@ def roof_name(level_or_pipe: str, dtype: str, kind: str) -> str:
     return f"{name}, {words}" if words in ("burst", "steady") else f"{name} {words}".strip()
 
 
+def roof_used(row: Row) -> str:
+    """Return the roof that limits a case as a reader calls it: "DRAM", "Tensor bf16"."""
+    name = text(row["roof_used"])
+    return LEVELS.get(name, name[:1].upper() + name[1:])
+
+
 def shape_text(params: dict[str, Any]) -> str:
     """Return parameters in words: "block 256, unroll 4"; empty where there are none.
 

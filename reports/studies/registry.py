@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.bench import (
     gemm_staircase,
-    generic,
     serving_load,
 )
 from nsight_prof.reports.bench import models as old
@@ -18,6 +17,7 @@ from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.studies import (
+    any_target,
     llm_kernels,
     memory_patterns,
     repeatability,
@@ -111,8 +111,8 @@ def sections(run: Run) -> Iterator[Section]:
         if (made := study.section(run)) is not None:
             covered.add(study.target)
             yield made
-    if (rest := generic.section(run, covered)) is not None:
-        yield page_section(rest)
+    if (rest := any_target.section(run, covered)) is not None:
+        yield rest
     if (repeats := REPEATABILITY.section(run)) is not None:
         yield repeats
 

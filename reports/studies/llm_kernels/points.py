@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
-from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio
+from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio, roof_used
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref, Text
 
@@ -25,7 +25,6 @@ VARIANTS = {
     "compiled": "compiled",
     "compiled-graph": "compiled, in a graph",
 }
-ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 NOT_COUNTED = "not counted under ncu"
 
 
@@ -131,8 +130,7 @@ class Point:
     @property
     def roof(self) -> str:
         """The roof that limits it: "DRAM", "Tensor bf16"."""
-        name = text(self.row["roof_used"])
-        return ROOFS.get(name, name[:1].upper() + name[1:])
+        return roof_used(self.row)
 
     @property
     def clock(self) -> Number:
