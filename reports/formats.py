@@ -173,6 +173,7 @@ def change(ratio: Any, work: Any = 1) -> str:
 
 
 _UNITS: dict[str, Callable[[Any], str]] = {
+    "count": count,
     "ns": duration,
     "B": data_size,
     "B/s": byte_rate,

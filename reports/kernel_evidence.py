@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
 from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.clock_findings import ARITHMETIC
 from nsight_prof.reports.evidence import Evidence, source, threshold
+from nsight_prof.reports.findings.program.clock import ARITHMETIC, THROTTLING
 from nsight_prof.reports.formats import clock, quantity
 from nsight_prof.reports.kernel_judge import Judged, further
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.finding import Confidence
 from nsight_prof.reports.profiled import is_mixed
-from nsight_prof.reports.program_rules import limit
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001
@@ -155,7 +154,7 @@ def _clock_fell(row: Row) -> bool:
     A mixed kernel's mean is that of other work, and doubt enough.
     """
     slower = number(row["mean_ns"]) / number(row["duration_ns"]) - 1
-    return text(row["bound_by"]) in ARITHMETIC and slower > limit("throttling", "step")
+    return text(row["bound_by"]) in ARITHMETIC and slower > THROTTLING.limit("step")
 
 
 def _doubts(judged: Judged) -> int:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.reports.figure_views import all_roofs
+from nsight_prof.reports.findings.program.overview import FEW
 from nsight_prof.reports.gemm import paddings
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.places import (
@@ -33,7 +34,6 @@ from nsight_prof.reports.places import (
     stage_anchor,
 )
 from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.program_findings import FEW
 from nsight_prof.reports.provenance import shown_columns
 from nsight_prof.reports.time_models import IdleRow, KindTable, StageRow
 from nsight_prof.reports.time_views import host_costs

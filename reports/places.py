@@ -109,10 +109,10 @@ class Places:
 
     def of_evidence(self, row: page.Evidence, finding: Finding) -> tuple[Place, ...]:
         """Return where the number of a row of evidence stands, or those it is worked out from."""
-        if not isinstance(row, Evidence) or not isinstance(row.value, Number):
+        if not isinstance(row.value, Number):
             return ()
         value = math.nan if row.value.value is None else row.value.value
-        named = (self._of_number(n, value, row.value.unit, finding) for n in row.where)
+        named = (self._of_number(n, value, row.value.unit, finding) for n in _columns(row))
         return tuple(one for places in named for one in places)
 
     def _of_number(self, name: str, value: float, unit: str, finding: Finding) -> tuple[Place, ...]:
@@ -147,7 +147,7 @@ class Places:
         value = number.value
         whole = {"", KERNELS, ROOFS, *(f"kernel-{number}" for number in self.kernels.values())}
         anchors = [place.anchor for place in where if place.anchor not in whole]
-        if len(getattr(row, "where", ())) == len(anchors) == 1 and anchors[0] not in self.shown:
+        if len(_columns(row)) == len(anchors) == 1 and anchors[0] not in self.shown:
             return anchors[0]
         scale = 0.01 if number.unit == "%" else 1.0
         holds = (a for a in anchors if self._holds(a, value, scale))
@@ -232,6 +232,15 @@ class Places:
 
     def _shown(self, anchor: str) -> str:
         return anchor if anchor in self.anchors else ""
+
+
+def _columns(row: page.Evidence) -> tuple[str, ...]:
+    """Return the columns that a number of evidence is read or computed from."""
+    if isinstance(row, Evidence):
+        return row.where
+    refs = row.value.refs if isinstance(row.value, Number) else ()
+    names = (r.column if r.table == "counters" else f"{r.table}.{r.column}" for r in refs)
+    return tuple(dict.fromkeys(names))
 
 
 def _row_of(

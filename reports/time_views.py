@@ -7,8 +7,9 @@ import pandas as pd
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.findings.program.overview import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.program_findings import FEW, MOST_PARTS, kinds
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.time_models import HostCost, IdleRow, KindRow, KindTable
 
 SHOWN = 12
@@ -38,13 +39,19 @@ def kind_table(run: Run) -> KindTable | None:
         return None
     stages = _stages(run)
     times = _stage_times(run, stages)
-    of = kinds(run)
-    groups = sorted(kernels.groupby(of), key=lambda item: -item[1]["total_ns"].sum())
+    groups = sorted(kernels.groupby(_kinds(kernels)), key=lambda item: -item[1]["total_ns"].sum())
     rows = [_row(str(kind), part, stages, times) for kind, part in groups[:SHOWN]]
     if rest := groups[SHOWN:]:
         together = pd.concat([part for _, part in rest])
         rows.append(_row(f"{len(rest)} other kinds", together, stages, times))
     return KindTable(tuple(stages), tuple(rows), _row("", kernels, stages, times))
+
+
+def _kinds(kernels: pd.DataFrame) -> pd.Series[str]:
+    """Return the kind of each kernel in words; one of no known kind is its own."""
+    category = kernels["category"].fillna("other")
+    names = category.map(lambda key: Writer().text(kind_of(key)))
+    return names.where(category != "other", kernels["short_name"])
 
 
 def _stages(run: Run) -> list[str]:

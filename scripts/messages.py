@@ -5,8 +5,8 @@
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
 A message is the first argument of `Text(...)`, a literal, and a second one its plural; in a
-template those of `_(...)`. Each study and each other package of `reports` has a file of its own,
-and so have the templates, the questions of the bundled recipes and the glossary.
+template those of `_(...)`. Each study, family of findings and other package of `reports` has a
+file of its own, and so have the templates, the questions of the bundled recipes and the glossary.
 Needs Babel (pip install '.[dev]').
 """
 
@@ -37,7 +37,8 @@ Messages = dict[str, str]
 def part_of(path: Path) -> str:
     """Return the file, without its suffix, that the messages of a module go to."""
     inside = path.relative_to(REPORTS).with_suffix("").parts
-    return inside[1] if inside[0] == "studies" and len(inside) > 1 else inside[0]
+    divided = {"studies": 1, "findings": 2}  # what each package, or module, has a file for
+    return inside[1] if len(inside) > divided.get(inside[0], len(inside)) else inside[0]
 
 
 def found() -> dict[str, Messages]:

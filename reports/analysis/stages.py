@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.analysis.gpu_times import ALL as ALL
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.formats import duration
 from nsight_prof.reports.load import Run, once
+from nsight_prof.reports.page import Number, Ref
 
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
@@ -26,16 +27,25 @@ def stage_rows(run: Run) -> list[Row]:
 
 
 @once
-def wall_time(run: Run) -> tuple[float, float]:
-    """Return wall and idle time in ns of the whole capture, else the sums over its stages.
+def program_time(run: Run) -> tuple[Number, Number]:
+    """Return wall and idle time of the whole capture, else the sums over its stages.
 
     Of several GPUs the idle time is that of one on average.
     """
     stages = per_gpu_stages(run)
-    whole = records(stages[stages["stage"] == ALL]) or stage_rows(run)
-    if not whole:
-        return math.nan, math.nan
-    return sum(number(r["wall_ns"]) for r in whole), sum(number(r["idle_ns"]) for r in whole)
+    rows = records(stages[stages["stage"] == ALL]) or stage_rows(run)
+    return _sum(rows, "wall_ns"), _sum(rows, "idle_ns")
+
+
+def _sum(rows: list[Row], column: str) -> Number:
+    refs = tuple(Ref("stages", text(row["stage"]), column) for row in rows)
+    return Number(sum(number(row[column]) for row in rows) if rows else None, "ns", refs)
+
+
+def wall_time(run: Run) -> tuple[float, float]:
+    """Return wall and idle time of `program_time` in ns; NaN where unknown."""
+    wall, idle = program_time(run)
+    return number(wall.value), number(idle.value)
 
 
 def idle_share(row: Row) -> float:

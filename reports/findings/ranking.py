@@ -12,13 +12,13 @@ from itertools import count
 from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.formats import share
 from nsight_prof.reports.gemm import padding_findings, paddings
 from nsight_prof.reports.kernel_findings import bound_findings, kernel_findings
 from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.program_findings import program_findings
 
 TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}
 QUESTIONS = {

@@ -14,10 +14,13 @@ from typing import Any
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.reports.findings.program.backends import BACKENDS
+from nsight_prof.reports.findings.program.rules import RULES as PROGRAM_RULES
+from nsight_prof.reports.page.writer import Writer
 
 ENGLISH = "en"
 LANGUAGES = ("en", "ko", "zh")
-RULES = ("findings.yaml", "kernel_rules.yaml", "kernel_words.yaml", "program_rules.yaml")
+RULES = ("findings.yaml", "kernel_rules.yaml", "kernel_words.yaml")
 """Files with advice: a section `advice`, or an `advice` in each rule of a section."""
 RULE_SECTIONS = ("rules", "backends", "waits")
 
@@ -64,7 +67,9 @@ def _advice() -> dict[str, str]:
         for section in RULE_SECTIONS:
             rules = (loaded.get(section) or {}).items()
             found |= {key: rule["advice"] for key, rule in rules if rule.get("advice")}
-    return found
+    advice = {rule.key: rule.advice for rule in PROGRAM_RULES}
+    advice |= {key: backend.advice for key, backend in BACKENDS.items()}
+    return found | {key: Writer().text(text) for key, text in advice.items() if text is not None}
 
 
 def _flat_terms(loaded: dict[str, Any]) -> Sections:

@@ -124,8 +124,8 @@ class Writer:
         written = "".join(parts)
         if self.language == "zh":
             written = _TOUCHING.sub(" ", written)
-        # A message may begin with a value that is a clause.
-        return written[:1].upper() + written[1:] if _is_sentence(message) else written
+        # A message may begin with a value that is a clause; its own first word may be code.
+        return written[:1].upper() + written[1:] if _begins_with_value(message) else written
 
     def value(self, value: Value | None, digits: int = IN_TEXT, unit: str = "") -> str:
         """Return any value; of a number in a column with a `unit`, the digits alone."""
@@ -187,8 +187,9 @@ class Writer:
         return self.markup.link(shown, f"#{anchor}") if anchor else shown
 
 
-def _is_sentence(message: str) -> bool:
-    return message.endswith((".", "!", "?", "。"))
+def _begins_with_value(message: str) -> bool:
+    """Return whether it is a sentence whose first word is a value."""
+    return message.startswith("{") and message.endswith((".", "!", "?", "。"))
 
 
 def _quantity(value: float, base: str, digits: int, unit: str) -> str:

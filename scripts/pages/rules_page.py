@@ -1,10 +1,14 @@
-"""Makes docs/rules.md: every rule behind a finding, from the YAML that the reports use."""
+"""Makes docs/rules.md: every rule behind a finding, from the rules that the reports use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nsight_prof.reports.program_rules import backends, program_rules
+from nsight_prof.reports.findings.program.backends import BACKENDS
+from nsight_prof.reports.findings.program.rule import Rule as ProgramRule
+from nsight_prof.reports.findings.program.rules import RULES as PROGRAM_RULES
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.rules import (
     Condition,
     Rule,
@@ -52,13 +56,13 @@ DRAM.
 
 def rules_page() -> str:
     """Return the page as markdown."""
-    kernels, program = kernel_rules(), program_rules()
+    kernels = kernel_rules()
     full, source = full_roof()
     intro = INTRO.replace("{full}", f"{full:g} %").replace("{source}", source)
     parts = [intro, "## Kernels\n", _kernel_table(kernels.values()), _saturated()]
     parts += [_kernel_section(rule) for rule in kernels.values()]
-    parts += ["## The program\n", _program_table(program)]
-    parts += [_program_section(key, rule) for key, rule in program.items()]
+    parts += ["## The program\n", _program_table()]
+    parts += [_program_section(rule) for rule in PROGRAM_RULES]
     parts += ["### Kernels of which a better one is usual", "", _backends()]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -125,28 +129,34 @@ def _saturated() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _program_table(rules: dict[str, dict[str, object]]) -> str:
+def _program_table() -> str:
     lines = ["| Rule | Question | Needs |", "| --- | --- | --- |"]
-    lines += [f"| [{key}](#{key}) | {r['asks']} | {r['needs']} |" for key, r in rules.items()]
+    lines += [f"| [{r.key}](#{r.key}) | {r.question} | {r.requires} |" for r in PROGRAM_RULES]
     return "\n".join(lines) + "\n"
 
 
 def _backends() -> str:
     lines = ["| Kernels | To try | It is wrong if | Source |", "| --- | --- | --- | --- |"]
-    lines += [
-        f"| {b['what']} | {b['action']} | {b['disprove']} | {b['source']} |"
-        for b in backends().values()
-    ]
+    for backend in BACKENDS.values():
+        texts = (backend.label, backend.action, backend.disproof, backend.source)
+        lines.append(f"| {' | '.join(map(_english, texts))} |")
     return "\n".join(lines) + "\n"
 
 
-def _program_section(key: str, rule: dict[str, object]) -> str:
-    lines = [f"### {key}", "", str(rule["asks"]), "", f"- Needs {rule['needs']}."]
-    limits = rule.get("thresholds")
-    if isinstance(limits, dict):
-        lines += [
-            f"- `{n}`: {facts['value']:g} ({facts['source']})." for n, facts in limits.items()
-        ]
-    told = (("gain", "Could save"), ("action", "To try"), ("disprove", "It is wrong if"))
-    lines += [f"- {label}: {rule[name]}" for name, label in told if rule.get(name)]
+def _english(text: Text | None) -> str:
+    return "" if text is None else Writer().text(text)
+
+
+def _program_section(rule: ProgramRule) -> str:
+    lines = [f"### {rule.key}", "", rule.question, "", f"- Needs {rule.requires}."]
+    lines += [
+        f"- `{name}`: {limit.value:g} ({_english(limit.source)})."
+        for name, limit in rule.thresholds.items()
+    ]
+    words = (
+        ("Could save", rule.gain),
+        ("To try", _english(rule.action)),
+        ("It is wrong if", _english(rule.disproof)),
+    )
+    lines += [f"- {label}: {text}" for label, text in words if text]
     return "\n".join([*lines, ""])

@@ -6,10 +6,10 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Evidence, Number, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.program_findings import program_findings
 
 US = 1000
 
@@ -50,7 +50,15 @@ def unit(row: Evidence) -> str:
 
 def where(row: Evidence) -> tuple[str, ...]:
     """Return the columns that a row of evidence names."""
-    return tuple(getattr(row, "where", ()))
+    refs = row.value.refs if isinstance(row.value, Number) else ()
+    names = (r.column if r.table == "counters" else f"{r.table}.{r.column}" for r in refs)
+    refs = row.value.refs if isinstance(row.value, Number) else ()
+    names = (r.column if r.table == "counters" else f"{r.table}.{r.column}" for r in refs)
+    return (
+        tuple(getattr(row, "where", ()))
+        or tuple(dict.fromkeys(names))
+        or tuple(dict.fromkeys(names))
+    )
 
 
 def of_cause(run: Run, cause: str) -> Finding:

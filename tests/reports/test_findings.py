@@ -48,7 +48,7 @@ def set_capture(run: Run, **values: float) -> Run:
 def test_what_takes_the_time_comes_first_then_what_bounds_it(run: Run) -> None:
     found = findings(run)
     assert [f.key for f in found[:2]] == ["time", "bounds"]
-    assert "80.7 %" in english(found[0].title)
+    assert "81 %" in english(found[0].title)
     assert "55.7 % is limited by DRAM bandwidth" in english(found[1].verdict)
 
 
@@ -164,7 +164,7 @@ def test_kernels_of_one_name_are_added_up_and_keep_their_name(run: Run) -> None:
     twice = three.kernels.assign(short_name=["mine", "yours", "mine"])
     tables.write(twice, "kernels", run.directory.tables)
     found = findings(load_run(run.path))[0]
-    assert english(found.title).startswith("mine takes")
+    assert english(found.title).endswith(" goes to mine")
     assert english(found.verdict).count("mine") == 1
     assert found.share == pytest.approx(twice["share"].iloc[[0, 2]].sum())
 
@@ -214,7 +214,7 @@ def host_calls(run: Run, *calls: tuple[str, int, float]) -> str:
 
 @pytest.mark.parametrize(
     ("spent", "words"),
-    [(1e6, "program's own code on the host"), (7e6, "Launching takes the host 7.00 ms (99 launch")],
+    [(1e6, "program's own code on the host"), (7e6, "Launching takes the host 7.0 ms (99 launch")],
 )
 def test_launches_explain_idle_time_only_where_they_take_it(
     run: Run, spent: float, words: str
@@ -229,12 +229,12 @@ def test_a_final_wait_for_the_gpu_explains_no_idle_time(run: Run) -> None:
 
 def test_waits_that_empty_the_queue_again_and_again_are_named(run: Run) -> None:
     words = host_calls(run, ("cudaStreamSynchronize", 900, 2e6), ("cudaLaunchKernel", 99, 1e6))
-    assert "waits for the GPU to finish 900 times (cudaStreamSynchronize)" in words
+    assert "waits for the GPU 900 times (cudaStreamSynchronize)" in words
 
 
 def test_idle_time_is_told_as_time_of_the_stage(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
-    assert re.match(r"The GPU has nothing to do for [\d.]+ ms of the [\d.]+ ms in decode \(",
+    assert re.match(r"The GPU is idle for [\d.]+ ms of [\d.]+ ms in decode \(",
                     english(idle.verdict))  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def test_a_stage_loses_no_more_than_the_whole_capture(run: Run) -> None:
     (idle,) = [f for f in findings(run) if f.key == "idle"]
     assert idle.gain_ns == 5e6
     assert idle.gain_program == pytest.approx(5 / 26)
-    assert "save at most 19.2 % of its wall time" in english(idle.verdict)
+    assert "save at most 19 % of its wall time" in english(idle.verdict)
 
 
 def test_idle_time_outside_of_the_stages_is_told(run: Run) -> None:
@@ -269,7 +269,7 @@ def test_idle_time_outside_of_the_stages_is_told(run: Run) -> None:
     (outside,) = [f for f in findings(run) if f.key == "idle_outside"]
     assert amount(outside.evidence[0]) == pytest.approx(80e6)
     assert math.isnan(outside.gain_program), "it may come once only"
-    assert "80.0 ms outside of the stages" in english(outside.title)
+    assert "80 ms outside of the stages" in english(outside.title)
 
 
 def test_a_gemm_without_tensor_cores_gains_what_they_would_give(run: Run) -> None:

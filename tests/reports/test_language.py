@@ -79,7 +79,7 @@ def test_advice_of_one_key_is_the_same_in_all_rules() -> None:
 
     import yaml
 
-    for name in ("findings.yaml", "kernel_rules.yaml", "program_rules.yaml"):
+    for name in ("findings.yaml", "kernel_rules.yaml"):
         loaded = yaml.safe_load(
             resources.files("nsight_prof.reports").joinpath(name).read_text("utf-8")
         )

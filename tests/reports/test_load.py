@@ -7,8 +7,9 @@ import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports import kernel_judge, program_findings
+from nsight_prof.reports import kernel_judge
 from nsight_prof.reports.analysis import timeline
+from nsight_prof.reports.findings.program import rules
 from nsight_prof.reports.findings.ranking import findings, headline
 from nsight_prof.reports.load import Run, load_run, once
 from nsight_prof.reports.views import report_view
@@ -72,7 +73,7 @@ def test_a_report_judges_each_kernel_once(run: Run, monkeypatch: pytest.MonkeyPa
         return program(run)
 
     monkeypatch.setattr(kernel_judge, "_judged", counted)
-    monkeypatch.setattr(program_findings, "timeline", listed)
+    monkeypatch.setattr(rules, "timeline", listed)
     report_view(run)
     headline(run)
     findings(run)

@@ -2,7 +2,7 @@
 
 import re
 
-from nsight_prof.reports.program_rules import program_rules
+from nsight_prof.reports.findings.program.rules import RULES
 from nsight_prof.reports.rules import kernel_rules, saturated
 from scripts.pages.rules_page import rules_page
 
@@ -10,7 +10,7 @@ from scripts.pages.rules_page import rules_page
 def test_the_page_has_every_rule() -> None:
     page = rules_page()
     headings = re.findall(r"^### (\w+)$", page, re.M)
-    assert headings == [*kernel_rules(), *program_rules()]
+    assert headings == [*kernel_rules(), *(rule.key for rule in RULES)]
     assert all(rule.disprove in page for rule in kernel_rules().values())
     assert all(facts["key"] in page for facts in saturated().values())
 

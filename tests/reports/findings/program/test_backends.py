@@ -6,12 +6,11 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.backend_findings import attention_spans
+from nsight_prof.reports.findings.program.backends import BACKENDS, attention_spans
+from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.formats import share
 from nsight_prof.reports.kernel_findings import kernel_findings
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.program_findings import program_findings
-from nsight_prof.reports.program_rules import backends
 from tests.reports.programs import amount, english, kernels
 
 
@@ -30,7 +29,7 @@ from tests.reports.programs import amount, english, kernels
     ],
 )  # fmt: skip
 def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
-    assert re.search(backends()[key]["name"], name)
+    assert re.search(BACKENDS[key].pattern, name)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_slow_kernels_are_known_by_their_names(key: str, name: str) -> None:
     ],
 )
 def test_kernels_of_this_gpu_are_no_fallback(name: str) -> None:
-    assert not [key for key, b in backends().items() if "name" in b and re.search(b["name"], name)]
+    assert not [k for k, b in BACKENDS.items() if b.pattern and re.search(b.pattern, name)]
 
 
 def test_old_kernels_on_a_new_gpu_gain_the_distance_to_the_tensor_roof(run: Run) -> None:
@@ -109,8 +108,8 @@ def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run:
     counted = run.counters[run.counters["kernel_id"] == row["kernel_id"]].iloc[0]
     at = {english(e.label): e for e in found.evidence}
     least, most = (
-        at["these at 35.0 % of the Tensor Core roof"],
-        at["these at 75.0 % of the Tensor Core roof"],
+        at["these at 35 % of the Tensor Core roof"],
+        at["these at 75 % of the Tensor Core roof"],
     )
     assert amount(least) * 0.35 == pytest.approx(amount(most) * 0.75)
     for saved, needed in (("could save at least", least), ("could save", most)):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nsight_prof.reports.clock_findings import step_up, traced_clock
+from nsight_prof.reports.findings.program.clock import step_up, traced_clock
 
 
 @pytest.mark.parametrize(

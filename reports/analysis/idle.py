@@ -1,0 +1,209 @@
+"""Idle time of the GPU by stage and cause, and what a launch costs the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import count, records, text
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.roofs_file import ROOFS_FILE, read_roofs
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
+from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.load import Run, once
+from nsight_prof.reports.page import Number, Ref, Text, Verbatim
+
+LAUNCHES, HOST, SYNCHRONISATION, QUEUED = "launches", "host", "synchronisation", "queued"
+"""Causes of idle time in table `idle_gaps`; what has none is "unknown"."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The idle time of one cause in a stage, or in the whole capture.
+
+    Of several GPUs times and numbers are the mean of one: a number of gaps may have a fraction.
+    `rows` are those of table `idle_gaps`.
+    """
+
+    stage: str
+    cause: str
+    rows: pd.DataFrame
+
+    @property
+    def idle(self) -> Number:
+        """Sum of the gaps."""
+        return self._number("idle_ns", "ns")
+
+    @property
+    def count(self) -> Number:
+        """How many there are."""
+        return self._number("gaps", "count")
+
+    @property
+    def mean(self) -> Number:
+        """Mean length."""
+        return self.idle.per(self.count, "ns")
+
+    @property
+    def longest(self) -> Number:
+        """The longest gap."""
+        return Number(self.rows["longest_ns"].max(), "ns", (self._ref("longest_ns"),))
+
+    @property
+    def late_calls(self) -> Number:
+        """Gaps whose launch call began only after the GPU had run out of work."""
+        return self._number("late_calls", "count")
+
+    @property
+    def before_call(self) -> Number:
+        """Idle time before the launch calls that ended the gaps."""
+        return self._number("before_call_ns", "ns")
+
+    @property
+    def in_call(self) -> Number:
+        """Idle time within these calls."""
+        return self._number("in_call_ns", "ns")
+
+    @property
+    def after_call(self) -> Number:
+        """Idle time from the return of these calls to the start on the GPU."""
+        return self.idle - self.before_call - self.in_call
+
+    @property
+    def calls_known(self) -> bool:
+        """Whether the trace tells where the gaps lie relative to the calls."""
+        return all(n.value is not None for n in (self.before_call, self.in_call)) and bool(
+            self.idle.value
+        )
+
+    def by(self, column: str, values: str = "idle_ns") -> list[tuple[str, float]]:
+        """Return the names in a column with the sum of their `values`, the largest first."""
+        named = self.rows[self.rows[column] != ""].groupby(column)[values].sum()
+        return [(str(k), float(v)) for k, v in named.sort_values(ascending=False).items()]
+
+    def _number(self, column: str, unit: str) -> Number:
+        return Number(self.rows[column].sum(min_count=1), unit, (self._ref(column),))
+
+    def _ref(self, column: str) -> Ref:
+        return Ref("idle_gaps", f"{self.stage}-{self.cause}", column)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage, or the whole capture, with its idle time; of several GPUs the mean of one."""
+
+    name: str
+    gpus: int
+    wall: Number
+    idle: Number
+    launches: Number
+    kernel_mean: Number
+    gaps: pd.DataFrame
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether it stands for the whole capture."""
+        return self.name == ALL
+
+    @property
+    def idle_share(self) -> Number:
+        """Idle time over wall time."""
+        return self.idle.share_of(self.wall)
+
+    def of_cause(self, cause: str) -> Gaps:
+        """Return the gaps of a cause; there may be none."""
+        return Gaps(self.name, cause, self.gaps[self.gaps["cause"] == cause])
+
+    @property
+    def causes(self) -> list[Gaps]:
+        """The gaps of each cause, most idle time first."""
+        sums = self.gaps.groupby("cause")["idle_ns"].sum().sort_values(ascending=False)
+        return [self.of_cause(str(cause)) for cause in sums.index]
+
+    @property
+    def at_ends(self) -> Number:
+        """Idle time before the first and after the last work: a gap lies between two operations."""
+        total = self.idle
+        for gaps in self.causes:
+            total = total - gaps.idle
+        return total
+
+
+@once
+def idle_stages(run: Run) -> list[Stage]:
+    """Return the stages, or the whole capture where the program has none."""
+    stages = []
+    for row in stage_rows(run):
+        name = text(row["stage"])
+        gaps = per_gpu_gaps(run, whole=name == ALL)
+        number = {
+            column: Number(row[column], unit, (Ref("stages", name, column),))
+            for column, unit in (
+                *((column, "ns") for column in ("wall_ns", "idle_ns", "kernel_ns")),
+                ("launches", "count"),
+            )
+        }
+        stages.append(
+            Stage(
+                name,
+                count(row["gpus"]) or 1,
+                number["wall_ns"],
+                number["idle_ns"],
+                number["launches"],
+                number["kernel_ns"].per(number["launches"], "ns"),
+                gaps if name == ALL else gaps[gaps["stage"] == name],
+            )
+        )
+    return stages
+
+
+@dataclass(frozen=True)
+class LaunchCost:
+    """Host time of a launch: the mean call under nsys, and one without a profiler.
+
+    `source` is the measurement of the second: its case and its run.
+    """
+
+    traced: Number
+    untraced: Number
+    source: Text
+
+    @property
+    def added(self) -> Number:
+        """What nsys adds to a launch; 0 where no launch was measured without it."""
+        difference = self.traced - self.untraced
+        return Number(max(0.0, difference.value or 0.0), "ns", difference.refs)
+
+
+@once
+def launch_cost(run: Run) -> LaunchCost:
+    """Return what a launch costs the host; the fastest that was measured without a profiler."""
+    calls = run.api_calls[run.api_calls["name"].str.contains("LaunchKernel", na=False)]
+    columns = (("total_ns", "ns"), ("calls", "count"))
+    total, often = (
+        Number(calls[column].sum(), unit, (Ref("api_calls", "", column),))
+        for column, unit in columns
+    )
+    roofs = run.measured_roofs
+    launches = roofs[(roofs["level_or_pipe"] == "host") & (roofs["kind"] == "launch")]
+    fastest = next(iter(records(launches.sort_values("value"))), None)
+    if fastest is None:
+        return LaunchCost(total.per(often, "ns"), Number(None, "ns"), Text(""))
+    case = text(fastest["case_id"])
+    untraced = 1e9 * fastest["value"], "ns", (Ref("measured_roofs", "host-launch", "value"),)
+    return LaunchCost(total.per(often, "ns"), Number(*untraced), _measured_by(run, case))
+
+
+def _measured_by(run: Run, case: str) -> Text:
+    """Return which case of which run measured the roofs."""
+    name = Verbatim(case.split("|")[0])
+    try:
+        file = read_roofs(run.path / ROOFS_FILE)
+    except (OSError, ProfError):
+        return Text("{case}, measured by this run", case=name)
+    if not file.run_id or file.run_id == run.manifest.run_id:
+        return Text("{case}, measured by this run", case=name)
+    return Text(
+        "{case}, measured {date} by run {run}", case=name, date=file.measured, run=file.run_id
+    )

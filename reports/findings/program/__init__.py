@@ -1,0 +1,1 @@
+"""Rules about the whole program: one module for each family."""

@@ -1,0 +1,683 @@
+"""Kernels of which a better one is usual: old ones, fallbacks, attention that is not fused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.build.roofline import Ceilings, ceilings
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import (
+    LISTED,
+    NSYS,
+    Rule,
+    Threshold,
+    column,
+    counters,
+    measured,
+    names_of,
+)
+from nsight_prof.reports.kernel_facts import TRANSFORM, slow_name
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.profiled import kernel_time, profiled
+
+SLOW_BACKEND = Rule(
+    key="slow_backend",
+    question="Did a library or framework fall back to slow kernels?",
+    requires="kernel names; a trace with single launches for attention",
+    thresholds={
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "between": Threshold(
+            6,
+            Text(
+                "prof: elementwise kernels at most between the products and the softmax of an "
+                "attention that is not fused"
+            ),
+            "count",
+        ),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a better kernel saves of the time, 0 to 1: at least and at most; NaN is unknown.
+
+    `rough` is a value that no counters of this run back.
+    """
+
+    low: float
+    high: float
+    rough: bool = False
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Kernels of which a better one is usual.
+
+    Attributes:
+        label: what they are, behind "of the GPU time goes to".
+        reason: why they are slow; `source` is who says so.
+        pattern: is searched in the full name; empty for what is no matter of names.
+        categories: of the kernels.
+        capability: lowest compute capability of the GPU on which they are behind, and the first
+            on which they are not; `unknown_gpu`: they are behind where that is not known, too.
+        cause: the rule that the finding is of.
+        saves: part of its time that the better one is known to save, at least and at most.
+        reach: parts of the Tensor Core roof that better ones reach, by compute capability.
+        rough: part saved where no counters are known, by compute capability.
+        reads, writes: names of the kernels that begin and end work which DRAM bounds.
+        companions: kernels that belong to it and are not counted, what they are, and why.
+    """
+
+    label: Text
+    reason: Text
+    action: Text
+    advice: Text
+    disproof: Text
+    source: Text
+    pattern: str = ""
+    categories: tuple[str, ...] = ()
+    capability: tuple[float, float] = (0.0, math.inf)
+    unknown_gpu: bool = False
+    cause: str = SLOW_BACKEND.key
+    saves: tuple[float, float] | None = None
+    reach: Mapping[float, tuple[float, float]] = field(default_factory=dict)
+    rough: Mapping[float, float] = field(default_factory=dict)
+    reads: str = ""
+    writes: str = ""
+    companions: tuple[str, Text, Text] | None = None
+
+    def is_behind(self, capability: float) -> bool:
+        """Return whether a GPU of this compute capability has better kernels."""
+        if math.isnan(capability):
+            return self.unknown_gpu
+        return self.capability[0] <= capability < self.capability[1]
+
+    def named(self, kernels: pd.DataFrame, pattern: str = "") -> pd.Series[bool]:
+        """Return which kernels are its own, or those of another pattern and its categories."""
+        regex = re.compile(pattern or self.pattern)
+        by_name = kernels["name"].map(lambda name: bool(regex.search(str(name)))).astype(bool)
+        return by_name & kernels["category"].isin(self.categories).astype(bool)
+
+
+# On A100, H100 and B200 TF32 has 7 times the rate of FP32 and more (datasheets); on an H100
+# mma.sync, which kernels for older GPUs use, reaches 62.9 % of the peak (Luo et al., Dissecting the
+# NVIDIA Hopper Architecture, 2025).
+SIMT_GEMM = Backend(
+    pattern=r"(?:^|_)(?:simt|sgemm|hgemm)_(?!.*tensorop)|_simt_|gemmSN|_ffma_",
+    categories=("gemm", "conv"),
+    capability=(7.0, math.inf),
+    unknown_gpu=True,
+    rough=dict.fromkeys((8.0, 9.0, 10.0, 10.3), 0.5),
+    label=Text("matrix products without the Tensor Cores"),
+    reason=Text(
+        "These kernels multiply on the pipes for single numbers, which have a small part of the "
+        "rate."
+    ),
+    action=Text(
+        'Allow TF32 (torch.set_float32_matmul_precision("high")) or use bf16 or fp16 inputs, so '
+        "that the library picks a Tensor Core kernel."
+    ),
+    advice=Text("let it use the GPU's matrix units (TF32, bf16 or fp16 numbers)"),
+    disproof=Text("The numbers need more than TF32's 11 bits of precision."),
+    source=Text(
+        "NVIDIA, cuBLAS documentation: names of kernels on the FP pipes carry sgemm or simt"
+    ),
+)
+TRANSFORMED_CONV = Backend(
+    cause="tensor_idle",
+    pattern=TRANSFORM.pattern,
+    reads=r"fft2d_r2c|winograd\w*(?:Data|Filter)",
+    writes=r"fft2d_c2r|winograd\w*Output",
+    categories=("conv",),
+    capability=(8.0, math.inf),
+    label=Text("convolutions by Fourier or Winograd transforms, without the Tensor Cores"),
+    reason=Text(
+        "The library takes them where TF32 is not allowed. A direct convolution moves images and "
+        "filters once; its FLOPs were not counted, so that only the bandwidth of memory bounds the "
+        "gain."
+    ),
+    action=Text(
+        "Allow TF32 for convolutions (torch.backends.cudnn.allow_tf32 = True) or use bf16 or fp16 "
+        "inputs, channels last, so that cuDNN picks an implicit GEMM on the Tensor Cores."
+    ),
+    advice=SIMT_GEMM.advice,
+    disproof=Text(
+        "The numbers need more than TF32's 11 bits of precision, or the direct convolution takes "
+        "as long (large filters)."
+    ),
+    source=Text(
+        "NVIDIA, cuDNN documentation: the FFT and Winograd algorithms of FP32 do not use Tensor "
+        "Cores"
+    ),
+)
+OLDER_GEMM = Backend(
+    pattern=r"^(?:void )?(?:cutlass::Kernel2?<)?"
+    r"(?:volta|turing|ampere|sm80|cutlass_(?:70|75|80))_",
+    categories=("gemm", "conv"),
+    capability=(9.0, math.inf),
+    rough={9.0: 0.3},
+    label=Text("matrix products by kernels made for an older GPU"),
+    reason=Text(
+        "They use neither the tensor memory accelerator nor the warp-group instructions of this "
+        "GPU."
+    ),
+    action=Text(
+        "Check why the library chose them: sizes and leading dimensions that are multiples of 16 "
+        "bytes, a contiguous layout and a current cuBLAS give kernels of this GPU (nvjet, sm90)."
+    ),
+    advice=Text(
+        "choose sizes that the GPU's newest library routines take (multiples of 8), and a current "
+        "library"
+    ),
+    disproof=Text(
+        "The same product with sizes rounded up to multiples of 8 and a current cuBLAS runs the "
+        "same kernel."
+    ),
+    source=Text(
+        "NVIDIA, CUDA C++ Programming Guide: wgmma and TMA need compute capability 9.0 and kernels "
+        "built for it"
+    ),
+)
+MATH_ATTENTION = Backend(
+    label=Text("attention made of separate matrix products and a softmax"),
+    reason=Text(
+        "The scores of all pairs of tokens go through memory several times; a fused attention "
+        "kernel keeps them on the chip."
+    ),
+    action=Text(
+        "Use a fused attention: torch.nn.functional.scaled_dot_product_attention with a flash, "
+        "cuDNN or memory-efficient back end (bf16 or fp16, head size up to 256, no dense mask that "
+        "it does not take), or FlashAttention."
+    ),
+    advice=Text(
+        "use a fused attention routine (FlashAttention), which keeps intermediate results on the "
+        "chip"
+    ),
+    disproof=Text(
+        "scaled_dot_product_attention with SDPBackend.FLASH_ATTENTION forced fails for these "
+        "inputs, or takes as long."
+    ),
+    source=Text("Dao et al., FlashAttention (2022): the attention matrix never reaches DRAM"),
+)
+EFFICIENT_ATTENTION = Backend(
+    pattern=r"fmha_cutlass[FB]_|PyTorchMemEffAttention|AttentionBackwardKernel"
+    r"|attention_kernel_batched",
+    categories=("attention",),
+    capability=(8.0, math.inf),
+    reach={8.0: (0.5, 0.73), 9.0: (0.35, 0.75)},
+    label=Text("attention by the memory-efficient back end"),
+    reason=Text(
+        "PyTorch takes it where an input rules flash attention out, as a mask that is a tensor "
+        "does; on long sequences flash attention and cuDNN reach more of the Tensor Cores."
+    ),
+    action=Text(
+        "Let flash attention or cuDNN take it: pass is_causal=True instead of a causal mask as a "
+        "tensor (which also halves the work), bf16 or fp16, head size up to 256; force "
+        "SDPBackend.FLASH_ATTENTION or CUDNN_ATTENTION (torch.nn.attention.sdpa_kernel) to see why "
+        "it does not."
+    ),
+    advice=Text(
+        "let the faster attention routine (FlashAttention, cuDNN) take it: a mask given as a "
+        "tensor rules it out"
+    ),
+    disproof=Text(
+        "SDPBackend.FLASH_ATTENTION and CUDNN_ATTENTION refuse these inputs also without the mask, "
+        "or take as long (short sequences)."
+    ),
+    source=Text(
+        "Dao, FlashAttention-2 (2023): 50 to 73 % of the Tensor Cores of an A100; Shah et al., "
+        "FlashAttention-3 (2024): on an H100 version 2 reaches 35 %, version 3 up to 75 %"
+    ),
+)
+OLDER_ATTENTION = Backend(
+    cause="older_backend",
+    pattern=r"flash_fwd_kernel|flash_bwd_dq_dk_dv_loop",
+    companions=(
+        r"flash_fwd_splitkv",
+        Text("its kernels for split keys and values"),
+        Text("wait for memory in decode, which a newer version does not shorten by as much"),
+    ),
+    categories=("attention",),
+    capability=(9.0, 10.0),
+    saves=(0.33, 0.5),
+    label=Text("attention by FlashAttention-2"),
+    reason=Text(
+        "FlashAttention-3 and cuDNN have kernels for this GPU, 1.5 to 2 times as fast in the "
+        "forward pass of long sequences."
+    ),
+    action=Text(
+        "Try the cuDNN back end (torch.nn.attention.SDPBackend.CUDNN_ATTENTION) or "
+        "FlashAttention-3."
+    ),
+    advice=Text(
+        "try the newer attention routine that is made for this GPU (FlashAttention-3, cuDNN)"
+    ),
+    disproof=Text(
+        "Sequences are short, or heads of a size that the newer kernel does not take: then both "
+        "take as long."
+    ),
+    source=Text(
+        "Shah et al., FlashAttention-3 (2024): 1.5 to 2.0 times FlashAttention-2 on an H100"
+    ),
+)
+BACKENDS = {
+    "simt_gemm": SIMT_GEMM,
+    "transformed_conv": TRANSFORMED_CONV,
+    "older_gemm": OLDER_GEMM,
+    "math_attention": MATH_ATTENTION,
+    "efficient_attention": EFFICIENT_ATTENTION,
+    "older_attention": OLDER_ATTENTION,
+}
+"""Back ends by key; a kernel is of the first that fits."""
+PRODUCT = ("gemm", "gemv")
+BETWEEN = ("elementwise", "copy", "fill", "random", "reduction")
+"""Kernels that may stand between the parts of an attention that is not fused: scale, mask,
+dropout, casts, and the sums that a library's product leaves."""
+TENSOR_TYPES = {"fp32": "tf32", "": "tf32"}
+NAMED = 3
+"""Kernels that a sentence names."""
+TIMES = column("kernels", "total_ns")
+
+
+def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
+    """Return a finding for each kind of slow kernel that takes enough time.
+
+    A kernel whose own counters tell what is wrong with it is left to that finding.
+    """
+    found: list[Finding] = []
+    kernels, capability = run.kernels, _capability(run)
+    with_counters = {text(row["kernel_id"]): row for row in profiled(run)}
+    for backend in BACKENDS.values():
+        if not backend.pattern:
+            continue
+        mask = backend.named(kernels)
+        rows = [
+            row
+            for row in records(kernels[mask])
+            if not _explained(with_counters.get(text(row["kernel_id"])))
+        ]
+        if rows and backend.is_behind(capability):
+            found.append(_finding(_Use(run, backend, rows, with_counters, capability)))
+        kernels = kernels[~mask]
+    if frame is not None:
+        found += _math_attention(run, frame)
+    return [f for f in found if f.share >= SLOW_BACKEND.limit("share")]
+
+
+def _capability(run: Run) -> float:
+    """Return the highest compute capability of the GPUs; NaN where unknown."""
+    try:
+        return max(float(str(c)) for c in run.gpus["compute_capability"].dropna())
+    except ValueError:
+        return math.nan
+
+
+def _explained(row: Row | None) -> bool:
+    """Tell whether a rule of kernels says what is wrong: no Tensor Cores, operands not aligned."""
+    if row is None or TRANSFORM.search(text(row["name"])):
+        return False
+    return number(row["tensor_pct"]) < 1 or slow_name(row)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """The kernels of a back end in a run; `with_counters` are all kernels that have some."""
+
+    run: Run
+    backend: Backend
+    rows: Sequence[Row]
+    with_counters: Mapping[str, Row]
+    capability: float
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(text(row["kernel_id"]) for row in self.rows[:LISTED])
+
+    @property
+    def time(self) -> Number:
+        return Number(sum(number(row["total_ns"]) for row in self.rows), "ns", TIMES)
+
+    @property
+    def companion_time(self) -> Number:
+        """Time of kernels that belong to the back end and are left out of its gain."""
+        if self.backend.companions is None:
+            return Number(0.0, "ns")
+        kernels = self.run.kernels
+        mask = self.backend.named(kernels, self.backend.companions[0])
+        return Number(kernels.loc[mask, "total_ns"].sum(), "ns", TIMES)
+
+    def counters_of(self, row: Row) -> Row | None:
+        return self.with_counters.get(text(row["kernel_id"]))
+
+    def bounds(self) -> list[Bounds]:
+        """Return what is saved of the time of each kernel."""
+        if self.backend.reads:
+            floor = self.dram_floor[1]
+            gain = math.nan
+            if floor.value:
+                gain = max(0.0, 1 - floor.value / number(self.time.value))
+            return [Bounds(gain, gain)] * len(self.rows)
+        return [self._bounds(self.counters_of(row)) for row in self.rows]
+
+    def _bounds(self, row: Row | None) -> Bounds:
+        backend, roofs = self.backend, ceilings(self.run.roofs)
+        if backend.saves is not None:
+            return Bounds(*backend.saves)
+        parts = backend.reach.get(self.capability)
+        if backend.reach and (row is None or parts is None):
+            return Bounds(math.nan, math.nan)
+        if row is None:
+            rough = backend.rough.get(self.capability, math.nan)
+            return Bounds(rough, rough, rough=not math.isnan(rough))
+        floor, duration = number(row["dram_pct"]) / 100, number(row["duration_ns"])
+        if parts is None:
+            gain = max(0.0, 1 - max(tensor_time(row, roofs) / duration, floor))
+            return Bounds(gain, gain)
+        at_roof = tensor_time(row, roofs, row["sm_clock_hz"])
+        low, high = (max(0.0, 1 - max(at_roof / p / duration, floor)) for p in parts)
+        return Bounds(low, high)
+
+    @property
+    def dram_floor(self) -> tuple[Number, Number]:
+        """Bytes that go into the first and out of the last kernels, and their time at the roof.
+
+        Together the kernels do the work of one that moves no more. Not known where one of them was
+        not counted.
+        """
+        total = 0.0
+        for pattern, name in (
+            (self.backend.reads, "global_load_bytes"),
+            (self.backend.writes, "global_store_bytes"),
+        ):
+            ends = [row for row in self.rows if re.search(pattern, text(row["name"]))]
+            total += (
+                math.nan
+                if not ends
+                else sum(
+                    number((self.counters_of(row) or {}).get(name)) * number(row["calls"])
+                    for row in ends
+                )
+            )
+        refs = counters(self.run, self.ids, ("global_load_bytes", "global_store_bytes"))
+        roof = ceilings(self.run.roofs).memory.get("dram")
+        time = None if roof is None else total / roof.value * 1e9
+        return Number(total, "B", refs), Number(time, "ns", (*refs, *column("roofs", "value")))
+
+
+def tensor_time(row: Row, roofs: Ceilings, clock_hz: float = math.nan) -> float:
+    """Return the ns that the Tensor Cores would take for a kernel's FLOPs; NaN where unknown.
+
+    At `clock_hz` where it is given, else at the clock of the roof.
+    """
+    dtype = text(row["tensor_dtype"]) or text(row["dtype"])
+    roof = roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
+    if roof is None:
+        return math.nan
+    return number(row["flops"]) / roof.at_clock(number(clock_hz)) * 1e9
+
+
+def _finding(use: _Use) -> Finding:
+    backend, gpu_time = use.backend, Number(kernel_time(use.run), "ns")
+    bounds = use.bounds()
+    low, high = (_saved(use.rows, [getattr(b, end) for b in bounds]) for end in ("low", "high"))
+    rough = all(b.rough for b in bounds)
+    share = use.time.share_of(gpu_time)
+    names = [(text(row["kernel_id"]), text(row["short_name"])) for row in use.rows]
+    return SLOW_BACKEND.finding(
+        rule=backend.cause,
+        key=backend.cause,
+        title=Text("{share} of the GPU time goes to {what}", share=share, what=backend.label),
+        verdict=Text(
+            "{share} of the GPU time ({time}) goes to {what}: {kernels}. {reason} {gain}{omitted}",
+            share=share,
+            time=use.time,
+            what=backend.label,
+            kernels=names_of(names, NAMED),
+            reason=backend.reason,
+            gain=_gain(low.share_of(gpu_time), high.share_of(gpu_time), rough=rough),
+            omitted=_omitted(use, gpu_time),
+        ),
+        kernel_ids=use.ids,
+        share=number(share.value),
+        evidence=(
+            Evidence(
+                Text("time in these kernels"),
+                use.time,
+                Text("{limit} of the GPU time", limit=SLOW_BACKEND.thresholds["share"].number),
+                backend.source,
+            ),
+            *_floor_evidence(use),
+            *_reach_evidence(use),
+            *_companion_evidence(use),
+            *_gain_evidence(use, low, high, rough=rough),
+        ),
+        gain_kernel=number(high.share_of(use.time).value),
+        gain_program=number(high.share_of(gpu_time).value),
+        gain_ns=number(high.value),
+        action=backend.action,
+        plain=backend.advice,
+        disproof=backend.disproof,
+        confidence="low" if high.value is None or rough or backend.reads else "medium",
+    )
+
+
+def _saved(rows: Sequence[Row], gains: Sequence[float]) -> Number:
+    """Return the time that gains (parts of the time of `rows`) save; unknown ones left out."""
+    known = [
+        number(row["total_ns"]) * gain
+        for row, gain in zip(rows, gains, strict=True)
+        if not math.isnan(gain)
+    ]
+    return Number(sum(known) if known else None, "ns")
+
+
+def _gain(low: Number, high: Number, *, rough: bool) -> Text:
+    """Say what better kernels save, of the GPU time."""
+    if high.value is None:
+        return Text("How much a better one gains is not known without counters.")
+    if number(low.value) < high.value:
+        return Text("Better ones could save {low} to {high} of the GPU time.", low=low, high=high)
+    if rough:
+        return Text("Better ones could save about {gain} of the GPU time.", gain=high)
+    return Text("Better ones could save at most {gain} of the GPU time.", gain=high)
+
+
+def _omitted(use: _Use, gpu_time: Number) -> Text | str:
+    """Say which kernels belong to a back end and are not counted."""
+    time = use.companion_time
+    if use.backend.companions is None or not time.value:
+        return ""
+    _, label, reason = use.backend.companions
+    return Text(
+        " This leaves out {what} ({share} of the GPU time): they {reason}.",
+        what=label,
+        share=time.share_of(gpu_time),
+        reason=reason,
+    )
+
+
+def _floor_evidence(use: _Use) -> Iterator[Evidence]:
+    if not use.backend.reads or not use.dram_floor[1].value:
+        return
+    moved, floor = use.dram_floor
+    yield measured(
+        Text("bytes in and out of all"),
+        moved,
+        Text("ncu: what those that begin load, and those that end store"),
+    )
+    yield Evidence(
+        Text("these at the roof of DRAM"),
+        floor,
+        Text("the gain ends there"),
+        Text("prof: roofline model"),
+    )
+
+
+def _reach_evidence(use: _Use) -> Iterator[Evidence]:
+    """Yield the FLOPs of one launch and their times at what better kernels reach of the roof."""
+    parts, row = use.backend.reach.get(use.capability), use.counters_of(use.rows[0])
+    if parts is None or row is None:
+        return
+    ncu = Text("ncu")
+    duration = Number(row["duration_ns"], "ns", counters(use.run, use.ids, ("duration_ns",)))
+    flops = Number(row["flops"], "FLOP", counters(use.run, use.ids, ("flops",)))
+    refs = (*counters(use.run, use.ids, ("flops", "sm_clock_hz")), *column("roofs", "value"))
+    at_roof = tensor_time(row, ceilings(use.run.roofs), row["sm_clock_hz"])
+    yield measured(Text("duration of one launch"), duration, ncu)
+    yield measured(Text("FLOPs of one launch"), flops, ncu)
+    for part in parts:
+        yield Evidence(
+            Text("these at {part} of the Tensor Core roof", part=Number(part, "fraction")),
+            Number(at_roof / part, "ns", refs),
+            Text("what better kernels reach"),
+            Text("FLOPs / (part x roof at the clock of the kernel)"),
+        )
+
+
+def _companion_evidence(use: _Use) -> Iterator[Evidence]:
+    if use.backend.companions is not None and use.companion_time.value:
+        label = Text("{what}, not counted here", what=use.backend.companions[1])
+        yield measured(label, use.companion_time, Text("nsys: sum over them"))
+
+
+def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iterator[Evidence]:
+    """Yield what the gain is computed from; nothing where it is not known."""
+    backend, save, at_least = use.backend, Text("could save"), Text("could save at least")
+    if high.value is None:
+        return
+    if backend.reads:
+        yield measured(save, high, Text("the time less that at the roof"))
+    elif backend.reach:
+        source = Text("their time x (1 - time at that part of the roof / duration)")
+        refs = (*counters(use.run, use.ids, ("flops", "duration_ns")), *TIMES)
+        yield measured(at_least, Number(low.value, "ns", refs), source)
+        yield measured(save, Number(high.value, "ns", refs), source)
+    elif backend.saves is not None:
+        for label, saved, part in zip((at_least, save), (low, high), backend.saves, strict=True):
+            source = Text("the time x {part}", part=Number(part))
+            yield measured(label, Number(saved.value, "ns", TIMES), source)
+    elif rough:
+        part = Number(backend.rough[use.capability])
+        yield measured(save, high, Text("the time x {part}, a rough value: no counters", part=part))
+    else:
+        refs = (*counters(use.run, use.ids, ("flops", "dram_pct")), *column("roofs", "value"))
+        source = Text("the time x (1 - the nearer of the Tensor Core and the DRAM roof)")
+        yield measured(save, Number(high.value, "ns", refs), source)
+
+
+def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding where products, a softmax and products follow on each other."""
+    between = SLOW_BACKEND.thresholds["between"]
+    spans = attention_spans(frame, int(between.value))
+    if not spans:
+        return []
+    launches = frame.iloc[np.concatenate([np.arange(a, b) for a, b in spans])]
+    refs = column("launches", "duration_ns")
+    durations, products = launches["duration_ns"], launches["category"].isin(PRODUCT)
+    time, passing = (Number(ns.sum(), "ns", refs) for ns in (durations, durations[~products]))
+    gpu_time, floor = Number(kernel_time(run), "ns"), _product_floor(run, launches[products])
+    # Without counters of the products, only what stands between them is known to vanish.
+    saved = passing
+    if floor.value is not None:
+        saved = Number(max(0.0, number((time - floor).value)), "ns")
+    share, gain = time.share_of(gpu_time), saved.share_of(gpu_time)
+    kernels = launches.groupby("kernel_id")["duration_ns"].sum().sort_values(ascending=False)
+    backend = MATH_ATTENTION
+    return [
+        SLOW_BACKEND.finding(
+            title=Text("Attention is not fused and takes {share} of the GPU time", share=share),
+            verdict=Text(
+                "Attention runs as separate kernels {times}, which takes {share} of the GPU time "
+                "({time}); {passing} of this is softmax, masks and casts between the products. "
+                "{reason} A fused kernel could save about {gain} of the GPU time ({saved}).",
+                times=Text("{n} time", "{n} times", n=len(spans)),
+                share=share,
+                time=time,
+                passing=passing.share_of(time),
+                reason=backend.reason,
+                gain=gain,
+                saved=saved,
+            ),
+            kernel_ids=tuple(str(key) for key in kernels.index[:LISTED]),
+            share=number(share.value),
+            evidence=(
+                Evidence(
+                    Text("softmax between two products"),
+                    Number(len(spans), "count", column("launches", "start_ns")),
+                    Text("at most {n} kernels between them", n=int(between.value)),
+                    between.source,
+                ),
+                Evidence(Text("time of these kernels"), time, source=NSYS),
+                measured(Text("of it not in products"), passing, backend.source),
+                *(
+                    ()
+                    if floor.value is None
+                    else (
+                        measured(
+                            Text("products at the roof of the Tensor Cores"), floor, Text("ncu")
+                        ),
+                    )
+                ),
+            ),
+            gain_kernel=number(saved.share_of(time).value),
+            gain_program=number(gain.value),
+            gain_ns=number(saved.value),
+            action=backend.action,
+            plain=backend.advice,
+            disproof=backend.disproof,
+            confidence="medium" if floor.value is None else "high",
+        )
+    ]
+
+
+def _product_floor(run: Run, products: pd.DataFrame) -> Number:
+    """Return the time that the Tensor Cores need for products; None where not all were counted."""
+    roofs = ceilings(run.roofs)
+    rows = {text(row["kernel_id"]): row for row in profiled(run)}
+    launches = products["kernel_id"].value_counts()
+    keys = [str(key) for key in launches.index]
+    times = [
+        tensor_time(rows[key], roofs) * int(n) if key in rows else math.nan
+        for key, n in zip(keys, launches, strict=True)
+    ]
+    refs = (*counters(run, keys, ("flops",)), *column("roofs", "value"))
+    return Number(sum(times) if times else None, "ns", refs)
+
+
+def attention_spans(frame: pd.DataFrame, between: int) -> list[tuple[int, int]]:
+    """Return first and last (exclusive) positions of product, softmax, product in `frame`.
+
+    `frame` is that of `timeline`; at most `between` other kernels that only touch elements stand
+    between the softmax and each product, and all are of one stream.
+    """
+    category = frame["category"].to_numpy(object)
+    queue = frame["queue"].to_numpy()
+    found: list[tuple[int, int]] = []
+    for at in np.flatnonzero(category == "softmax"):
+        first = _product(category, queue, int(at), -1, between)
+        last = _product(category, queue, int(at), 1, between)
+        if first is not None and last is not None and (not found or first >= found[-1][1]):
+            found.append((first, last + 1))
+    return found
+
+
+def _product(category: Any, queue: Any, at: int, step: int, between: int) -> int | None:
+    """Return the position of the next product before or after `at`; None where another is."""
+    for position in range(at + step, at + step * (between + 2), step):
+        if not 0 <= position < len(category) or queue[position] != queue[at]:
+            return None
+        if category[position] in PRODUCT:
+            return position
+        if category[position] not in BETWEEN:
+            return None
+    return None

@@ -1,0 +1,293 @@
+"""An SM clock below its maximum, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import (
+    NSYS,
+    Rule,
+    Threshold,
+    column,
+    concatenated,
+    measured,
+)
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
+from nsight_prof.reports.profiled import is_mixed, kernel_time, profiled
+
+THROTTLING = Rule(
+    key="throttling",
+    question="Does a power or heat limit hold the clock down?",
+    requires="counters without clock control, or telemetry",
+    thresholds={
+        "clock": Threshold(0.9, Text("prof: SM clock over its maximum")),
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "step": Threshold(
+            0.05,
+            Text(
+                "prof: the same kernel on the same shape takes the same time within one or two per "
+                "cent at one clock"
+            ),
+        ),
+    },
+    gain="sum over the kernels that DRAM does not limit of their time x (1 - their clock / highest "
+    "clock), where NVML names a reason. The clock is that under ncu; of kernels limited by "
+    "arithmetic x duration under ncu / mean launch in the trace.",
+    action=Text(
+        "Look at what limits the clock (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE): the power "
+        "limit, cooling, other programs on the GPU. Data with many zeros or smaller types need "
+        "less power."
+    ),
+    advice=Text("check power limit and cooling of the GPU: it runs below its highest clock"),
+    disproof=Text(
+        "nvidia-smi --query-gpu=clocks.sm,clocks_event_reasons.active shows the maximum clock and "
+        "no active reason while the program runs without a profiler."
+    ),
+)
+AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "issue", "l1", "l2", "latency")
+"""Bounds that a higher SM clock moves; DRAM has a clock of its own."""
+ARITHMETIC = ("tensor", "fp32", "fp64", "fp16", "issue")
+"""Bounds under which a launch takes the same number of cycles at any clock."""
+FEWEST = 8
+"""Launches from which on a step in their times is evidence."""
+DIFFERENT = 0.02
+"""Relative difference of two clocks from which on both are given."""
+NAMED = 2
+"""Kernels that a sentence names."""
+LOCKED = ("base", "boost")
+"""Values of ncu's clock control with which it sets the clock itself."""
+
+
+def clock_findings(run: Run) -> list[Finding]:
+    """Return a finding where kernels ran below the highest clock, and it was not ncu that set it.
+
+    The gain: what is bound by anything but DRAM gets faster as the clock does.
+    """
+    control = text((run.manifest.recipe.get("counters") or {}).get("clock_control"))
+    total, top = kernel_time(run), number(run.gpus["clock_hz"].max())
+    rows = [r for r in profiled(run) if number(r["sm_clock_hz"]) > 0 and number(r["share"]) > 0]
+    if control in LOCKED or not rows or math.isnan(top) or math.isnan(total):
+        return []
+    mean = _mean(rows, [number(r["sm_clock_hz"]) for r in rows])
+    gain = sum(
+        number(r["share"]) * (1 - traced_clock(r, top) / top)
+        for r in rows
+        if text(r["bound_by"]) in AT_CLOCK
+    )
+    if mean / top >= THROTTLING.limit("clock") or gain < THROTTLING.limit("share"):
+        return []
+    return [_finding(run, rows, mean, top, gain)]
+
+
+def _mean(rows: Sequence[Row], clocks: Sequence[float]) -> float:
+    """Return the mean of clocks in Hz, weighted by the GPU time of the kernels."""
+    shares = [number(r["share"]) for r in rows]
+    return sum(s * c for s, c in zip(shares, clocks, strict=True)) / sum(shares)
+
+
+def traced_clock(row: Row, top_hz: float) -> float:
+    """Return the SM clock in Hz at which a kernel ran in the trace, as its times tell.
+
+    One that arithmetic or the issue of instructions limits takes as many cycles each time: the
+    clock under ncu x the duration there / that in the trace, at most `top_hz`. Others have the
+    clock under ncu, and so do kernels whose launches do different work.
+    """
+    counted, mean = number(row["sm_clock_hz"]), number(row["mean_ns"])
+    if text(row["bound_by"]) not in ARITHMETIC or is_mixed(row) or not mean > 0:
+        return counted
+    return min(top_hz, counted * number(row["duration_ns"]) / mean)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel whose launches of one shape take longer from launch `first` (from 0) on."""
+
+    name: Name
+    first: int
+    launches: int
+    before: Number
+    after: Number
+
+    @property
+    def longer(self) -> Number:
+        """Part by which the later launches take longer."""
+        return Number(number(self.after.value) / number(self.before.value) - 1, "fraction")
+
+
+def step_up(durations: NDArray[np.float64]) -> tuple[int, float, float] | None:
+    """Return the first launch (from 0) of a step up that stays, and the medians before and after.
+
+    None where there is no such step: nine tenths of the launches behind it take longer than nine
+    tenths of those before it, and at least a sixteenth of all stand on each side.
+    """
+    count = len(durations)
+    if count < FEWEST:
+        return None
+    sums = np.cumsum(durations)
+    sizes = np.arange(1, count)
+    before, after = sums[:-1] / sizes, (sums[-1] - sums[:-1]) / (count - sizes)
+    between = (after - before) * np.sqrt(sizes * (count - sizes))
+    edge = max(2, count // 16)
+    at = edge + int(np.argmax(between[edge - 1 : count - edge]))
+    low, high = durations[:at], durations[at:]
+    if np.quantile(high, 0.1) <= np.quantile(low, 0.9):
+        return None
+    return at, float(np.median(low)), float(np.median(high))
+
+
+def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
+    """Return the kernels whose launches step up by enough, most GPU time first."""
+    steady = [
+        row
+        for row in rows
+        if text(row["bound_by"]) in ARITHMETIC
+        and not is_mixed(row)
+        and number(row["share"]) >= THROTTLING.limit("share")
+    ]
+    if not steady or not run.kernels["calls"].sum() <= MOST_LAUNCHES:
+        return []
+    launches = run.launches.sort_values("start_ns", kind="stable")
+    refs, found = column("launches", "duration_ns"), []
+    for row in steady:
+        key = text(row["kernel_id"])
+        times = launches.loc[launches["kernel_id"].astype(str) == key, "duration_ns"]
+        step = step_up(times.to_numpy(np.float64))
+        if step is not None and step[2] >= (1 + THROTTLING.limit("step")) * step[1]:
+            before, after = (Number(ns, "ns", refs) for ns in step[1:])
+            name = Name(text(row["short_name"]), Ref("kernels", key))
+            found.append(Step(name, step[0], len(times), before, after))
+    return found[:NAMED]
+
+
+def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain: float) -> Finding:
+    steps = _steps(run, rows)
+    clocks = (*column("counters", "sm_clock_hz"), *column("kernels", "share"))
+    mean, top = Number(mean_hz, "Hz", clocks), Number(top_hz, "Hz", column("gpus", "clock_hz"))
+    arithmetic = [r for r in rows if text(r["bound_by"]) in ARITHMETIC and not is_mixed(r)]
+    in_trace = under_ncu = mean
+    if arithmetic:
+        refs = (
+            *column("counters", "sm_clock_hz"),
+            *column("counters", "duration_ns"),
+            *column("kernels", "mean_ns"),
+        )
+        traced_hz = _mean(arithmetic, [traced_clock(r, top_hz) for r in arithmetic])
+        in_trace = Number(traced_hz, "Hz", refs)
+        counted_hz = _mean(arithmetic, [number(r["sm_clock_hz"]) for r in arithmetic])
+        under_ncu = Number(counted_hz, "Hz")
+    differs = abs(number(in_trace.times(under_ncu).value) - 1) >= DIFFERENT
+    reasons = throttle_reasons(run.telemetry)
+    share, limit = mean.share_of(top), THROTTLING.thresholds["clock"]
+    return THROTTLING.finding(
+        title=Text("The SM clock is {share} of its maximum", share=share),
+        verdict=Text(
+            "Under ncu the SMs ran at {mean} (mean weighted by GPU time), of {top} at most."
+            "{by_times}{steps}{reasons} At the highest clock, kernels that are not bound by DRAM "
+            "would save at most {gain} of the GPU time; shares of roofs are at the clock of each "
+            "kernel, so this comes on top.",
+            mean=mean.at_digits(3),
+            top=top.at_digits(3),
+            by_times=_by_times(in_trace, under_ncu) if differs else "",
+            steps=concatenated(map(_stepped, steps)),
+            reasons=Text(
+                " NVML names the reason: {reasons}.", reasons=[Verbatim(one) for one in reasons]
+            )
+            if reasons
+            else "",
+            gain=Number(gain, "fraction"),
+        ),
+        evidence=(
+            Evidence(
+                Text("SM clock"),
+                mean,
+                Text("under {limit} of {top}", limit=limit.number, top=top.at_digits(3)),
+                limit.source,
+            ),
+            measured(Text("highest SM clock"), top, Text("the driver")),
+            measured(
+                Text("GPU time saved at the highest clock"),
+                Number(
+                    100 * gain,
+                    "%",
+                    (
+                        *column("kernels", "share"),
+                        *column("counters", "bound_by"),
+                        *column("counters", "sm_clock_hz"),
+                    ),
+                ),
+                Text("sum of share x (1 - clock / highest), kernels not bound by DRAM"),
+            ),
+            *(
+                (
+                    measured(
+                        Text("SM clock in the trace, kernels limited by arithmetic"),
+                        in_trace,
+                        Text("mean of clock x duration under ncu / mean launch in the trace"),
+                    ),
+                )
+                if differs
+                else ()
+            ),
+            *(row for step in steps for row in _step_evidence(step)),
+        ),
+        # A GPU under full load lowers its clock by itself: something to gain needs a reason.
+        gain_program=gain if reasons else math.nan,
+        gain_ns=gain * kernel_time(run) if reasons else math.nan,
+        confidence="medium" if reasons or steps else "low",
+    )
+
+
+def _by_times(in_trace: Number, under_ncu: Number) -> Text:
+    return Text(
+        " By their times, kernels limited by arithmetic ran at {in_trace} in the trace, and at "
+        "{under_ncu} under ncu.",
+        in_trace=in_trace.at_digits(3),
+        under_ncu=under_ncu.at_digits(3),
+    )
+
+
+def _stepped(step: Step) -> Text:
+    """Say that a kernel gets slower while the program runs."""
+    return Text(
+        " From launch {first} of {launches} on, {kernel} takes {after} instead of {before} for the "
+        "same shape, {longer} longer: the clock fell while the program ran.",
+        first=step.first + 1,
+        launches=step.launches,
+        kernel=step.name,
+        after=step.after,
+        before=step.before,
+        longer=step.longer,
+    )
+
+
+def _step_evidence(step: Step) -> tuple[Evidence, Evidence]:
+    limit = THROTTLING.thresholds["step"]
+    return (
+        Evidence(
+            Text("median launch before number {n}: {kernel}", n=step.first + 1, kernel=step.name),
+            step.before,
+            source=NSYS,
+        ),
+        Evidence(
+            Text("median launch from there on: {kernel}", kernel=step.name),
+            step.after,
+            Text("{limit} longer", limit=limit.number),
+            limit.source,
+        ),
+    )
+
+
+def throttle_reasons(telemetry: pd.DataFrame) -> list[str]:
+    """Return what NVML says holds the clocks down, the most frequent first."""
+    names = telemetry["throttle"].fillna("").astype(str).str.split(",").explode().str.strip()
+    return [str(name) for name in names[names != ""].value_counts().index]

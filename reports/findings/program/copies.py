@@ -1,0 +1,280 @@
+"""Copies between host and GPU, and kernels that only move or convert data on it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.analysis.timeline import union
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.fusion import NO_LIBRARY
+from nsight_prof.reports.findings.program.rule import (
+    LISTED,
+    NAMED,
+    Rule,
+    Threshold,
+    column,
+    concatenated,
+    measured,
+    wall_evidence,
+)
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
+from nsight_prof.reports.profiled import kernel_time
+
+COPIES = Rule(
+    key="copies",
+    question="Do copies between host and GPU take the GPU's time?",
+    requires="a trace with copies",
+    thresholds={"share": Threshold(0.05, Text("prof: share of the GPU's busy time"))},
+    gain="the copy time, at most the time in which the GPU works and no kernel runs.",
+    action=Text(
+        "Keep the data on the GPU, or copy from pinned memory on a stream of its own while kernels "
+        "run."
+    ),
+    advice=Text("keep the data on the GPU, or copy it while the GPU computes"),
+    disproof=Text(
+        "The copies run at the same time as kernels already, and the steps take as long without "
+        "them."
+    ),
+)
+CASTS_AND_COPIES = Rule(
+    key="casts_and_copies",
+    question="Do kernels only copy, cast or rearrange data?",
+    requires="a trace",
+    thresholds={
+        "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "named": Threshold(
+            0.001, Text("prof: part of the GPU time from which on a kind of copy is named")
+        ),
+    },
+    gain="the time of these kernels, of which some may be needed: with low confidence unless most "
+    "of it are casts.",
+    action=Text(
+        "Keep data in the type and layout in which it is used: cast weights once when they are "
+        "loaded, avoid .contiguous() and .to() in the loop, write into slices of one buffer "
+        "instead of torch.cat, or let torch.compile fuse the rest."
+    ),
+    advice=Text(
+        "store data in the format in which it is used, so that it need not be converted each time"
+    ),
+    disproof=Text(
+        "Without the copy the next kernel is slower by as much (it then reads scattered or wider "
+        "data)."
+    ),
+)
+
+
+class Kind(NamedTuple):
+    """Kernels that move data and whose names match `pattern`; `required`: where a program must."""
+
+    pattern: str
+    label: Text
+    required: Text | None = None
+
+
+KINDS = (
+    # PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu).
+    Kind(
+        r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda",
+        Text("casts to another type"),
+    ),
+    Kind(
+        r"^\S+ cat\b|^\S+ concat",
+        Text("concatenations"),
+        Text(
+            "needed as far as they write new data (a growing key-value cache) and nothing writes "
+            "it in place"
+        ),
+    ),
+    Kind(
+        r"^\S+ (?:index|gather|scatter)",
+        Text("copies by index"),
+        Text("needed where the indices change"),
+    ),
+    Kind(
+        r"\bstrided\b|[Tt]ranspos|[Pp]ermut",
+        Text("copies to or from a strided layout"),
+        Text("needed where they write into a larger buffer (a key-value cache)"),
+    ),
+    Kind("", Text("other copies"), Text("needed where both copies are used")),
+)
+"""A kernel is of the first kind that its readable or its full name matches.
+
+What is written for the first time must be written somewhere: of some kinds a program needs some.
+"""
+
+
+def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
+    """Return a finding where copies between host and GPU take long; of several GPUs the mean.
+
+    Copies of several streams run at once: together they hold up no more than the time in which the
+    GPU works and no kernel runs.
+    """
+    gpus = gpu_count(run)
+    rows = records(run.memory_operations.sort_values("total_ns", ascending=False))
+    crossing = [row for row in rows if "host" in text(row["kind"]).lower()]
+    refs = column("memory_operations", "total_ns")
+    time = Number(sum(number(row["total_ns"]) for row in crossing) / gpus, "ns", refs)
+    busy_ns = (kernel_time(run) + sum(number(row["total_ns"]) for row in rows)) / gpus
+    busy = Number(busy_ns, "ns", (*column("kernels", "total_ns"), *refs))
+    share, limit = time.share_of(busy), COPIES.thresholds["share"]
+    if not crossing or number(share.value) < limit.value:
+        return []
+    wall, idle = program_time(run)
+    kernels_ns = 0.0 if frame is None else _kernel_union(frame) / gpus
+    working = Number(
+        number((wall - idle).value) - kernels_ns,
+        "ns",
+        (*column("stages", "gpu_busy_ns"), *column("launches", "duration_ns")),
+    )
+    saved_ns = number(time.value)
+    if wall.value:
+        saved_ns = max(0.0, min(saved_ns, number(working.value)))
+    saved = Number(saved_ns, "ns")
+    gain = saved.share_of(wall)
+    return [
+        COPIES.finding(
+            title=Text("Copies between host and GPU take {share} of the busy time", share=share),
+            verdict=Text(
+                "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
+                "most of it {kind} ({calls}). Behind kernels, or avoided, they would cost nothing: "
+                "that saves at most {gain} of the wall time ({saved}).",
+                share=share,
+                time=time,
+                each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
+                kind=Verbatim(text(crossing[0]["kind"]).lower()),
+                calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
+                gain=gain,
+                saved=saved,
+            ),
+            evidence=(
+                Evidence(
+                    Text("copy time"),
+                    time,
+                    Text("{limit} of busy time", limit=limit.number),
+                    limit.source,
+                ),
+                measured(Text("busy time: kernels and copies"), busy),
+                *(
+                    (measured(Text("time in which the GPU works and no kernel runs"), working),)
+                    if wall.value and frame is not None
+                    else ()
+                ),
+                measured(
+                    Text("could save"),
+                    saved,
+                    Text("the copy time, at most the time without kernels"),
+                ),
+                wall_evidence(wall),
+            ),
+            gain_program=number(gain.value),
+            gain_ns=saved_ns,
+            gain_of="wall time",
+            confidence="medium",
+        )
+    ]
+
+
+def _kernel_union(frame: pd.DataFrame) -> float:
+    """Return the ns in which at least one kernel runs on a GPU, summed over the GPUs."""
+    return sum(
+        union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+        for _, rows in frame.groupby("gpu")
+    )
+
+
+def casts_and_copies(run: Run) -> list[Finding]:
+    """Return a finding for kernels of libraries that only move or convert data.
+
+    What the program's own kernels move is its work.
+    """
+    rule, limit = CASTS_AND_COPIES, CASTS_AND_COPIES.thresholds["share"]
+    moving = run.kernels["category"].eq("copy")
+    rows = run.kernels[moving & ~run.kernels["library"].fillna("").isin(NO_LIBRARY)]
+    refs = column("kernels", "total_ns")
+    time, gpu_time = (
+        Number(rows["total_ns"].sum(), "ns", refs),
+        Number(kernel_time(run), "ns", refs),
+    )
+    share = time.share_of(gpu_time)
+    if rows.empty or number(share.value) < limit.value:
+        return []
+    shares = rows.groupby("short_name", sort=False)["share"].sum().sort_values(ascending=False)
+    keys = dict(zip(rows["short_name"][::-1], rows["kernel_id"][::-1], strict=True))
+    kinds = _kinds(rows)
+    avoidable = sum(number(value.value) for kind, value in kinds.items() if kind.required is None)
+    return [
+        rule.finding(
+            title=Text("Copies and casts inside the GPU take {share} of the GPU time", share=share),
+            verdict=Text(
+                "Kernels that only copy, cast or rearrange data take {share} of the GPU time "
+                "({time} in {calls}): {kernels}.{required} What the program does not need of this "
+                "saves its whole time: at most {share} of the GPU time.",
+                share=share,
+                time=time,
+                calls=Text("{n} launch", "{n} launches", n=round(number(rows["calls"].sum()))),
+                kernels=[
+                    Text(
+                        "{kernel} {share}",
+                        kernel=Name(str(name), Ref("kernels", str(keys[name]))),
+                        share=Number(value, "fraction"),
+                    )
+                    for name, value in shares.head(NAMED).items()
+                ],
+                required=_required(kinds, gpu_time),
+            ),
+            kernel_ids=tuple(text(key) for key in rows.head(LISTED)["kernel_id"]),
+            share=number(share.value),
+            evidence=(
+                Evidence(
+                    Text("time of copies and casts"),
+                    time,
+                    Text("{limit} of the GPU time", limit=limit.number),
+                    limit.source,
+                ),
+                measured(
+                    Text("kernels"), Number(len(rows), "count", column("kernels", "category"))
+                ),
+                *(
+                    measured(Text("of it {kind}", kind=kind.label), value, Text("names of kernels"))
+                    for kind, value in kinds.items()
+                ),
+            ),
+            gain_kernel=1.0,
+            gain_program=number(share.value),
+            gain_ns=number(time.value),
+            confidence="medium" if 2 * avoidable > number(time.value) else "low",
+        )
+    ]
+
+
+def _kinds(rows: pd.DataFrame) -> dict[Kind, Number]:
+    """Return the time of each kind that comes, in their order."""
+    found = dict.fromkeys(KINDS, 0.0)
+    for row in records(rows):
+        names = f"{text(row['short_name'])}\n{text(row['name'])}"
+        kind = next(kind for kind in KINDS if re.search(kind.pattern, names))
+        found[kind] += number(row["total_ns"])
+    refs = column("kernels", "total_ns")
+    return {kind: Number(value, "ns", refs) for kind, value in found.items() if value > 0}
+
+
+def _required(kinds: dict[Kind, Number], gpu_time: Number) -> Text | str:
+    """Say which of them the program may need; empty where none."""
+    return concatenated(
+        Text(
+            " {share} are {kind}, {required}.",
+            share=value.share_of(gpu_time),
+            kind=kind.label,
+            required=kind.required,
+        )
+        for kind, value in kinds.items()
+        if kind.required is not None
+        and number(value.share_of(gpu_time).value) >= CASTS_AND_COPIES.limit("named")
+    )

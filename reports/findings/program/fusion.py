@@ -1,0 +1,372 @@
+"""Elementwise kernels in a row that pass data through memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers.build.roofline import ceilings
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.reports.analysis.timeline import chains
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
+from nsight_prof.reports.findings.program.rule import (
+    NSYS,
+    Rule,
+    Threshold,
+    column,
+    counters,
+    measured,
+    names_of,
+)
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.profiled import kernel_time
+
+ELEMENTWISE_CHAIN = Rule(
+    key="elementwise_chain",
+    question="Do elementwise kernels pass data through memory from one to the next?",
+    requires="a trace with single launches",
+    thresholds={
+        "gain": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
+        "cache": Threshold(
+            2,
+            Text(
+                "prof: a launch that moves this many times what L2 holds leaves little of it "
+                "there, so that the bytes of DRAM are those of its threads"
+            ),
+            "x",
+        ),
+        "repeats": Threshold(
+            3,
+            Text(
+                "prof: launches of one kernel in a row up to which they may be steps of a chain; "
+                "more of them, or each kernel of a row as often as the others, go over the items "
+                "of a loop"
+            ),
+            "count",
+        ),
+        "inputs": Threshold(
+            4,
+            Text(
+                "prof: bytes loaded for each byte stored up to which a kernel of the program's own "
+                "may be elementwise; sums and stencils load more"
+            ),
+            "x",
+        ),
+        "whole": Threshold(
+            80,
+            Text(
+                "prof: per cent of useful bytes in the sectors of such a kernel, as for scattered "
+                "accesses"
+            ),
+            "%",
+        ),
+        "flow": Threshold(
+            1.05,
+            Text(
+                "prof: stored over loaded bytes up to which the next kernel reads all that the one "
+                "before wrote"
+            ),
+            "x",
+        ),
+    },
+    gain="time of the chains x bytes passed on / bytes moved, as the accesses of threads were "
+    "counted, else as DRAM read and wrote for launches of `cache` times what L2 holds and more. "
+    "Without such counts: all but the longest kernel. Kernels of no known library count, with low "
+    "confidence, where counters show that they load up to `inputs` times what they store, in whole "
+    "sectors, without shared memory and atomics.",
+    action=Text(
+        "Fuse the chain: torch.compile, or one Triton or CUDA kernel that reads its inputs once "
+        "and writes its result once."
+    ),
+    advice=Text("do these steps in one pass over the data (torch.compile does so)"),
+    disproof=Text(
+        "The kernels work on different data, or what they pass on is needed elsewhere too, so that "
+        "it must be written anyway."
+    ),
+)
+FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill")
+"""Categories of kernels that a compiler fuses with their neighbours."""
+FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton")
+"""Libraries whose kernels are the result of such fusion already."""
+NO_LIBRARY = ("", "other")
+"""Libraries of the program's own kernels."""
+CHAINS = 3
+"""Chains that get a finding each."""
+BY_BYTES = {"dram", "l2", "l1", "latency"}
+"""Limits of kernels whose time follows the bytes that they move."""
+THREADS = ("global_load_bytes", "global_store_bytes")
+DRAM = ("dram_read_bytes", "dram_write_bytes")
+"""Columns of `counters`: what the threads of a launch load and store, and what DRAM does."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that one launch loads and stores, and the columns of `counters` that say so."""
+
+    loaded: float
+    stored: float
+    columns: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Kernels in a row, how often the row comes, and what one row moves.
+
+    `passed` of its `moved` bytes go through memory from one kernel to the next; None where bytes
+    are not known. `by_bytes`: bytes set the time of all its kernels. `at_roof` is the time of the
+    other bytes at the roof of DRAM.
+    """
+
+    kernels: tuple[str, ...]
+    times: int
+    total: Number
+    all_but_longest_ns: float
+    moved: Number | None = None
+    passed: Number | None = None
+    by_bytes: bool = False
+    at_roof: Number = Number(None, "ns")
+
+    @property
+    def throughput(self) -> Number:
+        """Bytes moved per second."""
+        assert self.moved is not None
+        rate = number(self.moved.value) * self.times / number(self.total.value) * 1e9
+        return Number(rate, "B/s", (*self.moved.refs, *self.total.refs))
+
+    @property
+    def saved(self) -> Number:
+        """What a fused kernel saves, at the throughput of the chain where that is known."""
+        if self.moved is None or self.passed is None:
+            return Number(self.all_but_longest_ns, "ns", self.total.refs)
+        part = number(self.passed.value) / number(self.moved.value)
+        return Number(number(self.total.value) * part, "ns", self.throughput.refs)
+
+    @property
+    def saved_at_roof(self) -> Number:
+        """What is saved where the other bytes move at the roof of DRAM; at least `saved`.
+
+        That is possible where more than bytes sets the time now.
+        """
+        faster = number((self.total - self.at_roof).value)
+        if self.moved is None or self.by_bytes or not faster > number(self.saved.value):
+            return self.saved
+        return Number(faster, "ns", (*self.total.refs, *column("roofs", "value")))
+
+
+def elementwise_chains(run: Run, frame: pd.DataFrame) -> list[Finding]:
+    """Return findings for chains of elementwise kernels, the largest gain first.
+
+    Fused, what one kernel writes for the next is neither written nor read. Where these bytes are
+    not known, the fused kernel is taken to need as long as the longest of the chain does. Tiny
+    kernels are left to `small_kernels`.
+    """
+    rule = ELEMENTWISE_CHAIN
+    streaming = _streaming(run)
+    fusible = frame["category"].isin(FUSIBLE) | frame["kernel_id"].isin(streaming)
+    long = run.kernels["mean_ns"].astype(float) >= SMALL_KERNELS.limit("short")
+    fusible &= frame["kernel_id"].isin(run.kernels.loc[long, "kernel_id"])
+    fusible &= ~frame["library"].isin(FUSED_LIBRARIES)
+    moved = _moved_bytes(run)
+    grids = dict(zip(run.kernels["kernel_id"], run.kernels["grid"], strict=True))
+
+    def flows(first: str, second: str) -> bool:
+        same = text(grids.get(first)) == text(grids.get(second)) != ""
+        if first in moved and second in moved:
+            stored, loaded = moved[first].stored, moved[second].loaded
+            fits = 0 < stored <= rule.limit("flow") * loaded
+            # Bytes of DRAM leave out what caches held, so that they tell less.
+            return fits and (same or moved[first].columns == THREADS)
+        return same
+
+    mask = fusible.to_numpy(dtype=np.bool_)
+    table = chains(frame, mask, flows, int(rule.limit("repeats")))
+    found = []
+    for row in records(table.head(CHAINS)):
+        chain = _chain(run, row, moved)
+        # Kernels that are not known may do more than pass elements on.
+        sure = chain.by_bytes and not streaming & set(chain.kernels)
+        found.append(_finding(run, chain, "medium" if sure else "low"))
+    return [f for f in found if f.gain_program >= rule.limit("gain")]
+
+
+def _streaming(run: Run) -> set[str]:
+    """Return the program's own kernels that may work on one element after another, as counted.
+
+    They load few elements for each that they store, in whole sectors, and neither share them within
+    a block nor add them up with atomics. What they compute is not known.
+    """
+    kernels = run.kernels["category"].eq("other") & run.kernels["library"].fillna("").isin(
+        NO_LIBRARY
+    )
+    rows = run.counters[run.counters["kernel_id"].isin(run.kernels.loc[kernels, "kernel_id"])]
+    inputs, efficiency = (ELEMENTWISE_CHAIN.limit(name) for name in ("inputs", "whole"))
+    found = set()
+    for row in records(rows):
+        loaded, stored = (number(row[name]) for name in THREADS)
+        useful = (number(row[f"global_{kind}_efficiency_pct"]) for kind in ("load", "store"))
+        private = number(row["shared_memory_bytes"]) == 0 == number(row["atomic_instructions"])
+        if private and 0 < loaded <= inputs * stored and all(p >= efficiency for p in useful):
+            found.add(text(row["kernel_id"]))
+    return found
+
+
+def _moved_bytes(run: Run) -> dict[str, Moved]:
+    """Return what each kernel loads and stores, as far as counters tell.
+
+    Where the accesses of threads were not counted it is what DRAM read and wrote, of launches
+    that move several times what L2 holds: of those, caches keep little.
+    """
+    found: dict[str, Moved] = {}
+    large = ELEMENTWISE_CHAIN.limit("cache") * number(run.gpus["l2_bytes"].max())
+    for row in records(run.counters):
+        for names, minimum in ((THREADS, 0.0), (DRAM, large)):
+            moved = Moved(number(row[names[0]]), number(row[names[1]]), names)
+            if moved.loaded + moved.stored >= minimum:
+                found.setdefault(text(row["kernel_id"]), moved)
+    return found
+
+
+def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
+    kernels = tuple(str(key) for key in row["kernels"])
+    times = int(number(row["times"]))
+    total = Number(row["total_ns"], "ns", column("launches", "duration_ns"))
+    chain = Chain(kernels, times, total, number(row["saved_ns"]))
+    if not all(key in moved for key in kernels):
+        return chain
+    each = [moved[key] for key in kernels]
+    both = sum(one.loaded + one.stored for one in each)
+    passed = sum(a.stored + min(a.stored, b.loaded) for a, b in zip(each, each[1:], strict=False))
+    if not both > 0:
+        return chain
+    names = tuple(dict.fromkeys(name for one in each for name in one.columns))
+    refs = counters(run, kernels, names)
+    roof = ceilings(run.roofs).memory.get("dram")
+    roof_refs = (*refs, *column("roofs", "value"))
+    bounds = run.counters.loc[run.counters["kernel_id"].isin(kernels), "bound_by"]
+    return Chain(
+        *(kernels, times, total, chain.all_but_longest_ns),
+        Number(both, "B", refs),
+        Number(passed, "B", refs),
+        set(bounds) <= BY_BYTES,
+        Number(times * (both - passed) / roof.value * 1e9 if roof else None, "ns", roof_refs),
+    )
+
+
+def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
+    gpu_time = Number(kernel_time(run), "ns")
+    most = chain.saved_at_roof
+    names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    ids = tuple(dict.fromkeys(chain.kernels))
+    n, share = len(chain.kernels), chain.total.share_of(gpu_time)
+    first = str(names.get(ids[0], ids[0]))
+    return ELEMENTWISE_CHAIN.finding(
+        title=Text(
+            "{n} elementwise kernels in a row pass data through memory: {first}, …",
+            n=n,
+            first=Name(first, Ref("kernels", ids[0])),
+        ),
+        headline=Text(
+            "{n} elementwise kernels in a row take {share} of the GPU time", n=n, share=share
+        ),
+        verdict=Text(
+            "{n} elementwise kernels follow on each other {times}: {names}. They take "
+            "{share} of the GPU time ({total}). {saving}",
+            n=n,
+            times=Text("{n} time", "{n} times", n=chain.times),
+            names=names_of((key, str(names.get(key, key))) for key in ids),
+            share=share,
+            total=chain.total,
+            saving=_saving(chain, gpu_time),
+        ),
+        kernel_ids=ids,
+        share=number(share.value),
+        evidence=(
+            Evidence(
+                Text("kernels in the chain"),
+                Number(n, "count", column("launches", "start_ns")),
+                Text("2 or more"),
+                NSYS,
+            ),
+            measured(
+                Text("times that it runs"),
+                Number(chain.times, "count", column("launches", "start_ns")),
+            ),
+            measured(Text("time of the chains"), chain.total),
+            *_gain_evidence(chain),
+        ),
+        gain_kernel=number(most.share_of(chain.total).value),
+        gain_program=number(most.share_of(gpu_time).value),
+        gain_ns=number(most.value),
+        confidence=confidence,
+    )
+
+
+def _saving(chain: Chain, gpu_time: Number) -> Text:
+    """Say what the gain rests on, and what it is."""
+    saved, most = chain.saved, chain.saved_at_roof
+    if chain.moved is None or chain.passed is None:
+        return Text(
+            "Their bytes were not counted, so one kernel is taken to need as long as the longest "
+            "of them: it would save at most {gain} of the GPU time ({saved}).",
+            gain=saved.share_of(gpu_time),
+            saved=saved,
+        )
+    values = {
+        "passed": chain.passed,
+        "moved": chain.moved,
+        "rate": chain.throughput,
+        "gain": saved.share_of(gpu_time),
+        "saved": saved,
+    }
+    if most == saved:
+        return Text(
+            "{passed} of the {moved} that they move pass between them. One kernel that keeps these "
+            "on the chip would save, at their {rate}, about {gain} of the GPU time ({saved}).",
+            **values,
+        )
+    return Text(
+        "{passed} of the {moved} that they move pass between them. One kernel that keeps these on "
+        "the chip would save, at their {rate}, about {gain} of the GPU time ({saved}), and at most "
+        "{most} ({most_ns}) at the roof of DRAM.",
+        most=most.share_of(gpu_time),
+        most_ns=most,
+        **values,
+    )
+
+
+def _gain_evidence(chain: Chain) -> list[Evidence]:
+    """Return what the gain (at their throughput, at most) is computed from."""
+    save, saved, most = Text("could save"), chain.saved, chain.saved_at_roof
+    if chain.moved is None or chain.passed is None:
+        formula = Text("time of the chains - that of the longest kernel of each")
+        return [measured(save, saved, formula)]
+    found = [
+        measured(
+            Text("bytes that a chain moves"),
+            chain.moved,
+            Text("ncu: loaded and stored, the sum over its kernels"),
+        ),
+        measured(
+            Text("of these passed on through memory"),
+            chain.passed,
+            Text("ncu: stored by one kernel + what the next loads of it"),
+        ),
+        measured(
+            Text("throughput of the chain"),
+            chain.throughput,
+            Text("bytes x times / time of the chains"),
+        ),
+        measured(save, saved, Text("times x bytes passed on / throughput")),
+    ]
+    if chain.at_roof.value is not None:
+        formula = Text("times x (bytes moved - passed on) / roof, if they come from DRAM")
+        label = Text("the other bytes at the roof of DRAM")
+        found.append(measured(label, chain.at_roof, formula))
+    if most != saved:
+        formula = Text("time of the chains - the other bytes at the roof")
+        found.append(measured(Text("could save at the roof of DRAM"), most, formula))
+    return found

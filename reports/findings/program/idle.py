@@ -1,0 +1,609 @@
+"""Idle time of the GPU by what the host did meanwhile: launches, other work, synchronisations."""
+
+from __future__ import annotations
+
+from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.reports.analysis.idle import (
+    HOST,
+    LAUNCHES,
+    QUEUED,
+    SYNCHRONISATION,
+    Gaps,
+    LaunchCost,
+    Stage,
+    idle_stages,
+    launch_cost,
+)
+from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import Rule, Threshold, measured, wall_evidence
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
+
+STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
+
+LAUNCH_BOUND = Rule(
+    key="launch_bound",
+    question="Does the GPU wait for the host to launch the next kernel?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "gaps": Threshold(
+            5,
+            Text(
+                "prof: fewer gaps are where a stage starts or ends rather than a host that cannot "
+                "keep up"
+            ),
+            "count",
+        ),
+        "graph_gap": Threshold(
+            1000,
+            Text(
+                "prof: ns between two kernels of a CUDA graph, 600 to 1300 in recorded runs of an "
+                "H200"
+            ),
+            "ns",
+        ),
+    },
+    gain="idle time - gaps x (`graph_gap` + what nsys adds to a launch), at least 0 and at most "
+    "the idle time of the capture. What nsys adds: the mean launch call under nsys less the launch "
+    "that the roofline target measured without a profiler; 0 where none was measured. Per cent are "
+    "of the wall time under nsys.",
+    action=Text(
+        "Launch less often: capture the step in a CUDA graph (torch.cuda.graph, torch.compile with "
+        'mode="reduce-overhead"), fuse kernels, or give each launch more work (a larger batch).'
+    ),
+    advice=Text(
+        "start the GPU's work in larger portions (CUDA graphs, torch.compile), so that it need not "
+        "wait"
+    ),
+    disproof=Text(
+        "A CUDA graph of the same kernels takes as long, or the program's own timing without nsys "
+        "shows no such gaps."
+    ),
+)
+HOST_BOUND = Rule(
+    key="host_bound",
+    question="Does the GPU wait while the host does something else?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "long_gap": Threshold(
+            100_000,
+            Text(
+                "prof: ns from which on a gap is no matter of launch speed; eager frameworks need "
+                "some tens of us between two launches"
+            ),
+            "ns",
+        ),
+    },
+    gain="the idle time of these gaps, at most the idle time of the capture.",
+    action=Text(
+        "Move the host's work off the path: prepare the next step while the GPU computes this one "
+        "(another thread, a data loader with workers), cache it, or do it on the GPU."
+    ),
+    advice=Text("let the CPU prepare the next step while the GPU still computes this one"),
+    disproof=Text(
+        "With the host's work of a step left out (its results reused), the steps take as long."
+    ),
+)
+SYNC_STALLS = Rule(
+    key="sync_stalls",
+    question="Does the GPU run dry because the host waits for it?",
+    requires="a trace with CUDA calls",
+    thresholds={"share": STAGE_SHARE},
+    gain="as of `launch_bound`.",
+    action=Text(
+        "Take synchronisations out of the loop (.item(), .cpu(), print of a tensor, "
+        "torch.cuda.synchronize, blocking copies): keep results on the GPU, and read them once at "
+        "the end or a step later from pinned memory."
+    ),
+    advice=Text("let the CPU run ahead of the GPU instead of waiting for each result"),
+    disproof=Text(
+        "Without these synchronisations (wrong results may do for a test) the steps take as long."
+    ),
+)
+IDLE = Rule(
+    key="idle",
+    question="Is the GPU idle, where the trace does not tell why?",
+    requires="a trace",
+    thresholds={"share": Threshold(0.1, Text("prof: idle share of a stage worth a finding"))},
+    gain="the idle time, at most that of the capture.",
+    action=Text(
+        "Launch less often: CUDA graphs, fused or larger kernels (torch.compile), no "
+        "synchronisation or copy to the host inside the loop."
+    ),
+    advice=LAUNCH_BOUND.advice,
+    disproof=Text("The program's own timing without nsys shows no such gaps."),
+)
+IDLE_OUTSIDE = Rule(
+    key="idle_outside",
+    question="Is the GPU idle outside of the stages?",
+    requires="a trace with stages",
+    action=Text(
+        "Capture only what matters (`capture:` in the recipe), or move what repeats out of the "
+        "loop."
+    ),
+    advice=Text("measure only the part that matters, or do once what is now done again and again"),
+    disproof=Text(
+        "It happens once: a run of twice as many steps has the same idle time outside of its "
+        "stages."
+    ),
+)
+RULES = (LAUNCH_BOUND, HOST_BOUND, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
+
+OF_CAUSE = {LAUNCHES: LAUNCH_BOUND, HOST: HOST_BOUND, SYNCHRONISATION: SYNC_STALLS}
+"""The rule that explains idle time of a cause; the GPU's own time between queued work has none."""
+IN_CALLS = 0.5
+"""Part of the gaps' time in launch calls above which nsys may have made it."""
+NAMED = 2
+"""CUDA calls and NVTX ranges that a sentence names."""
+IDLE_DURING = {
+    LAUNCHES: Text("idle waiting for launches"),
+    HOST: Text("idle while the host does something else"),
+    SYNCHRONISATION: Text("idle after the host waited for the GPU"),
+    QUEUED: Text("idle between operations that were queued already"),
+}
+TRACING = Text("Without nsys, which slows launches itself, the gaps are smaller.")
+BOUNDED = Text("idle time, at most the idle time of the capture")
+
+
+def idle_findings(run: Run) -> list[Finding]:
+    """Return a finding for each stage and cause of idle time that passes its thresholds."""
+    wall, idle = program_time(run)
+    stages = idle_stages(run)
+    found: list[Finding] = []
+    for stage in stages:
+        explained = [
+            finding
+            for cause, rule in OF_CAUSE.items()
+            if (finding := _of_cause(run, stage, stage.of_cause(cause), rule)) is not None
+        ]
+        found += explained or _unexplained(run, stage)
+    for stage in stages:
+        wall, idle = wall - stage.wall, idle - stage.idle
+    return [*found, *_outside(wall, idle, program_time(run)[0])]
+
+
+def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
+    program_wall, program_idle = program_time(run)
+    lost, often = number(gaps.idle.value), number(gaps.count.value)
+    # A program that starts up once may idle long: a whole capture is held to the higher share.
+    minimum = (IDLE if stage.is_capture else rule).limit("share")
+    if not often > 0 or lost < minimum * number(stage.wall.value):
+        return None
+    if lost < threshold("small_gain") * number(program_wall.value):
+        return None
+    if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
+        return None
+    cost = launch_cost(run)
+    remaining = 0.0
+    if rule is not HOST_BOUND:
+        remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
+    saved = min(max(0.0, lost - remaining), number(program_idle.value))
+    gain = Number(saved / number(program_wall.value), "fraction")
+    return rule.finding(
+        key="idle",
+        stage=stage.name,
+        title=_title(rule, gaps.idle.share_of(stage.wall), stage),
+        verdict=Text(
+            "{problem} Closing these gaps saves at most {gain} of the wall time{under_nsys} "
+            "({saved}).{remark}",
+            problem=_problem(stage, gaps, rule),
+            gain=gain,
+            saved=Number(saved, "ns"),
+            under_nsys="" if rule is HOST_BOUND else Text(" under nsys"),
+            remark="" if rule is HOST_BOUND else _remark(cost),
+        ),
+        evidence=(
+            *_gap_evidence(stage, gaps, rule, minimum),
+            *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
+            *_gain_evidence(rule, cost, Number(saved, "ns")),
+            wall_evidence(program_wall),
+            measured(Text("idle time of all causes"), stage.idle),
+            *_other_causes(stage, gaps.cause),
+        ),
+        gain_program=number(gain.value),
+        gain_ns=saved,
+        gain_of="wall time",
+        confidence=_confidence(stage, gaps, rule, cost),
+    )
+
+
+def _title(rule: Rule, part: Number, stage: Stage) -> Text:
+    values: dict[str, Value] = {"part": part, "where": _where(stage)}
+    if rule is LAUNCH_BOUND:
+        return Text("The GPU waits for launches for {part} of the time {where}", **values)
+    if rule is HOST_BOUND:
+        return Text("The GPU waits for the host for {part} of the time {where}", **values)
+    return Text("The GPU waits after synchronisations for {part} of the time {where}", **values)
+
+
+def _where(stage: Stage) -> Text:
+    where = Text("from its first to its last kernel")
+    if not stage.is_capture:
+        where = Text("in {stage}", stage=_name(stage))
+    if stage.gpus == 1:
+        return where
+    return Text("{where} (mean of {n} GPUs)", where=where, n=stage.gpus)
+
+
+def _name(stage: Stage) -> Name:
+    return Name(stage.name, Ref("stages", stage.name))
+
+
+def _problem(stage: Stage, gaps: Gaps, rule: Rule) -> Text:
+    values: dict[str, Value] = {
+        "lost": gaps.idle,
+        "wall": stage.wall,
+        "where": _where(stage),
+        "n": round(number(gaps.count.value)),
+        "others": _all_causes(stage, gaps),
+    }
+    if rule is HOST_BOUND:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
+            "gap, the longest {longest}.{activity}{waited}{others}",
+            "The GPU is idle for {lost} of {wall} {where} while the host does something else: {n} "
+            "gaps, the longest {longest}.{activity}{waited}{others}",
+            longest=gaps.longest,
+            activity=_activity(gaps),
+            waited=_waited(gaps),
+            **values,
+        )
+    if rule is LAUNCH_BOUND:
+        return Text(
+            "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
+            "{n} gap of {gap}, while a kernel takes {kernel} on average.{calls}{others}",
+            "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
+            "{n} gaps of {gap}, while a kernel takes {kernel} on average.{calls}{others}",
+            gap=gaps.mean,
+            kernel=stage.kernel_mean,
+            calls=_calls(gaps),
+            **values,
+        )
+    return Text(
+        "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
+        "({call}) before it launches more: {n} time, {gap} each.{others}",
+        "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
+        "({call}) before it launches more: {n} times, {gap} each.{others}",
+        call=Verbatim(gaps.by("waited", "gaps")[0][0]),
+        gap=gaps.mean,
+        **values,
+    )
+
+
+def _calls(gaps: Gaps) -> Text | str:
+    """Say when the launch calls came; empty where the trace does not tell."""
+    if not gaps.calls_known:
+        return ""
+    return Text(
+        " In {late} of the gaps the launch call began only after the GPU had run dry; {before} of "
+        "their time lies before this call, {inside} in it.",
+        late=gaps.late_calls.share_of(gaps.count),
+        before=gaps.before_call.share_of(gaps.idle),
+        inside=gaps.in_call.share_of(gaps.idle),
+    )
+
+
+def _remark(cost: LaunchCost) -> Text:
+    """Say what is not counted as gain: what a graph keeps of a gap, and what nsys adds."""
+    graph_gap = LAUNCH_BOUND.thresholds["graph_gap"].number
+    if not cost.added.value:
+        return Text(
+            " Not counted: {graph_gap} per gap, which a CUDA graph keeps. {tracing}",
+            graph_gap=graph_gap,
+            tracing=TRACING,
+        )
+    return Text(
+        " Not counted: {graph_gap} per gap, which a CUDA graph keeps, and the {added} that nsys "
+        "adds to a launch (a call takes {traced} here, {untraced} without nsys).",
+        graph_gap=graph_gap,
+        added=cost.added,
+        traced=cost.traced,
+        untraced=cost.untraced,
+    )
+
+
+def _all_causes(stage: Stage, gaps: Gaps) -> Text | str:
+    """Say how much the stage is idle for all causes, where that is more by a per cent."""
+    total, here = number(stage.idle_share.value), number(gaps.idle.share_of(stage.wall).value)
+    if not total - here >= threshold("small_gain"):
+        return ""
+    where: Value = Text("the capture") if stage.is_capture else _name(stage)
+    return Text(
+        " Other causes bring the idle share of {where} to {share}.",
+        where=where,
+        share=stage.idle_share,
+    )
+
+
+def _activity(gaps: Gaps) -> Text:
+    """Say what the host did: a CUDA call that takes long, else the program's own code."""
+    total, calls = number(gaps.idle.value), gaps.by("call")
+    doing: list[Value] = []
+    code = total - sum(value for _, value in calls)
+    if code >= 0.1 * total:
+        doing.append(Text("the program's own code ({part})", part=Number(code / total, "fraction")))
+    doing += [
+        Text("{call} ({part})", call=Verbatim(name), part=Number(value / total, "fraction"))
+        for name, value in [c for c in calls if c[1] >= 0.1 * total][:NAMED]
+    ]
+    ranges = [name for name, value in gaps.by("nvtx_range") if value >= 0.2 * total][:NAMED]
+    if not ranges:
+        return Text(" Meanwhile the host is in {doing}.", doing=doing)
+    return Text(
+        " Meanwhile the host is in {doing}. What it launches next is in NVTX range {ranges}.",
+        doing=doing,
+        ranges=[Verbatim(name) for name in ranges],
+    )
+
+
+def _waited(gaps: Gaps) -> Text | str:
+    calls = gaps.by("waited", "gaps")
+    if not calls:
+        return ""
+    return Text(
+        " Before that it had waited for the GPU {n} time ({call}), so nothing is queued.",
+        " Before that it had waited for the GPU {n} times ({call}), so nothing is queued.",
+        n=round(sum(value for _, value in calls)),
+        call=Verbatim(calls[0][0]),
+    )
+
+
+def _gap_evidence(stage: Stage, gaps: Gaps, rule: Rule, minimum: float) -> list[Evidence]:
+    """Return the gaps and the thresholds that they are held to."""
+    long_gap = HOST_BOUND.thresholds["long_gap"]
+    side = Text("under {limit} each", limit=long_gap.number)
+    if rule is HOST_BOUND:
+        side = Text("{limit} or more each", limit=long_gap.number)
+    return [
+        _share_evidence(gaps.idle, stage.wall, minimum, rule.thresholds["share"].source),
+        measured(Text("idle time"), gaps.idle),
+        measured(Text("gaps"), gaps.count),
+        Evidence(Text("mean gap"), gaps.mean, side, long_gap.source),
+        measured(Text("longest gap"), gaps.longest),
+        measured(Text("mean kernel"), stage.kernel_mean),
+    ]
+
+
+def _share_evidence(idle: Number, wall: Number, minimum: float, source: Text) -> Evidence:
+    share = idle.share_of(wall)
+    return Evidence(
+        Text("idle share"),
+        Number(100 * number(share.value), "%", share.refs),
+        Text("{limit} or more", limit=Number(minimum, "fraction")),
+        source,
+    )
+
+
+def _call_evidence(gaps: Gaps) -> list[Evidence]:
+    if not gaps.calls_known:
+        return []
+    late = Text("gaps in which the launch call had not begun when the GPU ran dry")
+    return [
+        measured(late, gaps.late_calls),
+        measured(Text("idle before the launch call"), gaps.before_call),
+        measured(Text("idle in the launch call"), gaps.in_call),
+        measured(Text("idle from its return to the start on the GPU"), gaps.after_call),
+    ]
+
+
+def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence]:
+    """Return what the gain is computed from, so that it can be done by hand."""
+    save = Text("could save")
+    if rule is HOST_BOUND:
+        return [measured(save, saved, BOUNDED)]
+    graph_gap = LAUNCH_BOUND.thresholds["graph_gap"]
+    formula = Text(
+        "idle time - gaps x left of each gap, at least 0 and at most the idle time of the capture"
+    )
+    if cost.added.value:
+        formula = Text(
+            "idle time - gaps x (left of each gap + what nsys adds to a launch), at least 0 and at "
+            "most the idle time of the capture"
+        )
+    costs = []
+    if cost.traced.value:
+        label = Text("launch call under nsys, mean of the capture")
+        costs.append(measured(label, cost.traced, Text("nsys: calls named *LaunchKernel*")))
+    if cost.untraced.value:
+        costs += [
+            measured(Text("launch call without a profiler"), cost.untraced, cost.source),
+            measured(
+                Text("what nsys adds to a launch"),
+                cost.added,
+                Text("the first less the second, at least 0"),
+            ),
+        ]
+    return [
+        measured(Text("left of each gap"), graph_gap.number, graph_gap.source),
+        *costs,
+        measured(save, saved, formula),
+    ]
+
+
+def _other_causes(stage: Stage, cause: str) -> list[Evidence]:
+    """Return the idle time of each other cause, and what lies before and after all gaps."""
+    found = [
+        measured(IDLE_DURING[gaps.cause], gaps.idle)
+        for gaps in stage.causes
+        if gaps.cause in IDLE_DURING and gaps.cause != cause and number(gaps.idle.value) > 0
+    ]
+    if stage.causes and number(stage.at_ends.value) > 0:
+        label = Text("idle before the first or after the last work of the capture")
+        found.append(measured(label, stage.at_ends))
+    return found
+
+
+def _confidence(stage: Stage, gaps: Gaps, rule: Rule, cost: LaunchCost) -> str:
+    """Return how sure it is: tracing lengthens launches, and long gaps hardly."""
+    in_calls = (
+        gaps.calls_known
+        and number(gaps.in_call.share_of(gaps.idle).value) > IN_CALLS
+        and not cost.added.value
+    )
+    if stage.is_capture or (rule is LAUNCH_BOUND and in_calls):
+        return "low"
+    return "high" if rule is HOST_BOUND else "medium"
+
+
+def _unexplained(run: Run, stage: Stage) -> list[Finding]:
+    """Return a finding for idle time whose causes are small each, or not in the trace."""
+    program_wall, program_idle = program_time(run)
+    if not _matters(stage.wall, stage.idle, program_wall):
+        return []
+    # A range also counts what lies before the first kernel of the capture and after the last.
+    saved = min(number(stage.idle.value), number(program_idle.value))
+    launches = Number(number(stage.launches.value) / stage.gpus, "count", stage.launches.refs)
+    per_launch = stage.idle.per(launches, "ns")
+    causes = _causes_of(stage) or _host_calls(run, number(stage.idle.value) * stage.gpus)
+    each: Text | str = ""
+    if per_launch.value is not None:
+        each = Text(", {gap} per launch", gap=per_launch)
+    return [
+        IDLE.finding(
+            stage=stage.name,
+            title=Text(
+                "The GPU is idle for {part} of the time {where}",
+                part=stage.idle_share,
+                where=_where(stage),
+            ),
+            headline=Text(
+                "The GPU is idle for {lost} of {wall} {where}",
+                lost=stage.idle,
+                wall=stage.wall,
+                where=_where(stage),
+            ),
+            verdict=Text(
+                "The GPU is idle for {lost} of {wall} {where} ({part}{each}).{causes} Without the "
+                "gaps the program would save at most {gain} of its wall time. {tracing}",
+                lost=stage.idle,
+                wall=stage.wall,
+                where=_where(stage),
+                part=stage.idle_share,
+                each=each,
+                causes=causes,
+                gain=Number(saved / number(program_wall.value), "fraction"),
+                tracing=TRACING,
+            ),
+            evidence=(
+                _share_evidence(
+                    stage.idle, stage.wall, IDLE.limit("share"), IDLE.thresholds["share"].source
+                ),
+                measured(Text("idle time"), stage.idle),
+                measured(Text("idle time per launch"), per_launch),
+                wall_evidence(program_wall),
+                *_other_causes(stage, ""),
+            ),
+            gain_program=saved / number(program_wall.value),
+            gain_ns=saved,
+            gain_of="wall time",
+            confidence="low" if stage.is_capture else "medium",
+        )
+    ]
+
+
+def _matters(wall: Number, idle: Number, program_wall: Number) -> bool:
+    enough = number(idle.share_of(program_wall).value) >= threshold("small_gain")
+    return enough and number(idle.share_of(wall).value) >= IDLE.limit("share")
+
+
+def _causes_of(stage: Stage) -> Text | str:
+    """Say how the idle time divides by cause; empty where the trace does not tell."""
+    causes = stage.causes
+    if not causes or causes[0].cause == "unknown":
+        return ""
+    total = sum(number(gaps.idle.value) for gaps in causes)
+    parts = [
+        _clause(gaps.cause, Number(number(gaps.idle.value) / total, "fraction", gaps.idle.refs))
+        for gaps in causes
+        if gaps.cause in IDLE_DURING and number(gaps.idle.value) >= threshold("small_share") * total
+    ]
+    return Text(" Of this, {parts}.", parts=parts)
+
+
+def _clause(cause: str, part: Number) -> Text:
+    if cause == LAUNCHES:
+        return Text("{part} is waiting for launches", part=part)
+    if cause == HOST:
+        return Text("{part} while the host does something else", part=part)
+    if cause == SYNCHRONISATION:
+        return Text("{part} after the host waited for the GPU", part=part)
+    return Text("{part} between operations that were queued already", part=part)
+
+
+def _host_calls(run: Run, idle_ns: float) -> Text | str:
+    """Say what the host does over all; empty where the trace has no calls.
+
+    A call that synchronises waits while the GPU works, so its time explains no idle GPU; but each
+    one empties the GPU's queue, and the next launch must get through first.
+    """
+    calls = records(run.api_calls.sort_values("total_ns", ascending=False))
+    if not calls:
+        return ""
+    waits = [row for row in calls if "Synchronize" in text(row["name"])]
+    launches = [row for row in calls if "Launch" in text(row["name"])]
+    waited = round(sum(number(row["calls"]) for row in waits))
+    waiting: Text | str = ""
+    if waited * threshold("sync_cost") >= threshold("sync_share") * idle_ns:
+        waiting = Text(
+            " The program waits for the GPU {n} time ({call}), and each time the GPU runs dry.",
+            " The program waits for the GPU {n} times ({call}), and each time the GPU runs dry.",
+            n=waited,
+            call=Verbatim(text(waits[0]["name"])),
+        )
+    launching = Number(sum(number(row["total_ns"]) for row in launches), "ns")
+    if number(launching.value) >= threshold("host_calls") * idle_ns:
+        return Text(
+            "{waiting} Launching takes the host {time} ({n} launch).",
+            "{waiting} Launching takes the host {time} ({n} launches).",
+            waiting=waiting,
+            time=launching,
+            n=round(sum(number(row["calls"]) for row in launches)),
+        )
+    if waiting:
+        return waiting
+    return Text(
+        " Launching takes the host only {time}: the rest is lost in the program's own code on the "
+        "host.",
+        time=launching,
+    )
+
+
+def _outside(wall: Number, idle: Number, program_wall: Number) -> list[Finding]:
+    """Return a finding without a gain for idle time of the capture in none of its stages.
+
+    Too little rather than too much: ranges also begin before the first kernel and end after the
+    last, and those of several threads overlap. What happens once costs a long run nothing.
+    """
+    if not _matters(wall, idle, program_wall):
+        return []
+    values = {"lost": idle, "part": idle.share_of(program_wall)}
+    return [
+        IDLE_OUTSIDE.finding(
+            title=Text(
+                "The GPU is idle for {lost} outside of the stages ({part} of the wall time)",
+                **values,
+            ),
+            verdict=Text(
+                "The GPU is idle for {lost} outside of the stages ({part} of the wall time): while "
+                "the program starts, loads or prepares, before, between or after them. It matters "
+                "where it comes again and again, not where it comes once.",
+                **values,
+            ),
+            evidence=(
+                Evidence(
+                    Text("idle time outside of the stages"),
+                    idle,
+                    Text(
+                        "{limit} or more of the time there", limit=IDLE.thresholds["share"].number
+                    ),
+                    Text("idle time of the capture less that of its stages"),
+                ),
+            ),
+            gain_of="wall time",
+            confidence="low",
+        )
+    ]

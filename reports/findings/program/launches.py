@@ -1,0 +1,219 @@
+"""Rows of tiny kernels, whose time is mostly the cost of starting and ending them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import records, text
+from nsight_prof.reports.analysis.stages import ALL, program_time
+from nsight_prof.reports.analysis.timeline import Short, Tiny, short_kernels
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import (
+    Rule,
+    Threshold,
+    column,
+    measured,
+    wall_evidence,
+)
+from nsight_prof.reports.kernel_facts import blocks
+from nsight_prof.reports.kernel_judge import Floor, shortest_launch
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.profiled import kernel_time, sm_count
+
+SMALL_KERNELS = Rule(
+    key="small_kernels",
+    question="Do many tiny kernels follow on each other?",
+    requires="a trace with single launches",
+    thresholds={
+        "short": Threshold(
+            10_000,
+            Text(
+                "prof: ns; starting and ending a kernel costs the GPU one to two us, and the host "
+                "3 to 10; a kernel that is shorter on average may take twice as long at times"
+            ),
+            "ns",
+        ),
+        "run": Threshold(
+            5,
+            Text(
+                "prof: short kernels in a row, at least; of one kernel, the repeats that a batched "
+                "call could do"
+            ),
+            "count",
+        ),
+        "share": Threshold(0.01, Text("prof: part of the time that fusing them would save")),
+        "queue_gap": Threshold(
+            1000,
+            Text("prof: ns between two queued kernels, 600 to 1300 in recorded runs of an H200"),
+            "ns",
+        ),
+    },
+    gain="shortest launch of the trace (0.8 us where all take over 5 us) x (kernels - rows) + the "
+    "time between kernels of a row, each gap `queue_gap` at most. `run` or more launches of one "
+    "kernel that leave SMs empty count as though they ran side by side: all but the longest of "
+    "them is saved, or all but the time of SMs full of their blocks. Of several GPUs the mean. "
+    "What a kernel of a few blocks would gain by more of them is told once: it gains no more than "
+    "this leaves of it.",
+    action=Text(
+        "Fuse them (torch.compile, one Triton or CUDA kernel for the whole chain, foreach or "
+        "multi-tensor variants), or work on all items at a time (one batched call)."
+    ),
+    advice=Text("let it do several small steps in one go (torch.compile does so)"),
+    disproof=Text(
+        "One kernel that does the same steps takes as long as all of them, or they already run at "
+        "the same time on several streams."
+    ),
+)
+LAUNCHES = column("launches", "start_ns")
+DURATIONS = column("launches", "duration_ns")
+
+
+def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list[Finding]:
+    """Return a finding for each stage with rows of tiny kernels, unless it is launch-bound.
+
+    A kernel takes at least as long as the shortest launch of the trace, whatever it does: of each
+    row, all but one of these are saved, with the gaps between queued kernels. Launches that repeat
+    one kernel and leave SMs empty save what they would take side by side. Of several GPUs the mean.
+    """
+    rule, floor = SMALL_KERNELS, shortest_launch(run)
+    wall = program_time(run)[0]
+    if not wall.value:
+        return []
+    tiny = Tiny(
+        short=rule.limit("short"),
+        least=int(rule.limit("run")),
+        gap=rule.limit("queue_gap"),
+        floor=floor.ns,
+        fill=_fill(run),
+    )
+    found = [
+        _finding(row, floor, wall, kernel_time(run))
+        for row in short_kernels(frame, tiny)
+        if not launch_bound & {row.stage, ALL}
+    ]
+    return [f for f in found if f.gain_program >= rule.limit("share")]
+
+
+def _fill(run: Run) -> dict[str, float]:
+    """Return the part of the SMs that the blocks of a kernel fill, by kernel_id, where known."""
+    sms = sm_count(run)
+    fill = {text(r["kernel_id"]): blocks(text(r["grid"])) / sms for r in records(run.kernels)}
+    return {key: min(1.0, part) for key, part in fill.items() if part > 0}
+
+
+def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding:
+    starts = row.launches - row.runs - row.batched
+    saved_ns = min(row.batched_ns + floor.ns * starts, row.total_ns) + row.queued_ns
+    # GPUs work at the same time: what is saved on each is saved once.
+    saved = Number(min(saved_ns / row.gpus, wall.value or 0.0), "ns")
+    gain = saved.share_of(wall)
+    where = _where(row)
+    return SMALL_KERNELS.finding(
+        stage=row.stage,
+        title=Text("{n} tiny kernels run one after another{where}", n=row.launches, where=where),
+        verdict=Text(
+            "{n} kernels of {mean} run one after another{where}, in rows of {length} on average: "
+            "{total}, {part} of the GPU time. {cause} One kernel per row would save about {gain} "
+            "of the wall time ({saved}).",
+            n=row.launches,
+            mean=Number(row.total_ns / row.launches, "ns"),
+            where=where,
+            length=round(row.launches / row.runs),
+            total=Number(row.total_ns, "ns"),
+            part=Number(row.total_ns / total_ns, "fraction"),
+            cause=_cause(row, floor),
+            gain=gain,
+            saved=saved,
+        ),
+        kernel_ids=row.kernel_ids,
+        share=row.total_ns / total_ns,
+        evidence=_evidence(row, floor, saved, wall),
+        gain_program=gain.value,
+        gain_ns=saved.value,
+        gain_of="wall time",
+        confidence="medium",
+    )
+
+
+def _where(row: Short) -> Text | str:
+    stage = Name(row.stage, Ref("stages", row.stage))
+    if row.stage and row.gpus > 1:
+        return Text(" in {stage} on {n} GPUs", stage=stage, n=row.gpus)
+    if row.gpus > 1:
+        return Text(" on {n} GPUs", n=row.gpus)
+    return Text(" in {stage}", stage=stage) if row.stage else ""
+
+
+def _cause(row: Short, floor: Floor) -> Text:
+    """Say what the row costs that one kernel would not."""
+    if 2 * row.batched > row.launches:
+        return Text(
+            "{n} of them repeat the kernel before them, which leaves SMs empty: if none needs the "
+            "result of another, they can run side by side, as one batched call.",
+            n=row.batched,
+        )
+    shortest = Number(floor.ns, "ns")
+    if floor.kernel:
+        return Text(
+            "Starting and ending kernels is much of it: the shortest kernel of the trace takes "
+            "{shortest}.",
+            shortest=shortest,
+        )
+    return Text(
+        "Starting and ending kernels is much of it: the shortest kernel of recorded runs takes "
+        "{shortest}.",
+        shortest=shortest,
+    )
+
+
+def _evidence(row: Short, floor: Floor, saved: Number, wall: Number) -> tuple[Evidence, ...]:
+    limits = SMALL_KERNELS.thresholds
+    grids = (*column("kernels", "grid"), *column("gpus", "sm_count"))
+    formula = Text("(shortest launch x (kernels - rows) + time between them) / GPUs")
+    batched: list[Evidence] = []
+    if row.batched:
+        formula = Text(
+            "(saved side by side + shortest launch x (kernels - rows - repeats) + time between "
+            "them) / GPUs"
+        )
+        batched = [
+            measured(
+                Text("of these, repeats of one kernel that leaves SMs empty"),
+                Number(row.batched, "count", (*column("launches", "kernel_id"), *grids)),
+            ),
+            measured(
+                Text("saved by them side by side"),
+                Number(row.batched_ns, "ns", (*DURATIONS, *grids)),
+                Text("their time - that of the longest, or of SMs full of their blocks"),
+            ),
+        ]
+    return (
+        Evidence(
+            Text("mean kernel"),
+            Number(row.total_ns / row.launches, "ns", DURATIONS),
+            Text("under {limit}", limit=limits["short"].number),
+            limits["short"].source,
+        ),
+        Evidence(
+            Text("kernels in a row"),
+            Number(row.launches / row.runs, "", LAUNCHES),
+            Text("{limit} or more", limit=limits["run"].number),
+            limits["run"].source,
+        ),
+        measured(Text("kernels in these rows"), Number(row.launches, "count", LAUNCHES)),
+        measured(Text("rows"), Number(row.runs, "count", LAUNCHES)),
+        *batched,
+        floor.evidence(),
+        Evidence(
+            Text("time between them"),
+            Number(row.queued_ns, "ns", (*LAUNCHES, *DURATIONS)),
+            Text("{limit} per gap at most", limit=limits["queue_gap"].number),
+            limits["queue_gap"].source,
+        ),
+        measured(Text("could save"), saved, formula),
+        measured(
+            Text("GPUs that run them"), Number(row.gpus, "count", column("launches", "device"))
+        ),
+        wall_evidence(wall),
+    )

@@ -1,0 +1,151 @@
+"""What takes the GPU time: kernels, or kinds of kernels, and stages."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import number, text
+from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.rule import column, measured
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Name, Number, Ref, Text, Value
+from nsight_prof.reports.profiled import kernel_time
+
+FEW, MOST_PARTS = 5, 4
+"""Kernels that are named one by one, and parts of the GPU time that a sentence lists."""
+KINDS = {
+    "gemm": Text("matrix multiplications (GEMM)"),
+    "gemv": Text("matrix-vector products (GEMV)"),
+    "attention": Text("attention"),
+    "norm": Text("normalisation"),
+    "elementwise": Text("elementwise operations"),
+    "softmax": Text("softmax"),
+    "conv": Text("convolutions"),
+    "embedding": Text("embedding look-ups"),
+    "sort": Text("sorting"),
+    "fill": Text("fills"),
+    "reduction": Text("reductions"),
+    "copy": Text("copies inside the GPU"),
+    "collective": Text("communication between GPUs"),
+    "kv_cache": Text("key-value cache updates"),
+    "fusion": Text("fused operations"),
+    "fft": Text("Fourier transforms"),
+    "sparse": Text("sparse matrix kernels"),
+    "solver": Text("linear solvers"),
+    "search": Text("nearest-neighbour search"),
+}
+"""Category of table `kernels` -> what its kernels are."""
+
+
+def where_time_goes(run: Run) -> Finding:
+    """Return what takes the GPU time; it is nothing to do by itself."""
+    kernels = run.kernels
+    total = Number(kernel_time(run), "ns", column("kernels", "total_ns"))
+    shares = _by_kernel(kernels) if len(kernels) <= FEW else _by_kind(kernels)
+    (first, share), *_ = shares
+    largest = _largest(kernels)
+    title = Text("{share} of the GPU time goes to {what}", what=first, share=share)
+    headline = Text("{title}{largest}", title=title, largest=largest)
+    busy = _busy(run, total)
+    if len(kernels) <= FEW:
+        headline = Text("{n} kernels {busy}", n=len(kernels), busy=busy)
+    verdict = Text(
+        "Kernels {busy}: {shares}{largest}{stages}.",
+        busy=busy,
+        shares=[Text("{what} {share}", what=w, share=s) for w, s in shares[:MOST_PARTS]],
+        largest=largest,
+        stages=_stage_shares(run),
+    )
+    if len(kernels) == 1 and gpu_count(run) == 1:
+        title = headline = Text("The GPU runs one kernel, for {time}", time=total)
+        verdict = Text(
+            "The GPU runs one kernel, {kernel}, for {time}{stages}.",
+            kernel=first,
+            time=total,
+            stages=_stage_shares(run),
+        )
+    return Finding(
+        rule="",
+        key="time",
+        title=title,
+        headline=headline,
+        verdict=verdict,
+        kernel_ids=tuple(text(k) for k in kernels.head(FEW)["kernel_id"]),
+        share=number(share.value),
+        evidence=(measured(Text("GPU time of all kernels"), total),),
+    )
+
+
+def _busy(run: Run, total: Number) -> Text:
+    gpus = gpu_count(run)
+    if gpus == 1:
+        return Text("keep the GPU busy for {time}", time=total)
+    # Kernels of several streams run at the same time: their sum can exceed the wall time.
+    each = Number(number(total.value) / gpus, "ns")
+    return Text("take {time} on {n} GPUs in all, {each} on each", time=total, n=gpus, each=each)
+
+
+def _by_kernel(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
+    groups = kernels.groupby("short_name", sort=False)
+    shares = groups["share"].sum().sort_values(ascending=False, kind="stable")
+    keys = groups["kernel_id"].first()
+    return [
+        (Name(str(name), Ref("kernels", str(keys[name]))), Number(value, "fraction"))
+        for name, value in shares.items()
+    ]
+
+
+def _by_kind(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
+    """Return kinds of kernels by their share; those of no known kind stand for themselves."""
+    category = kernels["category"].fillna("other")
+    key = category.where(category != "other", kernels["short_name"])
+    groups = kernels.assign(key=key, other=category == "other").groupby(["other", "key"])
+    shares = groups["share"].sum().sort_values(ascending=False)
+    keys = groups["kernel_id"].first()
+    found: list[tuple[Value, Number]] = []
+    for is_other, name in shares.index:
+        value = number(shares[is_other, name])
+        if value < threshold("small_gain") and found:
+            break
+        what: Value = kind_of(str(name))
+        if is_other:
+            what = Name(str(name), Ref("kernels", str(keys[is_other, name])))
+        found.append((what, Number(value, "fraction")))
+    return found
+
+
+def kind_of(category: str) -> Text:
+    """Return what the kernels of a category are."""
+    return KINDS.get(category, Text("{category} kernels", category=category))
+
+
+def _largest(kernels: pd.DataFrame) -> Text | str:
+    if len(kernels) <= FEW:
+        return ""
+    return Text(
+        "; the {few} largest of {n} kernels hold {share}",
+        few=FEW,
+        n=len(kernels),
+        share=Number(kernels["share"].head(FEW).sum(), "fraction"),
+    )
+
+
+def _stage_shares(run: Run) -> Text | str:
+    stages = [row for row in stage_rows(run) if row["stage"] != ALL]
+    if len(stages) < 2:
+        return ""
+    ranked = sorted(stages, key=lambda row: -number(row["share"]))[:MOST_PARTS]
+    return Text(
+        "; by stage: {stages}",
+        stages=[
+            Text(
+                "{stage} {share}",
+                stage=Name(text(row["stage"]), Ref("stages", text(row["stage"]))),
+                share=Number(row["share"], "fraction"),
+            )
+            for row in ranked
+        ],
+    )

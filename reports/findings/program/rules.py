@@ -1,0 +1,48 @@
+"""All rules about the whole program, and what they find in a run."""
+
+from __future__ import annotations
+
+import math
+
+from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program import (
+    backends,
+    clock,
+    collectives,
+    copies,
+    fusion,
+    idle,
+    launches,
+    overview,
+)
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.profiled import kernel_time
+
+RULES = (
+    *idle.RULES,
+    launches.SMALL_KERNELS,
+    fusion.ELEMENTWISE_CHAIN,
+    copies.CASTS_AND_COPIES,
+    copies.COPIES,
+    backends.SLOW_BACKEND,
+    collectives.COLLECTIVES_EXPOSED,
+    clock.THROTTLING,
+)
+"""All rules of the program, in the order of docs/rules.md."""
+
+
+def program_findings(run: Run) -> list[Finding]:
+    """Return findings about the whole program; empty without a trace."""
+    if math.isnan(kernel_time(run)):
+        return []
+    waits, frame = idle.idle_findings(run), timeline(run)
+    found = [overview.where_time_goes(run), *waits, *copies.copies(run, frame)]
+    found += [*copies.casts_and_copies(run), *backends.backend_findings(run, frame)]
+    found += clock.clock_findings(run)
+    if frame is None:
+        return found
+    launch_bound = {f.stage for f in waits if f.rule == idle.LAUNCH_BOUND.key}
+    found += launches.small_kernels(run, frame, launch_bound)
+    found += fusion.elementwise_chains(run, frame)
+    return [*found, *collectives.collectives(run, frame)]
