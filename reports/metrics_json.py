@@ -136,9 +136,9 @@ def schema() -> dict[str, Any]:
     }
 
 
-def definitions(model: type) -> dict[str, Any]:
-    """Return the JSON Schema of a view model and of all models that it holds, by name."""
-    found: dict[str, Any] = {}
+def definitions(model: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a view model and of all its models by name; some are `given`."""
+    found: dict[str, Any] = dict(given)
     _define(model, found)
     return found
 

@@ -98,18 +98,18 @@ def command(
     """
     from nsight_prof.orchestrator.reporting import ensure_tables
     from nsight_prof.parsers.whole_file import as_utf8, written_whole
+    from nsight_prof.reports.compare.comparison import compare
     from nsight_prof.reports.compare.limits import parse_limit
-    from nsight_prof.reports.compare.output import FORMATS
-    from nsight_prof.reports.compare.page import page
+    from nsight_prof.reports.compare.section import FORMATS
     from nsight_prof.reports.compare.sides import open_side
-    from nsight_prof.reports.compare.view import compare
+    from nsight_prof.reports.page.writer import Writer
 
     limits = [parse_limit(rule) for rule in rules]
     for path in (a, b, *repeats_a, *repeats_b):
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
-    view = compare(*sides, limits, force, per)
-    text = page(view) if style == "html" else FORMATS[style](view)
+    found = compare(*sides, limits, force, per)
+    text = FORMATS[style](found)
     if output is None and not quiet:
         say(text, nl=False)
     elif output is not None:
@@ -117,7 +117,7 @@ def command(
             partial.write_bytes(as_utf8(text))
         if not quiet:
             say(f"comparison: {output}", err=not output.is_file())
-    for limit in view.limits:
+    for limit in found.limits:
         if limit.state == "broken" or not quiet:
-            say(f"{limit.state}: {limit.rule}: {limit.sentence}", err=True)
-    return REGRESSION if any(limit.state == "broken" for limit in view.limits) else 0
+            say(f"{limit.state}: {limit.rule}: {Writer().text(limit.sentence)}", err=True)
+    return REGRESSION if any(limit.state == "broken" for limit in found.limits) else 0

@@ -1,321 +1,531 @@
-"""The sentences of a comparison: what the program gained, where, and what of it is noise."""
+"""The findings of a comparison: what the program gained, where, and what of it is noise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 
-from nsight_prof.reports.compare.answer_kernels import MOST_ROWS, apart_stages, kernel_sentences
-from nsight_prof.reports.compare.models import Change, CompareView
+from nsight_prof.reports.compare import threshold
+from nsight_prof.reports.compare.cases import SERVING
+from nsight_prof.reports.compare.changes import QUIET, VERDICTS, Change, Comparison, KernelChange
 from nsight_prof.reports.compare.sides import VARIABLE, amount
-from nsight_prof.reports.compare.wording import section, threshold
-from nsight_prof.reports.formats import change as ratio_change
-from nsight_prof.reports.formats import (
-    counted,
-    difference,
-    duration,
-    listed,
-    quantity,
-    share,
-    shorten,
-    speedup,
+from nsight_prof.reports.formats import brief, shorten
+from nsight_prof.reports.page import Evidence, Finding, Name, Number, Ref, Text, Value
+
+KERNELS = "kernel-changes"
+"""Key of the table of kernels that changed; findings lead to its rows."""
+WIDTH = 36
+MAX_NAMES = 3
+"""Kernels and cases that a finding names."""
+MAX_STAGES = 4
+MOVING = ("faster", "slower")
+
+UNDECIDED = Text("Undecided, for single runs do not show their noise")
+DIFFERENT = Text("A and B are different programs: the numbers compare them as a unit.")
+OTHER_HOST = Text(
+    "Another GPU may be in another host: wall time, idle time and latency depend on that."
 )
 
 
-def answer(view: CompareView) -> list[str]:
-    """Return what a reader should know first: rules, the program, its stages, its kernels."""
-    told = _rules(view)
-    work = _work(view)
-    if _other_program(view):
-        told, work = told + work, []
-    if view.kind == "bench":
-        told += [*work, *_cases(view)]
+def findings(found: Comparison) -> tuple[Finding, ...]:
+    """Return what a reader should know first: the verdict, broken limits, and what changed."""
+    broken = [x for x in found.limits if x.state == "broken"]
+    of_kind = _of_cases(found) if found.kind == "bench" else _of_kernels(found)
+    return (
+        *_verdict(found),
+        *(Finding("limit", Text("The limit {rule} is broken: {result}", rule=Name(x.rule),
+                                result=x.sentence)) for x in broken),
+        *_settings(found),
+        *_one_off(found),
+        *of_kind,
+        *_of_points(found),
+    )  # fmt: skip
+
+
+def _verdict(found: Comparison) -> list[Finding]:
+    known = {c.key: c for c in found.totals if c.ratio or c.verdict in ("new", "gone")}
+    unit = "" if found.work is None else "_per_unit"
+    gpu = known.get(f"steady_gpu_time{unit}") or known.get(f"total_gpu_time{unit}")
+    user = (
+        known.get("wall_time_per_unit") if unit else known.get("step_time", known.get("wall_time"))
+    )
+    changes = [c for c in (gpu, user) if c is not None]
+    if found.repeated:
+        # What the user waits for goes first where the GPU time shows no change.
+        changes.sort(key=lambda c: c.verdict not in MOVING)
+    if found.kind == "bench" and found.totals:
+        verdict = _of_mean(found)
+        changes = [found.totals[0]]
+    elif changes:
+        verdict = _of_program(changes)
+    elif found.points:
+        verdict = _of_serving(found)
     else:
-        first, *rest = _program(view) or [""]
-        told += [s for s in (first, *work, *rest, *_stages(view), *kernel_sentences(view)) if s]
-    return [*told, *_points(view), *_doubt(view)]
-
-
-def _rules(view: CompareView) -> list[str]:
-    broken = [limit for limit in view.limits if limit.state == "broken"]
-    return [f"The limit {limit.rule} is broken: {limit.sentence}" for limit in broken]
-
-
-def _program(view: CompareView) -> list[str]:
-    """Say what the program gained: per unit of work, else per step, else in all."""
-    known = {change.key: change for change in view.totals if change.ratio}
-    told = []
-    if view.work is not None:
-        told += _per_unit(view, known)
-    step, steady = known.get("step_time"), known.get("steady_gpu_time")
-    if step is not None:
-        told.append(_time(f"The {step.label}", step))
-    told += _busy(known, bool(view.one_off))
-    if steady is not None:
-        told.append(_time(f"The {steady.label}", steady))
-    told += _one_off(view)
-    if view.work is None:
-        for key, subject in (
-            ("total_gpu_time", "The GPU time of all kernels"),
-            ("wall_time", "The wall time of the capture"),
-        ):
-            if key in known:
-                told.append(_time(subject, known[key]))
-    return told + _outside(view, known)
-
-
-def _per_unit(view: CompareView, known: Mapping[str, Change]) -> list[str]:
-    """Say the work first: all totals hang on it."""
-    told = []
-    wall, gpu = known.get("wall_time"), known.get("total_gpu_time")
-    spent = [
-        f"{speedup(c.ratio)} the {label}"
-        for c, label in ((wall, "wall time"), (gpu, "GPU time"))
-        if c is not None
+        return []
+    unsure = changes and not found.repeated and changes[0].verdict not in MOVING
+    action = Text("Repeat each side (--repeat-a, --repeat-b) to see smaller differences.")
+    return [
+        Finding(
+            "verdict",
+            verdict,
+            tuple(_evidence(found, {c.key: c for c in found.totals if c.ratio})),
+            action=action if unsure else None,
+            disproof=_doubts(found, changes[0] if changes else None),
+        )
     ]
-    if spent:
-        told.append(f"B does {speedup(view.work)} the work of A in {listed(spent)}.")
-    keys = ("wall_time_per_unit", "total_gpu_time_per_unit")
-    return told + [_time(f"The {known[key].label}", known[key]) for key in keys if key in known]
 
 
-def _busy(known: Mapping[str, Change], one_off: bool) -> list[str]:
+def _of_program(changes: Sequence[Change]) -> Text:
+    first, *rest = changes
+    values: dict[str, Value] = {
+        "quantity": _quantity(first),
+        "a": first.before or 0,
+        "b": first.after or 0,
+        "change": moved(first),
+    }
+    texts = {
+        "faster": Text("B needs less {quantity}: {a} → {b} ({change}), beyond the noise", **values),
+        "slower": Text("B needs more {quantity}: {a} → {b} ({change}), beyond the noise", **values),
+        "same": Text("No difference in {quantity} beyond the noise: {a} → {b} ({change})",
+                     **values),
+        "unknown": Text("{verdict}: {quantity} {a} → {b} ({change})", verdict=UNDECIDED, **values),
+        "new": Text("Only B has kernels"),
+        "gone": Text("Only A has kernels"),
+    }  # fmt: skip
+    key = first.verdict
+    if "gpu_time" not in first.key or (rest and rest[0].verdict == key):
+        texts |= {
+            "faster": Text("B is faster: {quantity} {a} → {b} ({change}), beyond the noise",
+                           **values),
+            "slower": Text("B is slower: {quantity} {a} → {b} ({change}), beyond the noise",
+                           **values),
+        }  # fmt: skip
+    if not rest:
+        return Text("{verdict}.", verdict=texts[key])
+    return Text("{verdict}; {also}.", verdict=texts[key], also=_also(rest[0]))
+
+
+def _quantity(c: Change) -> Text | str:
+    return Text("step time") if c.key == "step_time" else c.label
+
+
+def _also(c: Change) -> Text:
+    values: dict[str, Value] = {
+        "quantity": _quantity(c),
+        "change": c.relative or Number(None),
+        "verdict": VERDICTS[c.verdict],
+    }
+    if c.low is None or c.high is None:
+        return Text("{quantity} {change}, {verdict}", **values)
+    interval = Number(None, "change", low=c.low - 1, high=c.high - 1).interval
+    return Text(
+        "{quantity} {change} (95 % interval {interval}), {verdict}", interval=interval, **values
+    )
+
+
+def _of_mean(found: Comparison) -> Text:
+    mean = found.totals[0]
+    texts = {
+        "faster": Text("B is faster, beyond the noise"),
+        "slower": Text("B is slower, beyond the noise"),
+        "same": Text("No difference beyond the noise"),
+        "unknown": UNDECIDED,
+    }
+    return Text(
+        "{verdict}: time per call {change}, geometric mean of {n} case.",
+        "{verdict}: time per call {change}, geometric mean of {n} cases.",
+        verdict=texts[mean.verdict],
+        change=moved(mean),
+        n=sum(c.ratio is not None for c in found.cases),
+    )
+
+
+def _of_serving(found: Comparison) -> Text:
+    changes = [(p, c) for p in found.points for c in p.changes if c.verdict in MOVING]
+    if not changes:
+        return Text(
+            "No difference beyond the noise at {n} serving point.",
+            "No difference beyond the noise at {n} serving points.",
+            n=len(found.points),
+        )
+    point, largest = max(changes, key=lambda pair: abs((pair[1].ratio or 1.0) - 1))
+    return Text(
+        "{n} of {points} serving points differs beyond the noise, most of all in {quantity} at "
+        "{point}: {change}.",
+        "{n} of {points} serving points differ beyond the noise, most of all in {quantity} at "
+        "{point}: {change}.",
+        n=len({p.case for p, _ in changes}),
+        points=len(found.points),
+        quantity=largest.label,
+        change=moved(largest),
+        point=Name(point.case),
+    )
+
+
+def moved(c: Change) -> Value:
+    """Return the relative change with its interval where it has one."""
+    number = c.relative or Number(None)
+    if number.low is None or number.high is None:
+        return number
+    return Text("{change}, 95 % interval {interval}", change=number, interval=number.interval)
+
+
+def _evidence(found: Comparison, known: dict[str, Change]) -> list[Evidence | Text]:
+    evidence: list[Evidence | Text] = []
+    wall, gpu = known.get("wall_time"), known.get("total_gpu_time")
+    if found.work is not None and gpu is not None:
+        work = {"work": Number(found.work, "x"), "gpu": Number(gpu.ratio, "x")}
+        evidence.append(
+            Text("B does {work} the work of A in {gpu} the GPU time", **work)
+            if wall is None
+            else Text("B does {work} the work of A in {gpu} the GPU time and {wall} the wall time",
+                      wall=Number(wall.ratio, "x"), **work)
+        )  # fmt: skip
+    evidence += _by_stage(found)
+    evidence += _busy(found, known)
+    return evidence + _outside(found, known)
+
+
+def _by_stage(found: Comparison) -> list[Evidence | Text]:
+    """Say in which stages the GPU time changed."""
+    key = "gpu_time" if found.work is None else "gpu_time_per_unit"
+    one_off = {row.stage for row in found.kernels if row.one_off}
+    both = [s for s in found.stages if s.on == "both" and s.stage not in one_off]
+    changes = [
+        Text("{stage} {change}", stage=Name(stage.stage), change=c.relative or 0)
+        for stage in both
+        for c in stage.changes
+        if c.key == key and c.verdict in MOVING
+    ]
+    if len(found.stages) < 2 or not changes:
+        return []
+    return [Evidence(Text("GPU time by stage:"), changes[:MAX_STAGES])]
+
+
+def _busy(found: Comparison, known: dict[str, Change]) -> list[Evidence | Text]:
     """Say how far the host and not the GPU sets the pace, where that differs."""
     step, wall, idle = (known.get(key) for key in ("step_busy", "wall_time", "idle_time"))
     if step is not None:
-        shares = [step.a, step.b]
-    elif wall is not None and idle is not None and not one_off:
-        shares = [
-            1 - (of or 0.0) / all_ for of, all_ in ((idle.a, wall.a), (idle.b, wall.b)) if all_
-        ]
+        a, b = step.a or 0.0, step.b or 0.0
+    elif wall is not None and idle is not None and wall.a and wall.b and not found.one_off:
+        a, b = 1 - (idle.a or 0.0) / wall.a, 1 - (idle.b or 0.0) / wall.b
     else:
         return []
-    a, b = (value or 0.0 for value in shares)
     if abs(a - b) < threshold("busy"):
         return []
-    what = "kernels run" if step is not None else "the GPU works"
+    shares = {"a": Number(a, "fraction"), "b": Number(b, "fraction")}
+    if step is None:
+        return [Text("the GPU works {a} of the wall time in A, {b} in B", **shares)]
     return [
-        f"In A {what} {share(a)} of that time, in B {share(b)}: the rest waits for the host, "
-        "which tracing slows."
-        if step is not None
-        else f"In A {what} {share(a)} of the wall time, in B {share(b)}."
+        Text(
+            "kernels run {a} of the step time in A, {b} in B; the rest waits for the host, which "
+            "tracing slows",
+            **shares,
+        )
     ]
 
 
-def _one_off(view: CompareView) -> list[str]:
-    """Say which part of the totals is work that a loop does once."""
-    told = []
-    for side in ("A", "B"):
-        mine = [one for one in view.one_off if one.side == side]
-        if not mine:
-            continue
-        launches, spent = sum(one.launches for one in mine), sum(one.gpu_ns for one in mine)
-        where = listed([f"{one.odd} of {one.instances} {one.stage}" for one in mine])
-        told.append(
-            f"{side} does work in {where} that the others do not, as compiling and tuning do: "
-            f"{counted(launches, 'launch')} and {duration(spent)} of GPU time, kept apart below."
-        )
-    if told:
-        told.append(
-            "Totals hold that work; warm up before the capture (capture: profiler-api) to leave "
-            "it out."
-        )
-    return told
-
-
-def _outside(view: CompareView, known: Mapping[str, Change]) -> list[str]:
+def _outside(found: Comparison, known: dict[str, Change]) -> list[Evidence | Text]:
     """Say where the wall time is that of starting the program, not of its stages."""
     wall = known.get("wall_time")
-    stages = [c for s in view.stages for c in s.changes if c.key == "wall_time"]
+    stages = [c for s in found.stages for c in s.changes if c.key == "wall_time"]
     if wall is None or not stages or not wall.a or not wall.b:
         return []
-    inside = [sum(c.a or 0.0 for c in stages) / wall.a, sum(c.b or 0.0 for c in stages) / wall.b]
-    if 1 - max(inside) < threshold("outside"):
+    a, b = (
+        1 - sum(c.a or 0.0 for c in stages) / wall.a,
+        1 - sum(c.b or 0.0 for c in stages) / wall.b,
+    )
+    if min(a, b) < threshold("outside"):
         return []
     return [
-        f"Of the wall time, {share(1 - inside[0])} in A and {share(1 - inside[1])} in B lie "
-        "outside of all stages (start, loading, compiling): it says little about them."
+        Text(
+            "{a} of the wall time in A and {b} in B are outside of all stages (start, loading, "
+            "compiling)",
+            a=Number(a, "fraction"),
+            b=Number(b, "fraction"),
+        )
     ]
 
 
-def _time(subject: str, change: Change) -> str:
-    values = f"{_value(change.a, change)} in A, {_value(change.b, change)} in B"
-    change_ = ratio_change(change.ratio)
-    if change.verdict == "same":
-        words = f"{subject} is the same within the noise: {values} ({change_}{_plus_minus(change)})"
-        if (
-            change.low is not None
-            and change.high is not None
-            and not change.low <= 1 <= change.high
-        ):
-            return f"{words}; single runs cannot tell less than {share(change.floor)}."
-        return f"{words}."
-    if change.verdict == "faster":
-        return (
-            f"{subject} falls: {values} ({change_}{_plus_minus(change)}, {_times(change)} as fast)."
-        )
-    if change.verdict == "slower":
-        return f"{subject} grows: {values} ({change_}{_plus_minus(change)})."
-    return f"{subject}: {values} ({change_}); one run each does not show whether that is noise."
+def _doubts(found: Comparison, first: Change | None) -> Text | None:
+    """Say what else may explain the verdict."""
+    doubts = []
+    if first is not None and first.verdict == "same" and replace(first.noise, floor=0.0).differs:
+        floor = Number(first.floor, "fraction")
+        doubts.append(Text("Single runs cannot tell less than {floor}.", floor=floor))
+    warned = [c for c in found.checks if c.level != "note" and c.key != "target"]
+    if warned:
+        facts = [c.label for c in warned]
+        doubts.append(Text("The runs also differ in {facts}; see Comparability.", facts=facts))
+    if any(c.key == "uuid" for c in warned) and (found.kernels or found.points):
+        doubts.append(OTHER_HOST)
+    return joined(doubts)
 
 
-def _times(change: Change) -> str:
-    return speedup(1 / change.ratio) if change.ratio else ""
+def joined(texts: Sequence[Text]) -> Text | None:
+    """Return sentences one after the other; None for none."""
+    if not texts:
+        return None
+    first, *rest = texts
+    after = joined(rest)
+    return first if after is None else Text("{first} {rest}", first=first, rest=after)
 
 
-def _plus_minus(change: Change) -> str:
-    if change.low is None or change.high is None:
-        return ""
-    return f", 95 % interval {ratio_change(change.low)} to {ratio_change(change.high)}"
-
-
-def _value(value: float | None, change: Change) -> str:
-    if change.unit == "s" and value is not None:
-        return duration(value * 1e9)
-    return quantity(value, change.unit)
-
-
-def _stages(view: CompareView) -> list[str]:
-    parts = []
-    key = "gpu_time" if view.work is None else "gpu_time_per_unit"
-    apart = apart_stages(view)
-    for stage in (s for s in view.stages if s.stage not in apart):
-        gpu = next((c for c in stage.changes if c.key == key), None)
-        if stage.on == "both" and gpu and gpu.ratio and gpu.verdict in ("faster", "slower"):
-            parts.append(f"{stage.stage} {ratio_change(gpu.ratio)}")
-    if len(view.stages) < 2 or not parts:
+def _settings(found: Comparison) -> list[Finding]:
+    """Say what was asked of the programs differently: every number depends on it."""
+    if any(check.key == "target" for check in found.checks):
+        return [Finding("program", DIFFERENT)]
+    if not found.settings:
         return []
-    unit = f" per {view.unit}" if view.work is not None else ""
-    return [f"By stage, GPU time of kernels{unit}: {listed(parts[:4])}."]
-
-
-def _cases(view: CompareView) -> list[str]:
-    if not view.cases:
-        return []
-    both = [c for c in view.cases if c.ratio is not None]
-    told = []
-    if view.totals:
-        mean = view.totals[0]
-        told.append(
-            f"Over {counted(len(both), 'case')} that both runs measured, the time of B is "
-            f"{speedup(mean.ratio)} that of A (geometric mean{_plus_minus(mean)})."
-        )
-    for verdict in ("slower", "faster"):
-        rows = [c for c in both if c.verdict == verdict]
-        if rows:
-            named = listed(
-                [f"{c.label} ({difference((c.ratio or 1) - 1)})" for c in rows[:MOST_ROWS]]
-            )
-            told.append(f"{counted(len(rows), 'case')} got {verdict}; most: {named}.")
-    same = sum(c.verdict == "same" for c in both)
-    if both:
-        told.append(f"Within the noise: {same} of {counted(len(both), 'case')}.")
-    for verdict, where in (("gone", "A"), ("new", "B")):
-        alone = sum(c.verdict == verdict for c in view.cases)
-        if alone:
-            told.append(f"{counted(alone, 'case')} ran in {where} only.")
-    return told
-
-
-def _points(view: CompareView) -> list[str]:
-    """Say how many points got better or worse in each metric."""
-    told = []
-    for entry in section("serving"):
-        changes = [(p, c) for p in view.points for c in p.changes if c.key == entry["column"]]
-        moved = [(p, c) for p, c in changes if c.verdict in ("faster", "slower") and c.ratio]
-        if moved:
-            point, worst = max(moved, key=lambda pair: abs((pair[1].ratio or 1.0) - 1))
-            better = sum(c.verdict == "faster" for _, c in moved)
-            told.append(
-                f"{entry['label'].capitalize()}: better at {better}, worse at "
-                f"{len(moved) - better} of {counted(len(changes), 'serving point')}; the largest "
-                f"change is {difference((worst.ratio or 1.0) - 1)}, at {point.case}."
-            )
-    if view.points and not told:
-        told.append(
-            f"{counted(len(view.points), 'serving point')} differ by no more than the noise."
-        )
-    return told
-
-
-def _other_program(view: CompareView) -> bool:
-    return any(check.key == "target" for check in view.checks)
-
-
-def _work(view: CompareView) -> list[str]:
-    """Say what was asked of the programs differently: every number hangs on it."""
-    if _other_program(view):
-        return ["A and B are different programs: numbers compare them as wholes."]
-    if not view.settings:
-        return []
-    parts = [
-        f"{c.label} {shorten(c.a, 24)} → {shorten(c.b, 24)}" for c in view.settings[:MOST_ROWS]
+    settings: list[Value] = [
+        Text("{name} {a} → {b}", name=c.label, a=shorten(c.a, 24), b=shorten(c.b, 24))
+        for c in found.settings[:MAX_NAMES]
     ]
-    rest = len(view.settings) - MOST_ROWS
-    more = f" and {rest} more" if rest > 0 else ""
-    started = f"The programs were started differently ({', '.join(parts)}{more})"
+    if (rest := len(found.settings) - MAX_NAMES) > 0:
+        settings.append(Text("{n} more", n=rest))
     counts = [
-        c.label
-        for c in view.settings
-        if None not in (amount(c.a), amount(c.b)) and not c.label.startswith(VARIABLE)
+        str(c.label)
+        for c in found.settings
+        if None not in (amount(c.a), amount(c.b)) and not str(c.label).startswith(VARIABLE)
     ]
-    if view.work is not None or not counts:
-        return [f"{started}."]
-    return [f"{started}: if {counts[0]} counts work, compare with --per {counts[0]}."]
-
-
-def _doubt(view: CompareView) -> list[str]:
-    warned = [c.label for c in view.checks if c.level in ("refuse", "warn") and c.key != "target"]
-    if not warned:
-        return []
-    told = [f"The runs also differ in {listed(warned)}; see Comparability."]
-    if any(c.key == "uuid" for c in view.checks) and (view.kernels or view.points):
-        told.append(
-            "Another GPU may stand in another host: wall time, idle time and latency hang on it."
+    action = None
+    if counts and found.work is None:
+        action = Text(
+            "If {argument} counts work, compare times per unit: {option}.",
+            argument=counts[0],
+            option=Name(f"--per {counts[0]}"),
         )
-    return told
+    verdict = Text("The programs were started differently: {settings}.", settings=settings)
+    return [Finding("settings", verdict, action=action)]
 
 
-def method(view: CompareView) -> list[str]:
-    """Say how kernels were matched and what counts as noise."""
-    single, floor = share(threshold("single")), share(threshold("floor"))
-    specimen = share(threshold("specimen_floor"))
-    told = []
-    if view.kind == "profile":
-        told += [
-            "Kernels match by launch order within a stage: same name first, then the same place "
-            "among products and attention. What is left between two matches became what stands "
-            "there in the other run, by operators in names where these tell.",
-            "Every launch of both runs stands in exactly one row, so rows add up to the totals.",
+def _one_off(found: Comparison) -> list[Finding]:
+    """Say which share of the totals is work that a loop does once."""
+    result = []
+    for side in ("A", "B"):
+        of_side = [x for x in found.one_off if x.side == side]
+        if not of_side:
+            continue
+        stages = [
+            Text("{odd} of {n} {stage}", odd=x.odd, n=x.instances, stage=Name(x.stage))
+            for x in of_side
         ]
-    if view.a.runs + view.b.runs > 2:
-        told.append(
-            f"Noise: 95 % t interval of the ratio from {view.a.runs} and {view.b.runs} whole runs. "
-            "Times are geometric means of these runs."
+        result.append(
+            Finding(
+                "one_off",
+                Text(
+                    "{side} does one-off work, as compiling and tuning, in {stages}: {launches} "
+                    "launches and {time} of GPU time, listed apart.",
+                    side=side,
+                    stages=stages,
+                    launches=sum(x.launches for x in of_side),
+                    time=Number(sum(x.gpu_ns for x in of_side), "ns"),
+                ),
+                action=Text(
+                    "Totals include that work; warm up before the capture (capture: profiler-api) "
+                    "to leave it out."
+                ),
+            )
         )
-    elif view.kind == "profile":
-        told += [
-            "Noise: 95 % t interval of the ratio from the launches within one run each. Launches "
-            f"of one run share clock and heat, so differences below {floor} are noise as well, and "
-            f"below {specimen} for kernels on GPUs that differ or are not known. Repeats of each "
-            "side show the real noise.",
-            f"What ran once a side has no interval: differences below {single} stay undecided.",
+    return result
+
+
+def _of_kernels(found: Comparison) -> list[Finding]:
+    """Say which kernels changed most; where B has other work to do, beyond what that explains."""
+    rows = [row for row in found.kernels if found.work is not None or not row.one_off]
+    if not rows:
+        return []
+    time = sum((r.total.a if found.work is None else r.total.b) or 0.0 for r in rows)
+    added = {row.number: row.added(found.work) for row in rows}
+    changed = [
+        row
+        for row in rows
+        if row.total.verdict not in QUIET and abs(added[row.number]) >= threshold("material") * time
+    ]
+    less = [row for row in changed if added[row.number] < 0]
+    more = [row for row in changed if added[row.number] > 0]
+    result = []
+    for rule, group in (("less_time", less), ("more_time", more)):
+        if not group:
+            continue
+        values: dict[str, Value] = {
+            "n": len(group),
+            "time": Number(abs(sum(added[row.number] for row in group)), "ns"),
+            "scope": "" if found.work is None else Text(" for the same work"),
+        }
+        verdict = Text(
+            "{n} row of kernels takes {time} more in B{scope}.",
+            "{n} rows of kernels take {time} more in B{scope}.",
+            **values,
+        )
+        if rule == "less_time":
+            verdict = Text(
+                "{n} row of kernels takes {time} less in B{scope}.",
+                "{n} rows of kernels take {time} less in B{scope}.",
+                **values,
+            )
+        largest: list[Value] = [
+            Text(
+                "{kernel} ({time})",
+                kernel=Name(brief((row.b or row.a)[0].kernel.short_name, WIDTH),
+                            Ref(KERNELS, str(row.number))),
+                time=Number(abs(added[row.number]), "ns"),
+            )
+            for row in group[:MAX_NAMES]
+        ]  # fmt: skip
+        result.append(Finding(rule, verdict, (Evidence(Text("largest:"), largest),)))
+    return [*result, *_fusions(found, rows), _unchanged(rows, len(changed))]
+
+
+def _fusions(found: Comparison, rows: Sequence[KernelChange]) -> list[Finding]:
+    became = [row for row in rows if row.match in ("fused", "split")]
+    if not became or found.work is not None:
+        return []
+    verdict = Text(
+        "Fusing and splitting turned {a} launches ({before}) into {b} ({after}).",
+        a=sum(row.calls[0] for row in became),
+        b=sum(row.calls[1] for row in became),
+        before=Number(sum(row.total.a or 0.0 for row in became), "ns"),
+        after=Number(sum(row.total.b or 0.0 for row in became), "ns"),
+    )
+    return [Finding("fusion", verdict)]
+
+
+def _unchanged(rows: Sequence[KernelChange], changed: int) -> Finding:
+    """Say how many rows of kernels are no change."""
+    same = sum(row.total.verdict == "same" for row in rows)
+    small = len(rows) - changed - same
+    verdict = Text("Within the noise: {same} of {n} rows of kernels.", same=same, n=len(rows))
+    if small:
+        verdict = Text(
+            "Within the noise: {same} of {n} rows of kernels; {small} more changed the program by "
+            "less than {minimum} or are undecided.",
+            same=same,
+            n=len(rows),
+            small=small,
+            minimum=Number(threshold("material"), "fraction"),
+        )
+    return Finding("unchanged", verdict)
+
+
+def _of_cases(found: Comparison) -> list[Finding]:
+    both = [c for c in found.cases if c.ratio is not None]
+    slower, faster = ([c for c in both if c.verdict == v] for v in ("slower", "faster"))
+    result = []
+    if slower:
+        verdict = Text("{n} case got slower.", "{n} cases got slower.", n=len(slower))
+        result.append(Finding("cases_slower", verdict, _largest(slower)))
+    if faster:
+        verdict = Text("{n} case got faster.", "{n} cases got faster.", n=len(faster))
+        result.append(Finding("cases_faster", verdict, _largest(faster)))
+    if both:
+        same = sum(c.verdict == "same" for c in both)
+        verdict = Text("Within the noise: {same} of {n} cases.", same=same, n=len(both))
+        result.append(Finding("cases_same", verdict))
+    for key, side in (("gone", "A"), ("new", "B")):
+        if alone := sum(c.verdict == key for c in found.cases):
+            verdict = Text("{n} case ran in {side} only.", "{n} cases ran in {side} only.",
+                           n=alone, side=side)  # fmt: skip
+            result.append(Finding(f"cases_{key}", verdict))
+    return result
+
+
+def _largest(cases: Sequence[Change]) -> tuple[Evidence]:
+    names = [
+        Text("{case} ({change})", case=Name(str(c.label)), change=c.relative or 0)
+        for c in cases[:MAX_NAMES]
+    ]
+    return (Evidence(Text("largest:"), names),)
+
+
+def _of_points(found: Comparison) -> list[Finding]:
+    """Say how many serving points got better or worse in each metric."""
+    result = []
+    for metric in SERVING:
+        changes = [(p, c) for p in found.points for c in p.changes if c.key == metric.column]
+        changed = [(p, c) for p, c in changes if c.verdict in MOVING and c.ratio]
+        if changed:
+            point, largest = max(changed, key=lambda pair: abs((pair[1].ratio or 1.0) - 1))
+            better = sum(c.verdict == "faster" for _, c in changed)
+            verdict = Text(
+                "{metric}: better at {better}, worse at {worse} of {n} serving points; largest "
+                "change {change} at {point}.",
+                metric=metric.label,
+                better=better,
+                worse=len(changed) - better,
+                n=len(changes),
+                change=largest.relative or 0,
+                point=Name(point.case),
+            )
+            result.append(Finding(metric.column, verdict))
+    return result
+
+
+def method(found: Comparison) -> tuple[Text, ...]:
+    """Say how kernels were matched and what counts as noise."""
+    floors = {
+        "floor": Number(threshold("floor"), "fraction"),
+        "specimen": Number(threshold("specimen_floor"), "fraction"),
+    }
+    texts = []
+    if found.kind == "profile":
+        texts += [
+            Text(
+                "Kernels match by launch order within a stage: same name first, then the same "
+                "position among products and attention. What remains between two matches became "
+                "what ran there in the other run, by operators in names where these tell."
+            ),
+            Text("Every launch of both runs is in exactly one row: rows add up to the totals."),
+        ]
+    if found.repeated:
+        texts.append(
+            Text(
+                "Noise: 95 % t interval of the ratio from {a} and {b} complete runs. Times are "
+                "geometric means of these runs.",
+                a=found.a.runs,
+                b=found.b.runs,
+            )
+        )
+    elif found.kind == "profile":
+        texts += [
+            Text(
+                "Noise: 95 % t interval of the ratio from the launches within one run each. "
+                "Launches of one run share clock and temperature, so differences below {floor} "
+                "count as noise, and below {specimen} for kernels on GPUs that differ or are not "
+                "known. Repeats of each side show the real noise.",
+                **floors,
+            ),
+            Text(
+                "A kernel with one launch per side has no interval: differences below {single} "
+                "stay undecided.",
+                single=Number(threshold("single"), "fraction"),
+            ),
         ]
     else:
-        told.append(
-            "Noise: 95 % interval of the ratio, from fresh processes and repeats where both runs "
-            f"have several, else from samples. Differences below {floor} are noise as well, and "
-            f"below {specimen} on GPUs that differ or are not known; repeats of each run show the "
-            "real noise."
+        texts.append(
+            Text(
+                "Noise: 95 % interval of the ratio, from fresh processes and repeats where both "
+                "runs have several, else from samples. Differences below {floor} count as noise, "
+                "and below {specimen} on GPUs that differ or are not known. Repeats of each run "
+                "show the real noise.",
+                **floors,
+            )
         )
-    if view.one_off:
-        times = f"{threshold('one_off_launches'):g}"
-        told.append(
-            f"Instances of a stage with more than {times} times the launches of the median one are "
-            'a stage of their own on both sides ("first"), so that the usual ones compare.'
+    if found.one_off:
+        texts.append(
+            Text(
+                "Instances of a stage with more than {times} the launches of the median instance "
+                'are a stage of their own on both sides ("first"), so that the usual ones compare.',
+                times=Number(threshold("one_off_launches"), "x", digits=1),
+            )
         )
-    rows = len(view.kernels) or len(view.cases)
+    rows = len(found.kernels) or len(found.cases)
     if rows >= 20:
-        told.append(
-            f"At 95 %, about {round(rows * 0.05)} of {rows} rows may differ by chance alone."
+        texts.append(
+            Text(
+                "At 95 %, about {n} of {rows} rows may differ by chance alone.",
+                n=round(rows * 0.05),
+                rows=rows,
+            )
         )
-    return told
+    return tuple(texts)

@@ -5,18 +5,67 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.reports.analysis.gpu_times import gpu_of
-from nsight_prof.reports.compare.models import Check
+from nsight_prof.reports.compare import threshold
+from nsight_prof.reports.compare.changes import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
-from nsight_prof.reports.compare.wording import section, threshold
 from nsight_prof.reports.formats import clock, listed, shorten
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import kernel_time, profiled
 
+
+class Rule(NamedTuple):
+    """A fact that must agree: how grave a difference is, what it is called, why it matters."""
+
+    level: str
+    label: Text
+    reason: Text
+
+
+RULES = {
+    "kind": Rule("refuse", Text("kind of run"), Text("a trace and a benchmark share no number")),
+    "times": Rule("refuse", Text("times"), Text(
+        "the times of one are of all launches, those of the other of a single launch per kernel")),
+    "gpu": Rule("refuse", Text("GPU"), Text("differences show the hardware, not only the program")),
+    "gpu_count": Rule("refuse", Text("number of GPUs"), Text("the work is divided differently")),
+    "mig": Rule("refuse", Text("MIG"), Text("a slice of a GPU has other limits than the GPU")),
+    "uuid": Rule("warn", Text("GPU specimen"), Text(
+        "two GPUs of one model differ by a few per cent; another host may change wall and idle "
+        "time by far more")),
+    "power_limit": Rule("warn", Text("power limit"), Text("it caps the clocks under load")),
+    "clock": Rule("warn", Text("SM clock under ncu"), Text(
+        "the time of a compute-bound kernel follows the clock")),
+    "throttled": Rule("warn", Text("throttling"), Text("one of the runs had its clocks lowered")),
+    "target": Rule("warn", Text("program"), Text("the runs profiled different programs")),
+    "stages": Rule("warn", Text("stages"), Text("kernels are matched stage by stage")),
+    "capture": Rule("warn", Text("capture window"), Text(
+        "the totals are of different parts of the program")),
+    "trace_args": Rule("warn", Text("trace options"), Text(
+        "tracing costs time, and options change how much")),
+    "driver": Rule("warn", Text("driver"), Text("it sets the clock policy and ships libraries")),
+    "torch": Rule("warn", Text("torch"), Text("another version picks other kernels")),
+    "torch_cuda": Rule("warn", Text("CUDA of torch"), Text("cuBLAS and others come with it")),
+    "triton": Rule("warn", Text("Triton"), Text("it compiles other code")),
+    "cudnn": Rule("warn", Text("cuDNN"), Text("another version picks other kernels")),
+    "vllm": Rule("warn", Text("vLLM"), Text("another version runs other kernels")),
+    "nsys": Rule("note", Text("nsys"), Text("the cost of tracing may differ")),
+    "ncu": Rule("note", Text("ncu"), Text("counters may be defined differently")),
+    "clock_control": Rule("warn", Text("clock control of ncu"), Text(
+        "counters were read at other clocks")),
+    "cache_control": Rule("warn", Text("cache control of ncu"), Text(
+        "counters were read with another state of the caches")),
+    "imported": Rule("note", Text("origin"), Text(
+        "how imported files were captured is not known")),
+    "git_commit": Rule("note", Text("git commit"), Text("this may be the change under test")),
+}  # fmt: skip
+COUNTS_WORK = Text("the programs may do different amounts of work")
+OPTION = Text("this may be the change under test")
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
@@ -40,32 +89,24 @@ WIDTH = 64
 """Characters of a fact in a table."""
 
 
-def checks(a: Side, b: Side) -> tuple[tuple[Check, ...], tuple[Check, ...], str]:
+def checks(a: Side, b: Side) -> tuple[tuple[Check, ...], tuple[Check, ...], tuple[Text, ...]]:
     """Return the settings of the programs that differ, all else that does, and what nobody knows.
 
     The gravest come first. What only one of the runs tells is a note: whether it differs is not
     known. Settings of different programs are not held against each other.
     """
-    ours, theirs = _facts(a.run), _facts(b.run)
-    found = [_check(key, ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]]
+    of_a, of_b = _facts(a.run), _facts(b.run)
+    found = [_check(key, of_a[key], of_b[key]) for key in of_a if of_a[key] != of_b[key]]
     found += _clocks(a.run, b.run)
-    order = ("refuse", "warn", "note")
-    found.sort(key=lambda check: order.index(check.level))
+    found.sort(key=lambda check: ("refuse", "warn", "note").index(check.level))
     settings = [] if any(c.key == "target" for c in found) else _settings(a.run, b.run)
-    return tuple(settings), tuple(found), _untold(ours, theirs)
-
-
-def _untold(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Name what must agree and neither run tells: imported files tell little."""
-    rules = section("checks")
-    untold = [
-        rules[key]["label"]
-        for key in ours
-        if ours[key] == theirs[key] == UNKNOWN
-        and rules[key]["level"] != "note"
-        and key not in OPTIONAL
+    unknown = [
+        RULES[key].label
+        for key in of_a
+        if of_a[key] == of_b[key] == UNKNOWN and RULES[key].level != "note" and key not in OPTIONAL
     ]
-    return f"Neither run tells its {listed(untold)}." if untold else ""
+    notes = (Text("Neither run tells its {facts}.", facts=unknown),) if unknown else ()
+    return tuple(settings), tuple(found), notes
 
 
 def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
@@ -76,7 +117,7 @@ def refuse(found: tuple[Check, ...], a: str, b: str) -> None:
     """
     grave = [check for check in found if check.level == "refuse"]
     if grave:
-        words = [f"{c.label}: {c.a} against {c.b} ({c.why})" for c in grave]
+        words = [f"{_words(c)} ({Writer().text(c.reason)})" for c in grave]
         raise UsageError(
             f"{a} and {b} cannot be compared: {'; '.join(words)}",
             "compare runs of one kind on one kind of GPU, or compare all the same with --force",
@@ -91,20 +132,23 @@ def refuse_repeats(side: Side) -> None:
     """
     for repeat in side.repeats:
         settings, found, _ = checks(Side("", side.run), Side("", repeat))
-        other = [c for c in (*found, *settings) if c.level == "refuse" or c.key in PROGRAM]
-        if other:
-            words = "; ".join(f"{c.label}: {c.a} against {c.b}" for c in other)
+        grave = [c for c in (*found, *settings) if c.level == "refuse" or c.key in PROGRAM]
+        if grave:
             raise UsageError(
-                f"{repeat.path} is no repeat of {side.run.path}: {words}",
+                f"{repeat.path} is no repeat of {side.run.path}: {'; '.join(map(_words, grave))}",
                 "a repeat is a further run of the same program with the same arguments; "
                 "--force takes it all the same",
             )
 
 
+def _words(check: Check) -> str:
+    return f"{Writer().value(check.label)}: {check.a} against {check.b}"
+
+
 def _check(key: str, a: str, b: str) -> Check:
-    rule = section("checks")[key]
-    level = "note" if UNKNOWN in (a, b) else rule["level"]
-    return Check(key, level, rule["label"], a, b, rule["why"])
+    rule = RULES[key]
+    level = "note" if UNKNOWN in (a, b) else rule.level
+    return Check(key, level, rule.label, a, b, rule.reason)
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -116,9 +160,9 @@ def _facts(run: Run) -> dict[str, str]:
         "times": None if run.is_bench else _times(run),
         "gpu": listed(sorted({str(g["name"]) for g in gpus if g.get("name")})),
         "gpu_count": _gpu_count(run),
-        "mig": _one({g.get("mig") for g in gpus}),
+        "mig": _common({g.get("mig") for g in gpus}),
         "uuid": ", ".join(sorted({str(g["uuid"])[:UUID] for g in gpus if g.get("uuid")})),
-        "power_limit": _one({g.get("power_limit_w") for g in gpus}, " W"),
+        "power_limit": _common({g.get("power_limit_w") for g in gpus}, " W"),
         "throttled": _throttled(run),
         "target": target.get("file") or target.get("command"),
         "stages": recipe.get("stages"),
@@ -130,15 +174,15 @@ def _facts(run: Run) -> dict[str, str]:
     }
     facts |= {key: manifest.software.get(key) for key in SOFTWARE}
     facts |= {key: manifest.tools.get(key) for key in TOOLS}
-    return {key: _shown(value) for key, value in facts.items()}
+    return {key: _as_text(value) for key, value in facts.items()}
 
 
-def _one(values: set[Any], unit: str = "") -> str | None:
+def _common(values: set[Any], unit: str = "") -> str | None:
     known = {value for value in values if value is not None}
     return f"{known.pop()}{unit}" if len(known) == 1 else None
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None or value == "" or (isinstance(value, (dict, list)) and not value):
         return UNKNOWN
     if isinstance(value, dict):
@@ -171,10 +215,10 @@ def _throttled(run: Run) -> str:
 
 
 def _clocks(a: Run, b: Run) -> list[Check]:
-    ours, theirs = _clock(a), _clock(b)
-    if not (ours > 0 and theirs > 0) or abs(theirs / ours - 1) < threshold("clock"):
+    of_a, of_b = _clock(a), _clock(b)
+    if not (of_a > 0 and of_b > 0) or abs(of_b / of_a - 1) < threshold("clock"):
         return []
-    return [_check("clock", clock(ours), clock(theirs))]
+    return [_check("clock", clock(of_a), clock(of_b))]
 
 
 def _clock(run: Run) -> float:
@@ -188,20 +232,18 @@ def _clock(run: Run) -> float:
 
 def _settings(a: Run, b: Run) -> list[Check]:
     """Return the arguments and variables of the programs that differ."""
-    counts, other = (section("checks")[key]["why"] for key in ("args", "option"))
-    ours, theirs = _arguments(a), _arguments(b)
-    keys = [*ours, *(key for key in theirs if key not in ours)]
+    of_a, of_b = _arguments(a), _arguments(b)
     return [
         Check(
             "args",
             "warn",
             key,
-            ours.get(key, "not set"),
-            theirs.get(key, "not set"),
-            counts if amount(ours.get(key)) or amount(theirs.get(key)) else other,
+            of_a.get(key, "not set"),
+            of_b.get(key, "not set"),
+            COUNTS_WORK if amount(of_a.get(key)) or amount(of_b.get(key)) else OPTION,
         )
-        for key in keys
-        if ours.get(key) != theirs.get(key)
+        for key in dict.fromkeys([*of_a, *of_b])
+        if of_a.get(key) != of_b.get(key)
     ]
 
 

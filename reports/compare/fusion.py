@@ -1,16 +1,64 @@
-"""Shares kernels without a partner out among the fused kernels that stand in the same place."""
+"""Shares kernels without a match out among the fused kernels that ran at the same position.
+
+Operators are read from the names of kernels, which are those of PyTorch, Inductor and libraries.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from nsight_prof.reports.compare.operators import operators, place
+from nsight_prof.reports.compare import settings
 from nsight_prof.reports.compare.sides import Kernel
 
 VANISHING = frozenset({"copy", "fill", "cat", "index"})
-"""Operators that a compiler turns into addressing: their names need not stand in a fused kernel."""
+"""Operators that a compiler turns into addressing: a fused kernel need not name them."""
+_WORD = re.compile(r"[a-z]+(?:\d+[a-z]+)*")
+_INDUCTOR = re.compile(r"\btriton_(?:poi|red|per|for|tem)_(?:fused_)?(?P<ops>\w*?)(?:_\d+)?$")
+
+
+@cache
+def operators(short_name: str, name: str) -> frozenset[str]:
+    """Return the operators that a kernel's names tell; empty where they tell none.
+
+    Inductor joins the operators that it fused by underscores (`triton_poi_fused_add_mul_silu_3`);
+    for other kernels the readable name holds the operator ("PyTorch mul, bf16, strided").
+    """
+    fused = _INDUCTOR.search(name)
+    text = fused["ops"].replace("_", " ") if fused else short_name
+    known: Mapping[str, str] = settings("operators")
+    found = {known[word] for word in _WORD.findall(text.lower()) if word in known}
+    if fused:
+        found |= {inner for name in found for inner in settings("taken_apart").get(name, ())}
+    found |= {name for name, words in settings("spelt_out").items() if found.issuperset(words)}
+    return frozenset(name for name in found if settings("hidden_by").get(name) not in found)
+
+
+def operators_of(kernel: Kernel) -> frozenset[str]:
+    """Return the operators that the names of a kernel tell."""
+    return operators(kernel.short_name, kernel.name)
+
+
+def is_helper(kernel: Kernel) -> bool:
+    """Return whether a kernel finishes the work of the one before it (a split-K reduction, say)."""
+    return _helpers().search(kernel.short_name) is not None
+
+
+def role(kernel: Kernel) -> str | None:
+    """Return the kind of a kernel of which the program has one per operator, whatever its name.
+
+    Products, convolutions, attention and collectives are counted off against each other in order.
+    """
+    has_role = kernel.category in settings("places") and not is_helper(kernel)
+    return kernel.category if has_role else None
+
+
+@cache
+def _helpers() -> re.Pattern[str]:
+    return re.compile(settings("helpers"), re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -23,13 +71,13 @@ class Item:
 
     @property
     def operators(self) -> frozenset[str]:
-        """What the kernel's names tell of its operators."""
-        return operators(self.kernel.short_name, self.kernel.name)
+        """The operators that its names tell."""
+        return operators_of(self.kernel)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Items of A that became the items of B; the hub is the one item of the side `hub_side`."""
+    """Items of A that became the items of B; the hub is the single item of the side `hub_side`."""
 
     hub_side: str
     hub_id: str
@@ -50,10 +98,10 @@ class Shared:
 def shared_out(a: Sequence[Item], b: Sequence[Item], near: bool) -> Shared:
     """Give each item of the side that has more to an item of the other, its hub.
 
-    It goes to the hub whose operators hold most of its own, the nearest of these. Where names do
-    not tell, it goes to the nearest, if the items are launches of one short stretch (`near`). An
-    item whose operators are known and that no hub has stays alone, unless compilers let such
-    operators vanish.
+    It goes to the hub whose operators include most of its operators, the nearest of these. Where
+    names do not tell, it goes to the nearest, if the items are launches of one short stretch
+    (`near`). An item whose operators are known and that no hub has stays alone, unless compilers
+    let such operators vanish.
     """
     if not a or not b:
         return Shared((), tuple(a), tuple(b))
@@ -70,56 +118,50 @@ def shared_out(a: Sequence[Item], b: Sequence[Item], near: bool) -> Shared:
         given[hub].append(item)
         if not certain:
             guessed.add(hub)
-    groups = tuple(
-        Group(
-            "a" if hubs_are_a else "b",
-            hub.kernel.kernel_id,
-            (hub,) if hubs_are_a else tuple(given[index]),
-            tuple(given[index]) if hubs_are_a else (hub,),
-            index in guessed,
-        )
-        for index, hub in enumerate(hubs)
-        if given[index]
-    )
-    idle = tuple(hub for index, hub in enumerate(hubs) if not given[index])
-    rest = tuple(alone)
-    return Shared(groups, *((idle, rest) if hubs_are_a else (rest, idle)))
+    groups = []
+    for index, hub_item in enumerate(hubs):
+        if items := tuple(given[index]):
+            a, b = ((hub_item,), items) if hubs_are_a else (items, (hub_item,))
+            side = "a" if hubs_are_a else "b"
+            groups.append(Group(side, hub_item.kernel.kernel_id, a, b, index in guessed))
+    idle, rest = tuple(hub for i, hub in enumerate(hubs) if not given[i]), tuple(alone)
+    return Shared(tuple(groups), *((idle, rest) if hubs_are_a else (rest, idle)))
 
 
 def _hubs_are_a(a: Sequence[Item], b: Sequence[Item]) -> bool:
-    """Tell on which side the fused kernels are: fewer, or of more operators each."""
+    """Return whether the fused kernels are those of A: fewer, or of more operators each."""
     if len(a) != len(b):
         return len(a) < len(b)
     return sum(len(i.operators) for i in a) > sum(len(i.operators) for i in b)
 
 
 def _hub_of(item: Item, hubs: Sequence[Item], near: bool) -> tuple[int | None, bool]:
-    """Return the place of the hub in `hubs`, and whether an operator's name ties them."""
-    known, role = item.operators, place(item.kernel.short_name, item.kernel.category)
-    open_to = [i for i, hub in enumerate(hubs) if _may_hold(role, hub)]
-    if not open_to:
+    """Return the index of the hub in `hubs`, and whether an operator's name ties them."""
+    known = item.operators
+    candidates = [i for i, hub in enumerate(hubs) if _may_include(role(item.kernel), hub)]
+    if not candidates:
         return None, False
 
     def nearness(index: int) -> float:
         return -abs(hubs[index].at - item.at)
 
-    best = max(open_to, key=lambda i: (len(known & hubs[i].operators), nearness(i)))
+    best = max(candidates, key=lambda i: (len(known & hubs[i].operators), nearness(i)))
     if known & hubs[best].operators:
         return best, True
     if not near:
         return None, False
-    # A kernel that fused several operators may hold one whose name it does not show.
+    # A kernel that fused several operators may include one whose name it does not show.
     vanishing = known and known <= VANISHING
-    silent = [i for i in open_to if vanishing or _keeps_silent(hubs[i], known)]
+    silent = [i for i in candidates if vanishing or _is_silent(hubs[i], known)]
     return (max(silent, key=nearness), False) if silent else (None, False)
 
 
-def _keeps_silent(hub: Item, known: frozenset[str]) -> bool:
-    """Tell whether the names say nothing against an item in a hub."""
+def _is_silent(hub: Item, known: frozenset[str]) -> bool:
+    """Return whether the names say nothing against an item in a hub."""
     return not hub.operators or (not known and len(hub.operators) > 1)
 
 
-def _may_hold(role: str | None, hub: Item) -> bool:
-    """Tell whether a hub may be what became of a kernel with that place: products stay products."""
-    of_hub = place(hub.kernel.short_name, hub.kernel.category)
-    return role == of_hub or (role is None and of_hub is not None and bool(hub.operators))
+def _may_include(item_role: str | None, hub: Item) -> bool:
+    """Return whether a kernel of that role may be in a hub: products stay products."""
+    of_hub = role(hub.kernel)
+    return item_role == of_hub or (item_role is None and of_hub is not None and bool(hub.operators))

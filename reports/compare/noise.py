@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from nsight_prof.parsers.bench_stats import t_quantile
-from nsight_prof.reports.compare.wording import threshold
+from nsight_prof.reports.compare import threshold
+from nsight_prof.reports.page import Text
 
 Spread = tuple[int, float, float]
 """Launches, their total time, and the standard deviation of one."""
@@ -28,7 +29,7 @@ class Ratio:
     value: float
     low: float = math.nan
     high: float = math.nan
-    basis: str = ""
+    basis: Text | None = None
     floor: float = 0.0
 
     @property
@@ -57,19 +58,24 @@ class Ratio:
             return False
         return not self.known or not self.low <= 1 <= self.high
 
+    def times(self, factor: float) -> Ratio:
+        """Return the ratio with its interval times a factor, as per unit of work."""
+        ends = (self.value * factor, self.low * factor, self.high * factor)
+        return Ratio(*ends, self.basis, self.floor)
+
 
 UNKNOWN = Ratio(math.nan)
 
 
 def of_runs(a: Values, b: Values) -> Ratio:
-    """Return the ratio of means of whole runs, `a` and `b` each a value a run.
+    """Return the ratio of means of whole runs, `a` and `b` with one value per run.
 
     Welch's t interval of the difference of the logarithms, which is the interval of the ratio.
     Where one side has a single run, the spread of the other stands for both (pooled t).
     """
     if not _usable(a, b):
         return UNKNOWN
-    basis = f"{len(a)} and {len(b)} runs"
+    basis = Text("{a} and {b} runs", a=len(a), b=len(b))
     logs = [np.log(side) for side in (a, b)]
     middle = float(logs[1].mean() - logs[0].mean())
     if len(a) < 2 and len(b) < 2:
@@ -94,10 +100,10 @@ def of_launches(a: Values, b: Values, floor: float) -> Ratio:
     if len(a) == len(b) > 1:
         residual = b / b.mean() - a / a.mean()
         error = float(residual.std(ddof=1)) / math.sqrt(len(a))
-        found = _interval(middle, error, len(a) - 1, f"{len(a):,} pairs of launches")
+        found = _interval(middle, error, len(a) - 1, Text("{n} pairs of launches", n=len(a)))
     elif min(len(a), len(b)) > 1:
         sides = [_moments(side / side.mean()) for side in (a, b)]
-        found = _welch(middle, sides, f"{len(a):,} and {len(b):,} launches")
+        found = _welch(middle, sides, _launches(len(a), len(b)))
     else:
         found = Ratio(math.exp(middle))
     return _of_few(found, min(len(a), len(b)), floor)
@@ -119,8 +125,12 @@ def of_totals(groups: Sequence[Sequence[Spread]], floor: float) -> Ratio:
         sides.append((squared / total**2, calls))
     if min(calls for _, calls in sides) < 2:
         return Ratio(math.exp(middle), floor=floor)
-    found = _welch(middle, sides, f"{sides[0][1]:,} and {sides[1][1]:,} launches")
+    found = _welch(middle, sides, _launches(sides[0][1], sides[1][1]))
     return _of_few(found, min(calls for _, calls in sides), floor)
+
+
+def _launches(a: int, b: int) -> Text:
+    return Text("{a} and {b} launches", a=a, b=b)
 
 
 def _of_few(found: Ratio, launches: int, floor: float) -> Ratio:
@@ -135,7 +145,7 @@ def _of_few(found: Ratio, launches: int, floor: float) -> Ratio:
 
 
 def of_intervals(
-    a: tuple[float, float, float], b: tuple[float, float, float], basis: str, floor: float = 0.0
+    a: tuple[float, float, float], b: tuple[float, float, float], basis: Text, floor: float = 0.0
 ) -> Ratio:
     """Return the ratio of two values that each come as (value, low, high) of a 95 % interval.
 
@@ -152,27 +162,27 @@ def of_intervals(
     return Ratio(math.exp(middle), math.exp(middle - below), math.exp(middle + above), basis, floor)
 
 
-def of_sums(parts: list[tuple[float, float, Ratio]], floor: float) -> Ratio:
-    """Return the ratio of two sums from their parts (time in A, time in B, ratio of the part).
+def of_sums(terms: Sequence[tuple[float, float, Ratio]], floor: float) -> Ratio:
+    """Return the ratio of two sums from their terms (time in A, time in B, ratio of the term).
 
-    A part that is on both sides and has no interval of its own is as sure as single launches are;
-    one that is on one side only counts as exact. Errors of parts are taken as independent; what
+    A term that is on both sides and has no interval of its own is as sure as single launches are;
+    one that is on one side only counts as exact. Errors of terms are taken as independent; what
     all share (clock, heat) is in `floor`.
     """
-    total_a, total_b = sum(p[0] for p in parts), sum(p[1] for p in parts)
+    total_a, total_b = sum(p[0] for p in terms), sum(p[1] for p in terms)
     if not (total_a > 0 and total_b > 0):
         return UNKNOWN
     squares = 0.0
-    for _, time_b, ratio in parts:
+    for _, time_b, ratio in terms:
         if ratio.known:
             squares += (time_b * math.log(ratio.high / ratio.low) / 2) ** 2
         elif not math.isnan(ratio.value):
             squares += (time_b * threshold("single")) ** 2
     half, value = math.sqrt(squares) / total_b, total_b / total_a
-    basis = "launches" if any(ratio.known for _, _, ratio in parts) else ""
-    if not basis:
+    if not any(ratio.known for _, _, ratio in terms):
         return Ratio(value, floor=floor)
-    return Ratio(value, value * math.exp(-half), value * math.exp(half), basis, floor)
+    ends = value * math.exp(-half), value * math.exp(half)
+    return Ratio(value, *ends, Text("launches"), floor)
 
 
 def middle(runs: Values) -> float:
@@ -189,7 +199,7 @@ def _moments(values: Values) -> tuple[float, int]:
     return float(values.var(ddof=1)) / len(values), len(values)
 
 
-def _welch(middle: float, sides: Sequence[tuple[float, int]], basis: str) -> Ratio:
+def _welch(middle: float, sides: Sequence[tuple[float, int]], basis: Text | None) -> Ratio:
     """Return Welch's interval; degrees of freedom by Welch and Satterthwaite, rounded down."""
     a, b = sides
     squared = a[0] + b[0]
@@ -198,7 +208,7 @@ def _welch(middle: float, sides: Sequence[tuple[float, int]], basis: str) -> Rat
     return _interval(middle, math.sqrt(squared), int(degrees), basis)
 
 
-def _interval(middle: float, error: float, degrees: int, basis: str) -> Ratio:
+def _interval(middle: float, error: float, degrees: int, basis: Text | None) -> Ratio:
     half = t_quantile(max(1, degrees)) * error
     low, high = middle - half, middle + half
     # One pair of runs that scatter widely: an interval beyond all numbers says nothing.

@@ -17,13 +17,12 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
-from nsight_prof.reports.compare import noise
-from nsight_prof.reports.compare.kernels import change
-from nsight_prof.reports.compare.models import Change, OneOff
+from nsight_prof.reports.compare import noise, threshold
+from nsight_prof.reports.compare.changes import NEUTRAL, Change, OneOff, change
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.compare.sides import ALL, Side
-from nsight_prof.reports.compare.wording import threshold
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Text
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -55,7 +54,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Split:
     """Both sides with odd instances in stages of their own, called `names`; the time of a step."""
 
     a: Side
@@ -79,15 +78,15 @@ def instances(run: Run, rename: Mapping[str, str]) -> dict[str, Stage]:
         return {}
     keys = frame[["device", "pid", "start_ns"]].fillna(0).astype("float64")
     order = keys.sort_values(["device", "pid", "start_ns"], kind="stable").index
-    place = keys.loc[order].groupby(["device", "pid"], sort=False).ngroup().to_numpy()
+    lane = keys.loc[order].groupby(["device", "pid"], sort=False).ngroup().to_numpy()
     stage = frame.loc[order, "stage"].astype(object).fillna("").astype(str).to_numpy()
     new = np.ones(len(order), dtype=bool)
-    new[1:] = (stage[1:] != stage[:-1]) | (place[1:] != place[:-1])
+    new[1:] = (stage[1:] != stage[:-1]) | (lane[1:] != lane[:-1])
     piece = np.cumsum(new) - 1
     frame = pd.DataFrame(
         {
             "stage": [rename.get(name, name) for name in stage],
-            "place": place,
+            "lane": lane,
             "piece": piece,
             "start": keys.loc[order, "start_ns"].to_numpy(),
             "gpu_ns": frame.loc[order, "duration_ns"].to_numpy(dtype=float),
@@ -95,12 +94,12 @@ def instances(run: Run, rename: Mapping[str, str]) -> dict[str, Stage]:
         index=order,
     )
     counts = _counted(run, rename)
-    parts = {str(name): part for name, part in frame.groupby("stage", sort=False) if name}
     return {
-        name: _stage(part)
-        for name, part in parts.items()
-        if part["piece"].nunique() == counts.get(name)
-        and part.groupby("place")["piece"].nunique().min() >= threshold("one_off_instances")
+        str(name): _stage(launches)
+        for name, launches in frame.groupby("stage", sort=False)
+        if name
+        and launches["piece"].nunique() == counts.get(str(name))
+        and launches.groupby("lane")["piece"].nunique().min() >= threshold("one_off_instances")
     }
 
 
@@ -112,54 +111,56 @@ def _counted(run: Run, rename: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _stage(part: pd.DataFrame) -> Stage:
-    of = part.groupby("place")["piece"].transform(lambda p: pd.factorize(p)[0])
+def _stage(launches: pd.DataFrame) -> Stage:
+    of = launches.groupby("lane")["piece"].transform(lambda p: pd.factorize(p)[0])
     starts = tuple(
         group.groupby("piece")["start"].min().to_numpy(dtype=float)
-        for _, group in part.groupby("place")
+        for _, group in launches.groupby("lane")
     )
-    return Stage(part.index, of.to_numpy(dtype=np.int64), part["gpu_ns"].to_numpy(), starts)
+    gpu_ns = launches["gpu_ns"].to_numpy()
+    return Stage(launches.index, of.to_numpy(dtype=np.int64), gpu_ns, starts)
 
 
-def keep_apart(a: Side, b: Side, rename: Mapping[str, str]) -> Apart:
+def keep_apart(a: Side, b: Side, rename: Mapping[str, str]) -> Split:
     """Return both sides with odd instances as stages of their own, and what these are.
 
     Where all runs have as many instances, those that are odd in any run leave the stage in every
     run: the k-th of A and of B do the same work. Odd ones of no material time stay.
     """
-    seen = [[instances(run, rename) for run in side.runs] for side in (a, b)]
+    found = [[instances(run, rename) for run in side.runs] for side in (a, b)]
     everywhere = [
         name
-        for name in dict.fromkeys(name for found in seen[0] for name in found)
-        if all(name in found for side in seen for found in side)
+        for name in dict.fromkeys(name for stages in found[0] for name in stages)
+        if all(name in stages for side in found for stages in side)
     ]
     split = {
-        name: _odd([[found[name] for found in side] for side in seen])
+        name: _odd(stages[name] for side in found for stages in side)
         for name in everywhere
-        if _material((a, b), seen, name)
+        if any(
+            _is_material(run, stages[name])
+            for side, of_runs in zip((a, b), found, strict=True)
+            for run, stages in zip(side.runs, of_runs, strict=True)
+        )
     }
-    told = tuple(
-        OneOff(label, name, *_amounts(found[0][name]))
+    one_off = tuple(
+        OneOff(label, name, *_amounts(stages[0][name]))
         for name in split
-        for label, found in (("A", seen[0]), ("B", seen[1]))
-        if found[0][name].odd()
+        for label, stages in zip("AB", found, strict=True)
+        if stages[0][name].odd()
     )
     sides = []
-    for side, of in zip((a, b), seen, strict=True):
-        runs = [_without(run, stages, split) for run, stages in zip(side.runs, of, strict=True)]
-        sides.append(Side(side.label, runs[0], tuple(runs[1:])))
-    names = frozenset(called(name, set().union(*odd.values())) for name, odd in split.items())
-    return Apart(sides[0], sides[1], told, names, _steps(everywhere, seen))
+    for side, of_runs in zip((a, b), found, strict=True):
+        pairs = zip(side.runs, of_runs, strict=True)
+        first, *repeats = (_without(run, stages, split) for run, stages in pairs)
+        sides.append(Side(side.label, first, tuple(repeats)))
+    names = frozenset(_renamed(name, odd) for name, odd in split.items())
+    return Split(sides[0], sides[1], one_off, names, _steps(everywhere, found))
 
 
-def _material(sides: Iterable[Side], seen: Sequence[Sequence[Stages]], name: str) -> bool:
-    """Tell whether the odd instances of a stage take time that counts in any run."""
-    return any(
-        _amounts(stages[name])[-1]
-        > threshold("one_off_time") * number(run.launches["duration_ns"].sum())
-        for side, found in zip(sides, seen, strict=True)
-        for run, stages in zip(side.runs, found, strict=True)
-    )
+def _is_material(run: Run, stage: Stage) -> bool:
+    """Return whether the odd instances of a stage take time that counts in a run."""
+    gpu_time = number(run.launches["duration_ns"].sum())
+    return _amounts(stage)[-1] > threshold("one_off_time") * gpu_time
 
 
 def _amounts(stage: Stage) -> tuple[int, int, int, float]:
@@ -171,10 +172,10 @@ def _amounts(stage: Stage) -> tuple[int, int, int, float]:
     return stage.instances, len(odd), round(launches), time
 
 
-def _odd(seen: Sequence[Sequence[Stage]]) -> dict[int, set[int]]:
+def _odd(stages: Iterable[Stage]) -> dict[int, set[int]]:
     """Return the instances that leave a stage, by the number of instances of a run."""
     found: dict[int, set[int]] = {}
-    for stage in (stage for side in seen for stage in side):
+    for stage in stages:
         found.setdefault(stage.instances, set()).update(stage.odd())
     return found
 
@@ -188,21 +189,22 @@ def _without(run: Run, stages: Stages, split: Mapping[str, Mapping[int, set[int]
     for name, odd in split.items():
         stage = stages[name]
         away = stage.rows[np.isin(stage.of, sorted(odd[stage.instances]))]
-        names.loc[away] = called(name, set().union(*odd.values()))
+        names.loc[away] = _renamed(name, odd)
     launches["stage"] = names
-    apart = replace(run)
-    vars(apart)["launches"] = launches  # where the cached property of a run keeps its table
-    return apart
+    split_run = replace(run)
+    vars(split_run)["launches"] = launches  # where the cached property of a run keeps its table
+    return split_run
 
 
-def called(stage: str, odd: set[int]) -> str:
+def _renamed(stage: str, odd_by_count: Mapping[int, set[int]]) -> str:
     """Return the name of the odd instances of a stage: "forward, first", "forward, first 2"."""
+    odd = set().union(*odd_by_count.values())
     if odd != set(range(len(odd))):
         return f"{stage}, uneven ones"
     return f"{stage}, first" if len(odd) == 1 else f"{stage}, first {len(odd)}"
 
 
-def _steps(names: Sequence[str], seen: Sequence[Sequence[Stages]]) -> tuple[Change, ...]:
+def _steps(names: Sequence[str], found: Sequence[Sequence[Stages]]) -> tuple[Change, ...]:
     """Compare the time from the start of an instance to that of the next: a step of a loop.
 
     Of the stage with most GPU time in A. The median of a run, with its 95 % interval by ranks
@@ -212,8 +214,8 @@ def _steps(names: Sequence[str], seen: Sequence[Sequence[Stages]]) -> tuple[Chan
     """
     if not names:
         return ()
-    name = max(names, key=lambda n: float(seen[0][0][n].gpu_ns.sum()))
-    times = [[_periods(found[name]) for found in side] for side in seen]
+    name = max(names, key=lambda n: float(found[0][0][n].gpu_ns.sum()))
+    times = [[_periods(stages[name]) for stages in side] for side in found]
     if not all(len(of) for side in times for of in side):
         return ()
     medians = [np.array([float(np.median(of)) for of in side]) for side in times]
@@ -221,18 +223,19 @@ def _steps(names: Sequence[str], seen: Sequence[Sequence[Stages]]) -> tuple[Chan
         ratio = noise.of_runs(medians[0], medians[1])
         values = noise.middle(medians[0]), noise.middle(medians[1])
     else:
-        ours, theirs = (_median(side[0]) for side in times)
-        ratio = noise.of_intervals(ours, theirs, "steps", threshold("host_floor"))
-        values = ours[0], theirs[0]
-    label = f"step time (from one {name} to the next, median)"
-    found = [change("step_time", label, "ns", values, ratio)]
-    busy = [_gpu_of_step(names, side[0]) / value for side, value in zip(seen, values, strict=True)]
-    if all(0 < part <= 1 for part in busy):
+        a, b = (_median(side[0]) for side in times)
+        ratio = noise.of_intervals(a, b, Text("steps"), threshold("host_floor"))
+        values = a[0], b[0]
+    label = Text("step time (median, from one {stage} to the next)", stage=name)
+    changes = [change("step_time", label, "ns", values, ratio)]
+    busy = [_gpu_of_step(names, side[0]) / value for side, value in zip(found, values, strict=True)]
+    if all(0 < share <= 1 for share in busy):
         shares = Ratio(busy[1] / busy[0], floor=threshold("host_floor"))
-        verdict = {"faster": "less", "slower": "more"}.get(shares.verdict, shares.verdict)
-        label = "share of the step time in which kernels run"
-        found.append(change("step_busy", label, "fraction", (busy[0], busy[1]), shares, verdict))
-    return tuple(found)
+        verdict = NEUTRAL.get(shares.verdict, shares.verdict)
+        label = Text("share of the step time with a kernel running")
+        values = busy[0], busy[1]
+        changes.append(change("step_busy", label, "fraction", values, shares, verdict))
+    return tuple(changes)
 
 
 def _gpu_of_step(names: Sequence[str], stages: Stages) -> float:
@@ -246,11 +249,10 @@ def _gpu_of_step(names: Sequence[str], stages: Stages) -> float:
 def _periods(stage: Stage) -> Values:
     """Return the times between starts of usual instances that follow each other, in ns."""
     odd = stage.odd()
-    usual = [
-        [at not in odd and at + 1 not in odd for at in range(len(starts) - 1)]
+    found = [
+        np.diff(starts)[[not {at, at + 1} & odd for at in range(len(starts) - 1)]]
         for starts in stage.starts
     ]
-    found = [np.diff(starts)[keep] for starts, keep in zip(stage.starts, usual, strict=True)]
     return np.concatenate(found) if found else np.array([])
 
 

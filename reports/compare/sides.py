@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import pandas as pd
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
-from nsight_prof.reports.compare.wording import section
+from nsight_prof.reports.compare import settings
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Text
 
 ALL = "(all)"
 """Stage of the tables that is the whole capture."""
@@ -29,7 +30,6 @@ VARIABLE = "env "
 """What the name of a variable of the environment begins with among settings."""
 NO_UNITS = "none"
 """What --per takes for: no times per unit of work."""
-_DIGITS = re.compile(r"\d+")
 Durations = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -91,7 +91,7 @@ def open_side(label: str, path: Path, repeats: Iterable[Path] = ()) -> Side:
         UsageError: a folder is no run directory, or a sweep of different programs.
         ArtifactUnreadable, SchemaTooNew: as load_run.
     """
-    runs = [run for place in (path, *repeats) for run in _runs(place)]
+    runs = [run for folder in (path, *repeats) for run in _runs(folder)]
     return Side(label, runs[0], tuple(runs[1:]))
 
 
@@ -120,9 +120,9 @@ def sequences(run: Run, rename: Mapping[str, str]) -> dict[str, Sequence]:
     frame = frame.loc[order.sort_values(["device", "pid", "start_ns"], kind="stable").index]
     stage = frame["stage"].astype("string").fillna("").map(lambda s: rename.get(s, s))
     found = {}
-    for name, part in frame.groupby(stage, sort=False):
-        durations = part["duration_ns"].to_numpy(dtype=float)
-        found[str(name)] = Sequence(tuple(part["kernel_id"].astype(str)), durations)
+    for name, group in frame.groupby(stage, sort=False):
+        durations = group["duration_ns"].to_numpy(dtype=float)
+        found[str(name)] = Sequence(tuple(group["kernel_id"].astype(str)), durations)
     return found
 
 
@@ -140,25 +140,29 @@ def _summaries(run: Run) -> dict[str, Sequence]:
     return {"": Sequence(tuple(text(r["kernel_id"]) for r in rows), means, tuple(kinds))}
 
 
-def stage_names(a: Side, b: Side) -> tuple[dict[str, str], str]:
-    """Return new names of stages that let both sides match, and why, empty where all match.
+def stage_names(a: Side, b: Side) -> tuple[dict[str, str], Text | None]:
+    """Return new names of stages that let both sides match, and the reason; none where all match.
 
     Ranges that a framework numbers (`step 17`) are one stage; where no stage is on both sides,
     stages are left aside.
     """
-    ours, theirs = (_stages(side.runs) for side in (a, b))
-    if not ours and not theirs:
-        return {}, ""
-    if len(ours | theirs) <= MOST_STAGES and ours & theirs:
-        return {}, ""
-    rename = {name: _DIGITS.sub("*", name) for name in ours | theirs}
-    same = {rename[name] for name in ours} & {rename[name] for name in theirs}
+    of_a, of_b = (_stages(side.runs) for side in (a, b))
+    every = of_a | of_b
+    if not every or (len(every) <= MOST_STAGES and of_a & of_b):
+        return {}, None
+    rename = {name: _without_number(name) for name in every}
+    same = {rename[name] for name in of_a} & {rename[name] for name in of_b}
     if same and len(set(rename.values())) <= MOST_STAGES:
-        return rename, "Stages that differ in a number only are taken as one."
+        return rename, Text("Stages whose names differ only in a number count as one stage.")
     return (
-        dict.fromkeys(ours | theirs, ""),
-        "The runs have no stages in common, or too many: kernels are matched without stages.",
+        dict.fromkeys(every, ""),
+        Text("The runs share no stages, or have too many: kernels are matched without stages."),
     )
+
+
+def _without_number(name: str) -> str:
+    groups = groupby(name, str.isdigit)
+    return "".join("*" if is_number else "".join(group) for is_number, group in groups)
 
 
 def _stages(runs: Iterable[Run]) -> set[str]:
@@ -176,7 +180,7 @@ def units(side: Side, expression: str) -> float:
     """
     given = arguments(side.run)
     product = 1.0
-    for name in (part.strip() for part in expression.split("*")):
+    for name in map(str.strip, expression.split("*")):
         found = amount(given.get(name))
         if found is None:
             known = [key for key, value in given.items() if amount(value) is not None]
@@ -191,13 +195,13 @@ def units(side: Side, expression: str) -> float:
 def counted_units(runs: Iterable[Run]) -> str:
     """Return the arguments that differ and count units of work, as --per takes them, or ""."""
     given = [arguments(run) for run in runs]
-    names = [name for name in section("work") if all(amount(of.get(name)) for of in given)]
+    names = [name for name in settings("work") if all(amount(of.get(name)) for of in given)]
     return "*".join(name for name in names if len({amount(of[name]) for of in given}) > 1)
 
 
 def unit_of(expression: str) -> str:
     """Return what a unit of work of --per is called."""
-    return str(section("work").get(expression, expression))
+    return str(settings("work").get(expression, expression))
 
 
 def amount(value: Any) -> float | None:

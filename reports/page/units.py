@@ -67,6 +67,14 @@ def percent(value: float, digits: int) -> str:
     return f"{significant(value, 2) if abs(value) < 99.5 else f'{value:,.0f}'} %"
 
 
+def change(value: float, digits: int) -> str:
+    """Return a relative change with its sign: "-3.9 %", "+41 %", from tenfold on "12x"."""
+    if value >= 9:
+        return f"{significant(value + 1, digits)}x"
+    decimals = 0 if digits < 3 and abs(value) >= 0.0995 else 1
+    return f"{round(100 * value, decimals) + 0.0:+,.{decimals}f} %"
+
+
 def quantity(value: float, unit: str, digits: int) -> str:
     """Return a finite value with its unit: "4.6 TB/s", "12 %", "34x", "1,264"."""
     if unit == "count":
@@ -77,6 +85,8 @@ def quantity(value: float, unit: str, digits: int) -> str:
         return percent(value, digits)
     if unit == "x":
         return f"{significant(value, digits)}x"
+    if unit == "change":
+        return change(value, digits)
     step, name = step_of(value, unit, digits)
     scaled = value / step
     # Sizes that are chosen (64 MiB, 128 B) are whole.

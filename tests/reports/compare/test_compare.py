@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ from jsonschema import Draft202012Validator
 from nsight_prof.orchestrator.commands.compare import command
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.reports.compare.answer import findings
+from nsight_prof.reports.compare.changes import Comparison
+from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.limits import check_limits, parse_limit
-from nsight_prof.reports.compare.models import CompareView
-from nsight_prof.reports.compare.output import as_json, github, markdown, schema
+from nsight_prof.reports.compare.section import as_json, github, markdown, schema
 from nsight_prof.reports.compare.sides import Side, open_side
-from nsight_prof.reports.compare.view import compare
+from nsight_prof.reports.page import Finding, Number, Text, Value
+from nsight_prof.reports.page.writer import Writer
 
 Maker = Callable[..., Side]
 Launches = list[Any]
@@ -36,7 +39,7 @@ def slower(launches: Launches, word: str, factor: float) -> Launches:
     return [x.lasting(x.duration * factor) if word in x.name else x for x in launches]
 
 
-def total(view: CompareView, key: str = "total_gpu_time") -> Any:
+def total(view: Comparison, key: str = "total_gpu_time") -> Any:
     return next(change for change in view.totals if change.key == key)
 
 
@@ -45,7 +48,7 @@ def test_two_nightly_runs_differ_by_noise_only(make_run: Maker, recorded: Launch
         make_run("A", jittered(recorded, 1)), make_run("B", jittered(recorded, 2, clock=1.008))
     )
     assert total(view).verdict == "same"
-    assert "same within the noise" in view.answer[0]
+    assert "No difference" in verdict(view)
     wrong = [row for row in view.kernels if row.total.verdict in ("faster", "slower")]
     assert sum(abs(row.program or 0) for row in wrong) < 0.002
 
@@ -75,7 +78,7 @@ def test_repeats_tell_a_small_change_that_single_runs_cannot(
     assert total(single).verdict == "same"
     repeated = compare(make_run("A", a[0], repeats=a[1:]), make_run("B", b[0], repeats=b[1:]))
     assert total(repeated).verdict == "slower"
-    assert total(repeated).basis == "5 and 5 runs"
+    assert total(repeated).basis == Text("{a} and {b} runs", a=5, b=5)
 
 
 def test_rows_add_up_to_the_totals(make_run: Maker, recorded: Launches) -> None:
@@ -87,6 +90,19 @@ def test_rows_add_up_to_the_totals(make_run: Maker, recorded: Launches) -> None:
             getattr(c, side) or 0.0 for s in view.stages for c in s.changes if c.key == "gpu_time"
         )
         assert stages == pytest.approx(rows, rel=1e-6)
+
+
+def of_rule(view: Comparison, rule: str) -> Finding:
+    return next(finding for finding in findings(view) if finding.rule == rule)
+
+
+def verdict(view: Comparison) -> str:
+    return Writer().text(findings(view)[0].verdict)
+
+
+def evidence_of_work(view: Comparison) -> Mapping[str, Value]:
+    (work,) = [x for x in findings(view)[0].evidence if isinstance(x, Text) and "work" in x.values]
+    return work.values
 
 
 LIMITS = {
@@ -123,7 +139,7 @@ def test_a_limit_within_the_noise_does_not_fail(make_run: Maker, recorded: Launc
     )
     (limit,) = view.limits
     assert limit.state == "noise"
-    assert "repeats" in limit.sentence
+    assert "repeats" in Writer().text(limit.sentence)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +169,7 @@ def test_another_gpu_is_refused_unless_forced(make_run: Maker, recorded: Launche
     assert "--force" in error.value.hint
     forced = compare(a, b, force=True)
     assert forced.checks[0].level == "refuse"
-    assert any("GPU" in sentence for sentence in forced.answer)
+    assert "GPU" in Writer().value(of_rule(forced, "verdict").disproof)
 
 
 def test_versions_and_arguments_that_differ_are_named(make_run: Maker, recorded: Launches) -> None:
@@ -170,8 +186,8 @@ def test_versions_and_arguments_that_differ_are_named(make_run: Maker, recorded:
         ("compile", "not set", "true"),
     ]
     assert [c.key for c in view.checks if c.level == "warn"] == ["torch"]
-    assert "8.00x the work" in view.answer[0]
-    assert "batch 8 → 64" in view.answer[1]
+    assert evidence_of_work(view)["work"] == Number(8, "x")
+    assert "batch 8 → 64" in Writer().text(of_rule(view, "settings").verdict)
 
 
 def test_runs_without_stages_in_common_are_matched_as_wholes(
@@ -179,7 +195,7 @@ def test_runs_without_stages_in_common_are_matched_as_wholes(
 ) -> None:
     bare = [type(x)("", x.name, x.grid, x.duration, x.block) for x in recorded]
     view = compare(make_run("A", recorded), make_run("B", bare))
-    assert any("without stages" in note for note in view.notes)
+    assert any("without stages" in note.message for note in view.notes)
     assert {row.match for row in view.kernels} == {"identical"}
 
 
@@ -216,10 +232,14 @@ def test_times_per_unit_of_work(make_run: Maker, recorded: Launches) -> None:
     assert total(view, "total_gpu_time_per_unit").ratio == pytest.approx(0.5)
     assert total(view, "wall_time_per_unit").verdict == "faster"
     assert view.limits[0].state == "kept"
-    assert any("per batch * steps falls" in sentence for sentence in view.answer)
-    assert view.answer[0].startswith("B does 8.00x the work of A in 4.00x the wall time")
+    assert "B is faster: GPU time per batch * steps" in verdict(view)
+    assert evidence_of_work(view) == {
+        "work": Number(8, "x"),
+        "gpu": Number(total(view).ratio, "x"),
+        "wall": Number(total(view, "wall_time").ratio, "x"),
+    }
     by_itself = compare(a, b)
-    assert total(by_itself, "wall_time_per_unit").label == "wall time per batch item"
+    assert by_itself.unit == "batch item"
     assert by_itself.work == view.work
     assert compare(a, b, per="none").work is None
     with pytest.raises(UsageError, match="no number for the argument sequences") as error:
@@ -242,7 +262,7 @@ def test_kernels_are_held_against_what_the_work_lets_expect(
     ]
     view = compare(sides[0], sides[1])
     for row in view.kernels:
-        names = " ".join(m.name for m in row.a)
+        names = " ".join(m.kernel.name for m in row.a)
         expected = "slower" if "flash" in names else "faster" if "RMS" in names else "same"
         assert row.total.verdict == expected, row.title
     # What kernels add per unit of work is what the program adds.
@@ -263,6 +283,21 @@ def test_formats_say_the_same(make_run: Maker, recorded: Launches) -> None:
         assert "`total_gpu_time>+0.1%`" in text
     assert "> [!CAUTION]" in github(view) or "> [!WARNING]" in github(view)
     assert len(github(view)) < 65_536
+
+
+def test_a_kernel_says_why_it_changed(make_run: Maker, recorded: Launches) -> None:
+    launch = type(recorded[0])
+    a = [launch("decode", "softmax_kernel", "8x1x1", 1e5)] * 8
+    b = [launch("decode", "softmax_kernel", "8x1x1", 2e5)] * 2
+    view = compare(make_run("A", a), make_run("B", b))
+    (reason,) = view.kernels[0].reasons
+    assert reason.values == {
+        "a": 8,
+        "b": 2,
+        "before": Number(1e5, "ns", digits=3),
+        "after": Number(2e5, "ns", digits=3),
+    }
+    assert "2 launches instead of 8, 200 us each instead of 100 us" in markdown(view)
 
 
 def test_github_is_cut_to_what_github_takes(make_run: Maker, recorded: Launches) -> None:
@@ -316,7 +351,7 @@ def test_a_sweep_over_repeat_is_a_run_with_its_repeats(recorded_run: Path, tmp_p
     side = open_side("A", sweep_of(tmp_path / "s", recorded_run, "target.env.REPEAT"))
     assert len(side.runs) == 2
     view = compare(side, open_side("B", recorded_run))
-    assert total(view).basis == "2 and 1 runs"
+    assert total(view).basis == Text("{a} and {b} runs", a=2, b=1)
     assert total(view).verdict == "same"
 
 

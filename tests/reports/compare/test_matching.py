@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.kernel_names import classify
-from nsight_prof.reports.compare.align import align, ascending
-from nsight_prof.reports.compare.matching import match
-from nsight_prof.reports.compare.operators import operators
-from nsight_prof.reports.compare.rows import Row
+from nsight_prof.reports.compare.fusion import operators
+from nsight_prof.reports.compare.match import Row, align, ascending, match
 from nsight_prof.reports.compare.sides import Side
 
 Maker = Callable[..., Side]

@@ -11,10 +11,11 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports.compare.answer import findings
 from nsight_prof.reports.compare.cases import geometric_mean
-from nsight_prof.reports.compare.models import Change
+from nsight_prof.reports.compare.changes import Change
+from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.sides import Side, open_side
-from nsight_prof.reports.compare.view import compare
 from nsight_prof.reports.load import load_run
 from tests.reports.compare.conftest import Launch
 
@@ -94,7 +95,7 @@ def test_units_are_read_from_numbers_and_from_text(
     )
     view = compare(a, b)
     assert view.work == work
-    assert not any("--per env" in sentence for sentence in view.answer)
+    assert not any(f.action for f in findings(view) if f.rule == "settings")
 
 
 def test_arguments_of_the_step_trace_count(make_run: Maker) -> None:
@@ -110,7 +111,7 @@ def test_arguments_of_the_step_trace_count(make_run: Maker) -> None:
 def test_more_launches_in_less_time_are_less_time(make_run: Maker) -> None:
     view = compare(make_run("A", [KERNEL] * 4), make_run("B", [KERNEL.lasting(100.0)] * 8))
     assert view.kernels[0].total.verdict == "less"
-    assert not any("More time goes to" in sentence for sentence in view.answer)
+    assert "more_time" not in {finding.rule for finding in findings(view)}
 
 
 def test_launches_on_another_gpu_need_a_larger_difference(make_run: Maker) -> None:
@@ -128,7 +129,7 @@ def test_launches_on_another_gpu_need_a_larger_difference(make_run: Maker) -> No
 
 
 def test_a_mean_of_cases_without_intervals_has_none() -> None:
-    case = Change("x", "x", "s", 1.0, 1.1, 1.1, None, None, "unknown", "", 0.02)
+    case = Change("x", "x", "s", 1.0, 1.1, 1.1, None, None, "unknown", None, 0.02)
     mean = geometric_mean([case, case])
     assert mean is not None
     assert (mean.low, mean.verdict) == (None, "unknown")

@@ -9,9 +9,11 @@ import pytest
 
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.reports.compare.models import Change, CompareView
+from nsight_prof.reports.compare.answer import findings
+from nsight_prof.reports.compare.changes import Change, Comparison
+from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.sides import Side, open_side
-from nsight_prof.reports.compare.view import compare
+from nsight_prof.reports.page.writer import Writer
 from tests.reports.compare.conftest import Launch
 
 STEPS = 20
@@ -45,11 +47,11 @@ def make_loop(make_run: Callable[..., Side]) -> Callable[..., Side]:
     return make
 
 
-def total(view: CompareView, key: str) -> Change:
+def total(view: Comparison, key: str) -> Change:
     return {c.key: c for c in view.totals}[key]
 
 
-def keys(view: CompareView) -> set[str]:
+def keys(view: Comparison) -> set[str]:
     return {c.key for c in view.totals}
 
 
@@ -73,7 +75,8 @@ def test_tuning_in_the_first_step_does_not_make_the_others_slower(
     assert sum(m.calls for row in view.kernels for m in row.a) == len(a)
     assert sum(m.calls for row in view.kernels for m in row.b) == len(b)
     assert view.kernels[-1].one_off
-    assert any("1 of 20 forward" in sentence for sentence in view.answer)
+    (finding,) = [finding for finding in findings(view) if finding.rule == "one_off"]
+    assert "1 of 20 forward" in Writer().text(finding.verdict)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.compare.page import page
+from nsight_prof.reports.compare.comparison import compare
+from nsight_prof.reports.compare.section import html as page
 from nsight_prof.reports.compare.sides import Side
-from nsight_prof.reports.compare.view import compare
 
 PROBE = """
 const table = [...document.querySelectorAll("table.sortable")].find(
-  (t) => t.tHead.textContent.includes("Of program"));
+  (t) => t.tHead.textContent.includes("Effect on the program"));
 const at = [...table.tHead.rows[0].cells].findIndex((c) => c.textContent === "A");
 const button = table.tHead.rows[0].cells[at].querySelector("button");
 const order = () => [...table.tBodies[0].rows].map((r) => r.cells[0].textContent);
@@ -36,6 +36,15 @@ def test_the_page_is_one_file_without_network(html: str) -> None:
     assert "@import" not in html
     assert html.count("<svg") == html.count("</svg>") == 1
     assert html.count("<table") == html.count("</table>")
+
+
+def test_the_first_screen_is_the_verdict_what_changed_and_a_chart(html: str) -> None:
+    order = [html.index(mark) for mark in ("B is slower", "What changed</h2>", "<svg ",
+                                           "Details</h2>", "<summary>Stages")]  # fmt: skip
+    assert order == sorted(order)
+    found = re.search(r'viewBox="0 0 (\d+)', html)
+    assert found
+    assert int(found[1]) <= 900
 
 
 def test_names_of_kernels_cannot_break_the_page(

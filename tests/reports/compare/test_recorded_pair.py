@@ -2,8 +2,7 @@
 
 import pytest
 
-from nsight_prof.reports.compare.matching import match
-from nsight_prof.reports.compare.rows import Part, Row
+from nsight_prof.reports.compare.match import Launches, Row, match
 from nsight_prof.reports.compare.sides import open_side
 from tests.recorded import with_tables
 
@@ -20,7 +19,7 @@ BY_HAND = {
 }
 
 
-def summed(parts: tuple[Part, ...]) -> dict[str, int]:
+def summed(parts: tuple[Launches, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in parts:
         name = part.kernel.short_name.split(",")[0]

@@ -1,0 +1,410 @@
+"""Matches the kernels of two runs stage by stage; every launch is in exactly one row.
+
+Launches are paired in order (device by device, by start): the k-th of A with the k-th of B. What
+stays without a partner comes out as stretches between pairs: there kernels were fused, split, added
+or removed.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsight_prof.reports.compare import sides
+from nsight_prof.reports.compare.fusion import Item, is_helper, role, shared_out
+from nsight_prof.reports.compare.sides import Durations, Kernel, Side
+
+Pair = tuple[int, int]
+"""Position in A and position in B."""
+ROUNDS = 3
+"""A stretch between pairs may have equally often what all have not: it is looked at again."""
+LONG = 240
+"""Launches of a stretch from which on it is taken kernel by kernel: the runs loop differently."""
+STRAY = 0.1
+"""Of the launches of a kernel: as many without a partner go with the others."""
+Identity = Callable[[Kernel], str | None]
+IDENTITIES: tuple[Identity, ...] = (
+    lambda kernel: kernel.kernel_id,
+    lambda kernel: kernel.name,
+    lambda kernel: kernel.short_name,
+)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launches of one kernel in a row: how many, and their time in ns.
+
+    `spread`: sample standard deviation of a launch in ns, NaN for one. `durations` are in launch
+    order, None for a kernel summary. `portion`: of all launches of the kernel in the stage, 0 to 1.
+    """
+
+    kernel: Kernel
+    calls: int
+    total: float
+    spread: float
+    durations: Durations | None
+    portion: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """Kernels of A and their counterpart in B, in one stage; those with most time first.
+
+    `match` is identical, shape, replaced, fused, split, regrouped, new or gone. `by_place`: no
+    operator's name ties some of them, only that they ran at the same position of the program.
+    """
+
+    stage: str
+    match: str
+    a: tuple[Launches, ...]
+    b: tuple[Launches, ...]
+    by_place: bool
+
+    @property
+    def total_a(self) -> float:
+        """Time of A in ns."""
+        return sum(launches.total for launches in self.a)
+
+    @property
+    def total_b(self) -> float:
+        """Time of B in ns."""
+        return sum(launches.total for launches in self.b)
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """Launches of A and of B."""
+        return sum(x.calls for x in self.a), sum(x.calls for x in self.b)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a single launch of A compares with one of B."""
+        return self.match in ("identical", "shape", "replaced")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Launches between two neighbouring pairs that have no partner, in order."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Pairs in ascending order, and the stretches between them."""
+
+    pairs: tuple[Pair, ...]
+    stretches: tuple[Stretch, ...]
+
+
+def align(levels: Sequence[tuple[Sequence[Hashable], Sequence[Hashable]]]) -> Alignment:
+    """Pair two sequences by keys, the most exact level first.
+
+    Each level gives the keys of A and of B; None pairs with nothing. A key pairs the k-th with the
+    k-th occurrence within a stretch where both sides have it equally often; of pairs that
+    contradict the order, the longest ascending chain stays.
+    """
+    stretches = [Stretch(tuple(range(len(levels[0][0]))), tuple(range(len(levels[0][1]))))]
+    pairs: list[Pair] = []
+    for keys_a, keys_b in levels:
+        for _ in range(ROUNDS):
+            found: list[Pair] = []
+            rest: list[Stretch] = []
+            for stretch in stretches:
+                here = _pairs_of(stretch, keys_a, keys_b)
+                found += here
+                rest += _between(stretch, here)
+            pairs += found
+            stretches = rest
+            if not found:
+                break
+    return Alignment(tuple(sorted(pairs)), tuple(s for s in stretches if s.a or s.b))
+
+
+def _pairs_of(
+    stretch: Stretch, keys_a: Sequence[Hashable], keys_b: Sequence[Hashable]
+) -> list[Pair]:
+    of_a, of_b = _grouped(keys_a.__getitem__, stretch.a), _grouped(keys_b.__getitem__, stretch.b)
+    pairs = [
+        pair
+        for key, positions in of_a.items()
+        if key is not None and len(positions) == len(of_b.get(key, ()))
+        for pair in zip(positions, of_b[key], strict=True)
+    ]
+    return ascending(sorted(pairs))
+
+
+def _grouped(key: Callable[[int], Hashable], positions: Iterable[int]) -> dict[Hashable, list[int]]:
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for position in positions:
+        found[key(position)].append(position)
+    return found
+
+
+def ascending(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the longest chain of pairs, sorted by A, whose positions in B ascend (patience)."""
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for index, (_, b) in enumerate(pairs):
+        length = bisect_left(ends, b)
+        before.append(last[length - 1] if length else -1)
+        ends[length : length + 1] = [b]
+        last[length : length + 1] = [index]
+    chain: list[Pair] = []
+    index = last[-1] if last else -1
+    while index >= 0:
+        chain.append(pairs[index])
+        index = before[index]
+    return chain[::-1]
+
+
+def _between(stretch: Stretch, pairs: Sequence[Pair]) -> list[Stretch]:
+    """Cut a stretch at its pairs."""
+    found = []
+    from_a = from_b = 0
+    for a, b in [*pairs, (math.inf, math.inf)]:
+        to_a, to_b = bisect_left(stretch.a, a), bisect_left(stretch.b, b)
+        piece = Stretch(stretch.a[from_a:to_a], stretch.b[from_b:to_b])
+        if piece.a or piece.b:
+            found.append(piece)
+        from_a, from_b = to_a + 1, to_b + 1
+    return found
+
+
+@dataclass
+class _Bag:
+    """Positions of launches of A and B that make a row."""
+
+    a: list[int] = field(default_factory=list)
+    b: list[int] = field(default_factory=list)
+    by_place: bool = False
+    looped: bool = False
+
+
+def match(a: Side, b: Side, rename: Mapping[str, str]) -> list[Row]:
+    """Return the rows of all stages, the first run of each side; stages called as in `rename`."""
+    of_a, of_b = (sides.sequences(side.run, rename) for side in (a, b))
+    empty = sides.Sequence((), np.array([]))
+    return [
+        row
+        for stage in dict.fromkeys([*of_a, *of_b])
+        for row in _Stage(
+            (of_a.get(stage, empty), of_b.get(stage, empty)), (a.kernels, b.kernels)
+        ).rows(stage)
+    ]
+
+
+class _Stage:
+    """Shares the launches of one stage out among rows."""
+
+    def __init__(
+        self,
+        sequences: tuple[sides.Sequence, sides.Sequence],
+        kernels: tuple[Mapping[str, Kernel], Mapping[str, Kernel]],
+    ) -> None:
+        self._sequences = sequences
+        self._a, self._b = (
+            [known[key] for key in sequence.ids]
+            for sequence, known in zip(sequences, kernels, strict=True)
+        )
+        self._bags: dict[tuple[str, str, str], _Bag] = defaultdict(_Bag)
+        self._alone: tuple[list[int], list[int]] = ([], [])
+
+    def rows(self, stage: str) -> list[Row]:
+        """Return the rows; every launch is in one of them."""
+        pairs, stretches = self._align()
+        for x, y in pairs:
+            self._pair((x,), (y,))
+        partners = dict(pairs), {y: x for x, y in pairs}
+        for stretch in stretches:
+            self._share_out(self._without_helpers(stretch, partners))
+        # What is alone on both sides and is the same kernel all the same, at another position.
+        rest = Stretch(tuple(self._alone[0]), tuple(self._alone[1]))
+        for identity in IDENTITIES:
+            rest = self._common(rest, identity)
+        rest = self._adopted(rest)
+        for x in rest.a:
+            self._bags["gone", self._a[x].kernel_id, ""].a.append(x)
+        for y in rest.b:
+            self._bags["new", "", self._b[y].kernel_id].b.append(y)
+        return [self._row(stage, bag) for bag in self._bags.values()]
+
+    def _adopted(self, rest: Stretch) -> Stretch:
+        """Give a launch that stayed alone to the row of almost all launches of its kernel.
+
+        Where operators in names say what became of its kernel elsewhere in the stage, to that row
+        however many they are: the other side may do all of it in one kernel.
+        """
+        alone: tuple[list[int], list[int]] = [], []
+        for side, positions, kernels in ((0, rest.a, self._a), (1, rest.b, self._b)):
+            # A kernel may be in several rows: what is missing is missing where it has fewest.
+            homes = dict(
+                sorted(
+                    (
+                        (key, (bag, len(found), _is_named(bag_key, bag)))
+                        for bag_key, bag in self._bags.items()
+                        for key, found in _by_kernel((bag.a, bag.b)[side], kernels).items()
+                    ),
+                    key=lambda home: -home[1][1],
+                )
+            )
+            count = Counter(kernels[x].kernel_id for x in positions)
+            for x in positions:
+                bag, others, is_named = homes.get(kernels[x].kernel_id, (None, 0, False))
+                if bag and (is_named or count[kernels[x].kernel_id] <= STRAY * others):
+                    (bag.a, bag.b)[side].append(x)
+                else:
+                    alone[side].append(x)
+        return Stretch(tuple(alone[0]), tuple(alone[1]))
+
+    def _row(self, stage: str, bag: _Bag) -> Row:
+        a = _launches(bag.a, self._sequences[0], self._a)
+        b = _launches(bag.b, self._sequences[1], self._b)
+        return Row(stage, _match_of(a, b, bag.looped), a, b, bag.by_place)
+
+    def _align(self) -> tuple[Sequence[Pair], Sequence[Stretch]]:
+        ids = [kernel.kernel_id for kernel in self._a], [kernel.kernel_id for kernel in self._b]
+        if sorted(ids[0]) == sorted(ids[1]):
+            # The same launches: only those of several streams may have changed their order.
+            return _by_rank(*ids), ()
+        levels = [*IDENTITIES[1:], role]
+        found = align([(list(map(k, self._a)), list(map(k, self._b))) for k in levels])
+        return found.pairs, found.stretches
+
+    def _pair(self, a: Sequence[int], b: Sequence[int]) -> _Bag:
+        bag = self._bag_of(a[0], b[0])
+        bag.a += a
+        bag.b += b
+        return bag
+
+    def _without_helpers(
+        self, stretch: Stretch, partners: tuple[Mapping[int, int], Mapping[int, int]]
+    ) -> Stretch:
+        """Give kernels that finish another's work to the row of that kernel; return the others."""
+        rest: tuple[list[int], list[int]] = [], []
+        for x in stretch.a:
+            owner = _owner(x, self._a, partners[0])
+            (rest[0] if owner is None else self._bag_of(owner, partners[0][owner]).a).append(x)
+        for y in stretch.b:
+            owner = _owner(y, self._b, partners[1])
+            (rest[1] if owner is None else self._bag_of(partners[1][owner], owner).b).append(y)
+        return Stretch(tuple(rest[0]), tuple(rest[1]))
+
+    def _bag_of(self, x: int, y: int) -> _Bag:
+        return self._bags["pair", self._a[x].kernel_id, self._b[y].kernel_id]
+
+    def _share_out(self, stretch: Stretch) -> None:
+        """Find what was fused or split in a stretch without partners."""
+        long = len(stretch.a) + len(stretch.b) >= LONG
+        if long:
+            for identity in (*IDENTITIES, role):
+                stretch = self._common(stretch, identity)
+        found = shared_out(_items(stretch.a, self._a, long), _items(stretch.b, self._b, long),
+                           not long)  # fmt: skip
+        for group in found.groups:
+            bag = self._bags[f"hub in {group.hub_side}", group.hub_id, ""]
+            bag.a += [p for item in group.a for p in item.positions]
+            bag.b += [p for item in group.b for p in item.positions]
+            bag.by_place |= group.by_place
+            bag.looped |= long
+        for alone, items in zip(self._alone, (found.alone_a, found.alone_b), strict=True):
+            alone += [p for item in items for p in item.positions]
+
+    def _common(self, stretch: Stretch, identity: Identity) -> Stretch:
+        """Make rows of kernels that are on both sides, and return the others."""
+        of_a = _grouped(lambda x: identity(self._a[x]), stretch.a)
+        of_b = _grouped(lambda y: identity(self._b[y]), stretch.b)
+        for key in [key for key in of_a if key is not None and key in of_b]:
+            for x, y in self._shapes(of_a.pop(key), of_b.pop(key)):
+                self._pair(x, y).looped = True
+        rest = [sorted(p for group in of.values() for p in group) for of in (of_a, of_b)]
+        return Stretch(tuple(rest[0]), tuple(rest[1]))
+
+    def _shapes(self, a: list[int], b: list[int]) -> list[tuple[list[int], list[int]]]:
+        """Pair launch shapes of a kernel by their first launch, where both have as many."""
+        of_a, of_b = _by_kernel(a, self._a), _by_kernel(b, self._b)
+        if len(of_a) != len(of_b):
+            return [(a, b)]
+        return list(zip(of_a.values(), of_b.values(), strict=True))
+
+
+def _is_named(key: tuple[str, str, str], bag: _Bag) -> bool:
+    """Return whether a row is of kernels fused or split whose names say so."""
+    return key[0].startswith("hub") and not bag.by_place
+
+
+def _by_kernel(positions: Iterable[int], kernels: Sequence[Kernel]) -> dict[Hashable, list[int]]:
+    return _grouped(lambda x: kernels[x].kernel_id, positions)
+
+
+def _by_rank(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
+    """Pair the k-th launch of each kernel on both sides, which have it equally often."""
+    rest = _grouped(b.__getitem__, reversed(range(len(b))))
+    return [(position, rest[key].pop()) for position, key in enumerate(a)]
+
+
+def _owner(position: int, kernels: Sequence[Kernel], partner: Mapping[int, int]) -> int | None:
+    """Return the launch whose work this kernel finishes: the last before it that has a role."""
+    if not is_helper(kernels[position]):
+        return None
+    for before in range(position - 1, max(-1, position - 4), -1):
+        if role(kernels[before]):
+            return before if before in partner else None
+    return None
+
+
+def _items(positions: Sequence[int], kernels: Sequence[Kernel], by_kernel: bool) -> list[Item]:
+    """Return the launches as items, each by itself or all of a kernel in one."""
+    last = max(1, len(positions) - 1)
+    ranks = _grouped(
+        lambda rank: kernels[positions[rank]].kernel_id if by_kernel else rank,
+        range(len(positions)),
+    )
+    return [
+        Item(kernels[positions[r[0]]], tuple(positions[x] for x in r), sum(r) / len(r) / last)
+        for r in ranks.values()
+    ]
+
+
+def _launches(
+    positions: Sequence[int], sequence: sides.Sequence, kernels: Sequence[Kernel]
+) -> tuple[Launches, ...]:
+    """Return the launches at `positions` kernel by kernel."""
+    groups = _grouped(sequence.ids.__getitem__, sorted(positions))
+    count = Counter(key for key in sequence.ids if key in groups)
+    found = []
+    for key, group in groups.items():
+        kernel, portion = kernels[group[0]], len(group) / count[str(key)]
+        if sequence.summed:
+            found.append(Launches(kernel, *sequence.summed[group[0]], None, portion))
+            continue
+        durations = sequence.durations[group]
+        spread = float(durations.std(ddof=1)) if len(durations) > 1 else math.nan
+        total = float(np.sum(durations))
+        found.append(Launches(kernel, len(group), total, spread, durations, portion))
+    return tuple(sorted(found, key=lambda launches: -launches.total))
+
+
+def _match_of(a: tuple[Launches, ...], b: tuple[Launches, ...], looped: bool) -> str:
+    """Return what became of the kernels of a row.
+
+    `looped`: the runs loop differently often, so numbers of launches tell nothing.
+    """
+    if not a or not b:
+        return "gone" if a else "new"
+    if len(a) == len(b) == 1 and a[0].kernel.kernel_id == b[0].kernel.kernel_id:
+        return "identical"
+    if {x.kernel.short_name for x in a} == {x.kernel.short_name for x in b}:
+        return "shape"
+    counts = [len(side) if looped else sum(x.calls for x in side) for side in (a, b)]
+    if counts[0] == counts[1]:
+        return "replaced" if len(a) == len(b) == 1 else "regrouped"
+    if min(len(a), len(b)) > 1:
+        return "regrouped"
+    return "fused" if counts[0] > counts[1] else "split"

@@ -1,0 +1,419 @@
+"""Writes a comparison as markdown, HTML, a comment for GitHub, or JSON.
+
+`compare.schema.json` is what `schema` returns: ``python -m nsight_prof.reports.compare.section``
+prints it again after a change of the models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from nsight_prof.reports.compare import threshold
+from nsight_prof.reports.compare.answer import KERNELS, findings, method
+from nsight_prof.reports.compare.changes import (
+    QUIET,
+    VERDICTS,
+    Change,
+    Check,
+    Comparison,
+    KernelChange,
+    LimitResult,
+    Origin,
+    PointChange,
+)
+from nsight_prof.reports.compare.match import Launches
+from nsight_prof.reports.formats import brief, escape_html
+from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.metrics_json import definitions
+from nsight_prof.reports.page import (
+    Bullets,
+    Column,
+    Figure,
+    Finding,
+    Json,
+    Name,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+)
+from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.html import section_html
+from nsight_prof.reports.page.markdown import section_in_two, section_markdown
+from nsight_prof.reports.page.units import change as signed
+from nsight_prof.reports.page.writer import InMarkdown, Writer
+
+SCHEMA_VERSION = 2
+"""2: `why` of a check is `reason`, `explanation` of a kernel `reasons`; `match_label` is gone."""
+SHOWN = 30
+"""Rows of a table in markdown and HTML; JSON has all."""
+FIRST = 10
+"""Rows of the first table of the page."""
+BARS = 12
+MAX_CHARACTERS = 60_000
+"""GitHub cuts comments at 65,536 characters."""
+WIDTH = 44
+MATCHES = {
+    "identical": Text("same kernel"),
+    "shape": Text("other shape"),
+    "replaced": Text("other kernel"),
+    "fused": Text("fused"),
+    "split": Text("split"),
+    "regrouped": Text("regrouped"),
+    "new": Text("only in B"),
+    "gone": Text("only in A"),
+}
+LEVELS = {"refuse": Text("refuse"), "warn": Text("warn"), "note": Text("note")}
+STATES = {"broken": Text("broken"), "noise": Text("noise"), "kept": Text("kept")}
+OUTCOMES = {
+    "broken": ("CAUTION", Text("a limit is broken")),
+    "noise": ("WARNING", Text("beyond a limit, but within the noise")),
+    "warn": ("WARNING", Text("compared, with warnings")),
+    "kept": ("NOTE", Text("within the limits")),
+    "none": ("NOTE", Text("compared")),
+}
+"""Kind of alert on GitHub and heading of a comparison by its state."""
+ALL_IN_JSON = Text("--format json has all of them, those within the noise too.")
+
+
+def changed_kernels(found: Comparison) -> list[KernelChange]:
+    """Return the rows of kernels that changed beyond the noise, the largest change first.
+
+    Rows of next to no time in the program are left out: very short kernels scatter most.
+    """
+    minimum = threshold("listed")
+    return [
+        row
+        for row in found.kernels
+        if row.total.verdict not in QUIET and abs(row.program or 0.0) >= minimum
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """A change of a stage or a serving point, and which of them it is."""
+
+    name: str
+    change: Change
+
+
+def _labelled_stages(found: Comparison) -> list[Labelled]:
+    return [Labelled(s.stage, c) for s in found.stages for c in s.changes]
+
+
+def _labelled_points(found: Comparison) -> list[Labelled]:
+    points: Sequence[PointChange] = found.points
+    return [Labelled(p.case, c) for p in points for c in p.changes if c.verdict not in QUIET]
+
+
+def _values(change: Callable[[Any], Change]) -> list[Column[Any]]:
+    """Return the columns of a quantity in both runs."""
+    return [
+        Column(Text("A"), lambda row: change(row).before),
+        Column(Text("B"), lambda row: change(row).after),
+        Column(Text("Change (95 % interval)"), lambda row: change(row).relative),
+        Column(Text("Verdict"), lambda row: VERDICTS[change(row).verdict]),
+    ]
+
+
+def kernel_table(
+    found: Comparison, rows: Sequence[KernelChange], key: str, folded: bool
+) -> Table[KernelChange]:
+    """Return kernels of A and their counterpart in B; all columns where it is folded."""
+    work = found.work
+    columns: list[Column[KernelChange]] = [
+        Column(Text("#"), lambda row: row.number),
+        Column(Text("Kernel"), lambda row: row.title),
+        *_values(lambda row: row.total),
+        Column(Text("Effect on the program"), lambda row: Number(row.program, "change")),
+    ]
+    if len({row.stage for row in found.kernels}) > 1:
+        columns.insert(1, Column(Text("Stage"), lambda row: brief(row.stage) or None))
+    if work is not None:
+        per_unit = Column[KernelChange](
+            Text("Change per unit of work"),
+            lambda row: Number(row.total.noise.times(1 / work).value - 1, "change"),
+        )
+        columns.insert(-2, per_unit)
+    if folded:
+        columns += [
+            Column(Text("Match"), lambda row: MATCHES[row.match]),
+            Column(Text("Launches of A"), lambda row: row.calls[0]),
+            Column(Text("Launches of B"), lambda row: row.calls[1]),
+        ]
+    else:
+        columns.append(Column(Text("Why"), _reason))
+    count = {"n": len(rows), "rows": len(found.kernels)}
+    lead = Text(
+        "Kernels of A and their counterpart in B; largest effect on the GPU time of A first."
+    )
+    if work is not None:
+        lead = Text(
+            "Kernels of A and their counterpart in B; largest effect on the GPU time of A first. "
+            "Effects and verdicts are per {unit}.",
+            unit=found.unit,
+        )
+    title = Text("All kernels that changed ({n} of {rows} rows)", **count)
+    return Table(
+        key,
+        title if folded else Text("What changed"),
+        columns,
+        rows[: SHOWN if folded else FIRST],
+        lead=lead,
+        note=ALL_IN_JSON if folded else None,
+        refs=lambda row: [Ref(KERNELS, str(row.number))],
+        folded=folded,
+    )
+
+
+def _reason(row: KernelChange) -> Text | None:
+    match = [] if row.match == "identical" else [MATCHES[row.match]]
+    clauses = [*match, *row.reasons]
+    if not clauses:
+        return None
+    return reduce(lambda a, b: Text("{first}; {rest}", first=a, rest=b), clauses)
+
+
+def _tables(found: Comparison) -> list[Table[Any]]:
+    """Return all tables but that of limits; the first one is what changed."""
+    tables: list[Table[Any]] = []
+    kernels = changed_kernels(found)
+    cases = [case for case in found.cases if case.verdict not in QUIET]
+    points = _labelled_points(found)
+    if kernels:
+        tables.append(kernel_table(found, kernels, "what-changed", folded=False))
+    if cases:
+        title = Text("Cases that changed ({n} of {rows})", n=len(cases), rows=len(found.cases))
+        columns = [Column[Change](Text("Case"), lambda c: Name(str(c.label))), *_values(_itself)]
+        lead = Text("Time per call, largest change first.")
+        tables.append(Table("cases", title, columns, cases[:SHOWN], ALL_IN_JSON, lead))
+    if points:
+        title = Text("Serving points that changed ({n} of {rows} quantities)", n=len(points),
+                     rows=sum(len(p.changes) for p in found.points))  # fmt: skip
+        tables.append(_labelled("points", title, Text("Point"), points, folded=False))
+    quantity = Column[Change](Text("Quantity"), lambda c: c.label)
+    if found.totals and found.kind == "profile":
+        rows = found.totals
+        tables.append(Table("totals", Text("Totals"), [quantity, *_values(_itself)], rows))
+    if stages := _labelled_stages(found):
+        tables.append(_labelled("stages", Text("Stages"), Text("Stage"), stages, folded=True))
+    if len(kernels) > FIRST:
+        tables.append(kernel_table(found, kernels, "kernels", folded=True))
+    return [*tables, *_checks(found), _origins(found)]
+
+
+def _itself(change: Change) -> Change:
+    return change
+
+
+def _labelled(
+    key: str, title: Text, heading: Text, rows: Sequence[Labelled], folded: bool
+) -> Table[Labelled]:
+    columns = [
+        Column[Labelled](heading, lambda row: brief(row.name)),
+        Column[Labelled](Text("Quantity"), lambda row: row.change.label),
+        *_values(lambda row: row.change),
+    ]
+    return Table(key, title, columns, rows, folded=folded)
+
+
+def _checks(found: Comparison) -> list[Table[Any]]:
+    rows = (*found.settings, *found.checks)
+    title = Text("Comparability ({n} difference)", "Comparability ({n} differences)", n=len(rows))
+    columns: list[Column[Check]] = [
+        Column(Text("Level"), lambda check: LEVELS[check.level]),
+        Column(Text("Fact"), lambda check: check.label),
+        Column(Text("A"), lambda check: check.a),
+        Column(Text("B"), lambda check: check.b),
+        Column(Text("Why it matters"), lambda check: check.reason),
+    ]
+    return [Table("comparability", title, columns, rows, folded=True)] if rows else []
+
+
+def _origins(found: Comparison) -> Table[tuple[str, Origin]]:
+    return Table(
+        "runs",
+        Text("Runs"),
+        [
+            Column(Text("Side"), lambda row: row[0]),
+            Column(Text("Run"), lambda row: row[1].name),
+            Column(Text("Measured"), lambda row: row[1].created or None),
+            Column(Text("GPU"), lambda row: row[1].gpu or None),
+            Column(Text("Program"), lambda row: row[1].program or None),
+            Column(Text("Runs"), lambda row: row[1].runs),
+        ],
+        [("A", found.a), ("B", found.b)],
+        folded=True,
+    )
+
+
+def _limits(found: Comparison) -> list[Table[LimitResult]]:
+    columns = [
+        Column[LimitResult](Text("Rule"), lambda limit: Name(limit.rule)),
+        Column[LimitResult](Text("State"), lambda limit: STATES[limit.state]),
+        Column[LimitResult](Text("Found"), lambda limit: limit.sentence),
+    ]
+    return [Table("limits", Text("Limits"), columns, found.limits)] if found.limits else []
+
+
+def _figures(found: Comparison) -> list[Figure]:
+    """Draw what the largest changes add to and take from the program."""
+    rows = [row for row in changed_kernels(found) if row.program][:BARS]
+    if not rows:
+        return []
+    share = "GPU time of A" if found.work is None else "GPU time of A per unit of work"
+    bars = tuple(
+        Bar(
+            f"{row.number} {brief((row.b or row.a)[0].kernel.short_name, WIDTH)}",
+            100 * abs(row.program or 0.0),
+            group="B takes less" if (row.program or 0.0) < 0 else "B takes more",
+            text=signed(row.program or 0.0, 3),
+        )
+        for row in rows
+    )
+    title = "The largest changes of the program"
+    alt = f"Bars: what each kernel adds to or takes from the {share}"
+    return [Figure(BarFigure("changes", title, alt, f"Share of the {share} (%)", bars))]
+
+
+def section(found: Comparison, figures: bool = False) -> Section:
+    """Return the page of a comparison: verdict, what changed, and the details."""
+    verdict, *rest = (finding for finding in findings(found) if finding.rule != "limit")
+    tables = _tables(found)
+    first = tables[:1] if tables[0].key in ("what-changed", "cases", "points") else []
+    steps = Bullets(Text("How this was compared"), method(found))
+    notes = found.notes
+    if not found.settings and not found.checks:
+        notes = (Text("Both runs agree in GPU, versions, program and capture."), *notes)
+    details = Section("details", Text("Details"), (*rest, *notes, *tables[len(first) :], steps))
+    title = {"title": found.title, "a": found.a.name, "b": found.b.name}
+    return Section(
+        "comparison",
+        Text("{title}: {b} (B) against {a} (A)", **title),
+        (verdict, *_limits(found), *first, *(_figures(found) if figures else ())),
+        (details,),
+    )
+
+
+def markdown(found: Comparison) -> str:
+    """Return the comparison as markdown."""
+    return f"{section_markdown(section(found), level=1)}\n"
+
+
+def html(found: Comparison) -> str:
+    """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
+    # Only this format needs matplotlib, which takes long to import.
+    from nsight_prof.reports.html.body import placeholder
+    from nsight_prof.reports.html.page import html_page
+    from nsight_prof.reports.plots.gallery import bench_pictures
+    from nsight_prof.reports.plots.inline import render_inline
+
+    page = section(found, figures=True)
+    drawn = {p.name: render_inline(p.draw(), p.name, p.alt) for p in bench_pictures([page])}
+    fragment = section_html(page, drawn, level=1)
+    return html_page(placeholder(page.key), sections={page.key: fragment})
+
+
+def github(found: Comparison) -> str:
+    """Return the comparison as a comment or job summary of GitHub, short enough for either."""
+    write = Writer(markup=InMarkdown())
+    alert, outcome = OUTCOMES[_state(found)]
+    verdicts = [f"> - {write.text(finding.verdict)}" for finding in findings(found)]
+    head = f"### {write.value(found.title)}: {write.text(outcome)}\n\n> [!{alert}]\n"
+    limits = section_in_two(Section("limits", Text("Limits"), tuple(_limits(found))), level=3)
+    rows = SHOWN
+    while True:
+        tables = [_short(table, rows) for table in _tables(found) if table.key != "runs"]
+        page = section_in_two(Section("comparison", Text("Tables"), tuple(tables)), level=3)
+        steps = "\n".join(f"- {write.text(text)}" for text in method(found))
+        title = escape_html(Writer().text(Text("How this was compared")))
+        fold = f"<details><summary>{title}</summary>\n\n{steps}\n\n</details>"
+        blocks = [head + "\n".join(verdicts), limits.tables, page.tables, fold]
+        text = "\n\n".join(filter(None, blocks)) + "\n"
+        if len(text) <= MAX_CHARACTERS or rows <= 1:
+            return text
+        rows //= 2
+
+
+def _short(table: Table[Any], rows: int) -> Table[Any]:
+    """Return a table folded and with a few rows, but for that of the totals."""
+    folded = table.key != "totals"
+    return dataclasses.replace(table, rows=table.rows[:rows], folded=folded, lead=None)
+
+
+def _state(found: Comparison) -> str:
+    states = {limit.state for limit in found.limits}
+    for state in ("broken", "noise"):
+        if state in states:
+            return state
+    if states:
+        return "kept"
+    return "warn" if any(check.level != "note" for check in found.checks) else "none"
+
+
+def as_json(found: Comparison) -> str:
+    """Return the whole comparison as JSON; unknown numbers are null."""
+    answer: list[Finding] = list(findings(found))
+    view = _data(found) | {
+        "answer": _data([finding.verdict for finding in answer]),
+        "method": _data(method(found)),
+    }
+    return json_text({"schema_version": SCHEMA_VERSION, "kind": "compare", "view": view})
+
+
+def _data(value: Any) -> Json:
+    if isinstance(value, Text):
+        return Writer().text(value)
+    if isinstance(value, (list, tuple)):
+        return [_data(item) for item in value]
+    if isinstance(value, Launches):
+        names = {key: getattr(value.kernel, key) for key in KERNEL}
+        return {**names, "calls": value.calls, "total_ns": value.total}
+    if dataclasses.is_dataclass(value):
+        return {f.name: _data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value
+
+
+KERNEL = ("kernel_id", "short_name", "name", "grid", "block")
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the output of `as_json`."""
+    numbers = {"calls": {"type": "integer"}, "total_ns": {"type": "number"}}
+    known = {
+        "Text": {"description": "A sentence in English.", "type": "string"},
+        "Launches": {
+            "description": "Launches of one kernel in a row, and their time in ns.",
+            "type": "object",
+            "properties": {**{key: {"type": "string"} for key in KERNEL}, **numbers},
+            "required": [*KERNEL, *numbers],
+        },
+    }
+    found = definitions(Comparison, known)
+    for key in ("answer", "method"):
+        found["Comparison"]["properties"][key] = {"type": "array", "items": {"type": "string"}}
+        found["Comparison"]["required"].append(key)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of `prof compare --format json`",
+        "type": "object",
+        "properties": {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "kind": {"const": "compare"},
+            "view": {"$ref": "#/$defs/Comparison"},
+        },
+        "required": ["schema_version", "kind", "view"],
+        "$defs": found,
+    }
+
+
+FORMATS = {"md": markdown, "github": github, "json": as_json, "html": html}
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=1))
