@@ -312,9 +312,13 @@ def html(found: Comparison) -> str:
     from nsight_prof.reports.html.page import html_page
     from nsight_prof.reports.plots.gallery import bench_pictures
     from nsight_prof.reports.plots.inline import render_inline
+    from nsight_prof.reports.plots.style import render_svg
 
     page = section(found, figures=True)
-    drawn = {p.name: render_inline(p.draw(), p.name, p.alt) for p in bench_pictures([page])}
+    drawn = {}
+    for picture in bench_pictures([page]):
+        figure = picture.draw()
+        drawn[picture.name] = render_inline(figure, render_svg(figure), picture.name, picture.alt)
     fragment = section_html(page, drawn, level=1)
     return html_page(placeholder(page.key), sections={page.key: fragment})
 
