@@ -8,20 +8,18 @@ from typing import Any
 from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports import page
 from nsight_prof.reports.findings.model import verbatim
-from nsight_prof.reports.page import Number
+from nsight_prof.reports.page import Number, Ref
 
 
 class Evidence(page.Evidence):
     """A row of evidence given as strings, of producers that do not make texts yet.
 
-    `where` says where a reader finds the number in the run: keys of parsers/metrics.yaml (whose
-    counters they name, such as "dram_pct"), or "table.column" of a table of the run (such as
-    "kernels.duration_ns"). A derived number names each one that it is worked out from. Empty means
-    that it stands in neither.
+    `where` names the columns that the number is read or worked out from: keys of
+    parsers/metrics.yaml (whose counters they name, such as "dram_pct"), or "table.column" of a
+    table of the run (such as "kernels.duration_ns").
     """
 
     value: Number
-    where: tuple[str, ...]
 
     def __init__(
         self,
@@ -34,11 +32,15 @@ class Evidence(page.Evidence):
     ) -> None:
         super().__init__(
             verbatim(metric),
-            Number(value, unit),
+            Number(value, unit or "count" * float(value).is_integer(), tuple(map(_ref, where))),
             verbatim(threshold) if threshold else None,
             verbatim(source) if source else None,
         )
-        object.__setattr__(self, "where", where)
+
+
+def _ref(name: str) -> Ref:
+    table, _, column = name.rpartition(".")
+    return Ref(table or "counters", "", column)
 
 
 @cache

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
 from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports import page
 from nsight_prof.reports.evidence import Evidence, source, threshold
 from nsight_prof.reports.findings.program.clock import ARITHMETIC, THROTTLING
 from nsight_prof.reports.formats import clock, quantity
 from nsight_prof.reports.kernel_judge import Judged, further
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.page.finding import Confidence
 from nsight_prof.reports.profiled import is_mixed
 
@@ -31,7 +33,7 @@ ISSUED = "issue slots busy, of all cycles"
 stalls look at the active cycles alone (`issue_active` of kernel_facts.yaml)."""
 
 
-def evidence(judged: Judged) -> tuple[Evidence, ...]:
+def evidence(judged: Judged) -> tuple[page.Evidence, ...]:
     """Return the numbers behind the bound, its cause, the gain and its end, and of other causes."""
     seen = [*_bound(judged), *_busy(judged.row)]
     if judged.why is not None:
@@ -44,7 +46,26 @@ def evidence(judged: Judged) -> tuple[Evidence, ...]:
     for one in seen:
         if one.threshold or one.label not in held:
             rows.setdefault((one.label, one.threshold), one)
-    return tuple(rows.values())
+    key = text(judged.row["kernel_id"])
+    return tuple(_of_kernel(one, judged.row, key) for one in rows.values())
+
+
+def _of_kernel(row: page.Evidence, counters: Row, kernel_id: str) -> page.Evidence:
+    """Return evidence whose columns are those of one kernel."""
+    refs = row.value.refs if isinstance(row.value, Number) else ()
+    own = tuple(
+        replace(ref, row=ref.row or kernel_id)
+        if ref.table in ("counters", "kernels", "stalls")
+        else ref
+        for ref in refs
+    )
+    if len(own) == 1 and isinstance(row.value, Number) and own[0].table in ("counters", "stalls"):
+        column = "stall_share" if own[0].table == "stalls" else own[0].column
+        reached = row.value.value or 0.0
+        if number(counters.get(column)) not in (reached, reached / 100):
+            own = (own[0], replace(own[0], column=""))  # worked out from that row
+    value = replace(row.value, refs=own) if isinstance(row.value, Number) else row.value
+    return page.Evidence(row.label, value, row.threshold, row.source)
 
 
 def confidence(group: Sequence[Judged]) -> Confidence:
@@ -144,7 +165,7 @@ def _shortest(judged: Judged) -> list[Evidence]:
     mean, floor = number(judged.row["mean_ns"]), judged.floor
     return [
         Evidence("mean launch", mean, "ns", "", "nsys", ("kernels.mean_ns",)),
-        floor.evidence("no launch gets shorter"),
+        floor.evidence(Text("no launch gets shorter")),
     ]  # fmt: skip
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.reports import page
 from nsight_prof.reports.causes import Abstained, Cause, Context, contradictions, explain
 from nsight_prof.reports.evidence import Evidence, threshold
 from nsight_prof.reports.formats import percent
 from nsight_prof.reports.kernel_facts import resource_use
 from nsight_prof.reports.kernel_needs import needs
 from nsight_prof.reports.load import Run, once
+from nsight_prof.reports.page import Number, Ref, Text
 from nsight_prof.reports.profiled import profiled, sm_count
 from nsight_prof.reports.rules import DEFECT, FEW_WARPS, against_bound
 
@@ -40,20 +42,24 @@ class Floor:
     ns: float = START_NS
     kernel: str = ""
     grid: str = ""
+    kernel_id: str = ""
 
     @property
     def words(self) -> str:
         """What it is, for readers."""
         return "the shortest of the trace" if self.kernel else "the shortest of recorded runs"
 
-    def evidence(self, held_to: str = "") -> Evidence:
-        """Return it as a number."""
-        if self.kernel:
-            grid = f", grid {self.grid}" if self.grid else ""
-            words, source = "shortest launch of the trace", f"nsys: {self.kernel}{grid}"
-            return Evidence(words, self.ns, "ns", held_to, source, ("kernels.min_ns",))
-        source = "prof: shortest kernels of recorded runs of an H200"
-        return Evidence("shortest launch of recorded runs", self.ns, "ns", held_to, source)
+    def evidence(self, limit: Text | None = None) -> page.Evidence:
+        """Return it as a number; `limit` says what it limits."""
+        if not self.kernel:
+            source = Text("prof: shortest kernels of recorded runs of an H200")
+            shortest = Number(self.ns, "ns")
+            return page.Evidence(Text("shortest launch of recorded runs"), shortest, limit, source)
+        shortest = Number(self.ns, "ns", (Ref("kernels", self.kernel_id, "min_ns"),))
+        source = Text("nsys: {kernel}", kernel=self.kernel)
+        if self.grid:
+            source = Text("nsys: {kernel}, grid {grid}", kernel=self.kernel, grid=self.grid)
+        return page.Evidence(Text("shortest launch of the trace"), shortest, limit, source)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,8 @@ def shortest_launch(run: Run) -> Floor:
     least = min(rows, key=lambda row: number(row["min_ns"]), default=None)
     if least is None:
         return Floor()
-    return Floor(number(least["min_ns"]), text(least["short_name"]), text(least["grid"]))
+    return Floor(number(least["min_ns"]), text(least["short_name"]), text(least["grid"]),
+                 text(least["kernel_id"]))  # fmt: skip
 
 
 def further(judged: Judged) -> tuple[Cause, ...]:

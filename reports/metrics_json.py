@@ -20,7 +20,10 @@ from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.json import section_json, section_schema
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
@@ -28,7 +31,8 @@ from nsight_prof.reports.view_models import ReportView
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
 View = TypeVar("View", BenchView, ReportView)
-_PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean", types.NoneType: "null"}
+_PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean", types.NoneType: "null",
+          Text: "string"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +45,14 @@ class GapEntry:
     reason: str
 
 
-def render_metrics(view: ReportView, gaps: pd.DataFrame) -> str:
+def render_metrics(view: ReportView, links: Links, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
-    found = {"findings": findings_json(view.findings, view.places)}
-    data = dataclasses.asdict(dataclasses.replace(_lean(view), findings=()))
-    del data["places"]
+    write = Writer()
+    found = {
+        "answer": [write.text(text) for text in view.answer],
+        "findings": findings_json(view.findings, links),
+    }
+    data = dataclasses.asdict(dataclasses.replace(_lean(view), findings=(), answer=()))
     return _dump("report", data, {**found, "gaps": _entries(gaps), **_sections(view)})
 
 
@@ -103,15 +110,12 @@ def schema() -> dict[str, Any]:
         **section_schema(),
         **findings_schema(),
     }
-    for name in ("Finding", "Places"):  # written by reports.findings.json
-        definitions[name] = {}
+    definitions["Finding"] = {}  # described by reports.findings.json
     for model in (ReportView, SweepView, BenchView, JobView, GapEntry):
         _define(model, definitions)
-    del definitions["Finding"], definitions["Places"]
+    del definitions["Finding"]
     report = definitions["ReportView"]
     report["properties"]["findings"]["items"] = {"$ref": "#/$defs/FindingRow"}
-    del report["properties"]["places"]
-    report["required"].remove("places")
     kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench", "JobView": "ranks"}
     for name, kind in kinds.items():
         whole = definitions[name]

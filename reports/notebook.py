@@ -241,7 +241,8 @@ def _headline(run: Run) -> list[str]:
     from nsight_prof.reports.findings.ranking import headline
     from nsight_prof.reports.views import section_sentences
 
-    return [*section_sentences(made)[: SENTENCES - 1], *headline(run)][:SENTENCES]
+    leads = [Writer().text(text) for text in section_sentences(made)[: SENTENCES - 1]]
+    return [*leads, *headline(run)][:SENTENCES]
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -27,7 +27,6 @@ from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
 from nsight_prof.reports.html.page import html_pages
 from nsight_prof.reports.language import ENGLISH, words_of
-from nsight_prof.reports.links import anchors_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import (
     render_bench_metrics,
@@ -49,6 +48,7 @@ from nsight_prof.reports.plots.gallery import (
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
 from nsight_prof.reports.prediction import prediction_view
+from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
 from nsight_prof.reports.provenance import provenance
@@ -120,23 +120,24 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]
     sources = provenance(run)
+    links = page_links(run, view)
     trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
     summary = partial(_summary, view, first)
     content = {
         **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
-        **{"anchors": anchors_of(view), "trace": trace, "summary": summary(ENGLISH)},
+        **{"links": links, "trace": trace, "summary": summary(ENGLISH)},
         "sections": [section_in_two(section) for section in view.sections],
     }
     pages = profile_pages(view, content, sources, partial(render_template, style=style))
     summaries = _summaries("stakeholder_summary.md.j2", summary, style)
     files = {
         **linked_pages({**pages.markdown, **summaries}),
-        METRICS: render_metrics(view, run.gaps),
+        METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
         **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
     }
-    told = section_sentences(view.sections)[: HEADLINE - 1]
-    known = [*told, *headline(run)][:HEADLINE]
+    leads = [Writer().text(text) for text in section_sentences(view.sections)[: HEADLINE - 1]]
+    known = [*leads, *headline(run)][:HEADLINE]
     html = _Html({**pages.html, **summaries}, {part.name: part.html for part in trace})
     return _write(run.directory.report, files, shown, known, style, html)
 

@@ -23,11 +23,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.reports import formats, links
+from nsight_prof.reports import formats
 from nsight_prof.reports.caveats import labelled
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.profile import links
 
 SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
@@ -171,6 +172,8 @@ def _environment(
     environment.filters["translated"] = partial(_translated, plain)
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
     environment.filters["link"] = partial(_link, Writer(language, InMarkdown()))
+    for name in ("linked", "evidence_value"):
+        environment.filters[name] = partial(links.FILTERS[name], language=language)
     environment.globals["_"] = Text
     return environment
 

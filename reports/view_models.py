@@ -23,8 +23,7 @@ from nsight_prof.reports.figure_models import (
 )
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.ncu_rule_models import RulesView
-from nsight_prof.reports.page import Section
-from nsight_prof.reports.places import Places
+from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.roof_comparison import RoofComparison
 from nsight_prof.reports.time_models import HostCost as HostCost
 from nsight_prof.reports.time_models import IdleRow as IdleRow
@@ -284,7 +283,7 @@ class ReportView:
     created: str
     replayed_from: str
     tier: str
-    answer: tuple[str, ...]
+    answer: tuple[Text, ...]
     answer_anchors: tuple[str, ...]
     findings: tuple[Finding, ...]
     abstained: tuple[str, ...]
@@ -332,7 +331,6 @@ class ReportView:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     glossary: tuple[GlossaryEntry, ...]
-    places: Places
 
     @property
     def working_gpus(self) -> int:

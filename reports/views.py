@@ -25,7 +25,7 @@ from nsight_prof.reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.findings.ranking import abstained, findings, profiled_share
 from nsight_prof.reports.gemm import Padding, paddings
 from nsight_prof.reports.kernel_findings import abstentions
@@ -40,10 +40,9 @@ from nsight_prof.reports.method_view import (
     method,
 )
 from nsight_prof.reports.ncu_rules import rules_view
-from nsight_prof.reports.page import Section
+from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.page_places import page_places
-from nsight_prof.reports.places import OPEN
+from nsight_prof.reports.profile.links import OPEN
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
@@ -68,7 +67,6 @@ def report_view(run: Run) -> ReportView:
     found = findings(run)
     stages, idle_time = stage_views(run, kernels), idle_rows(run)
     kinds = kind_table(run)
-    places = page_places(run, kernels, stages, idle_time, kinds)
     panels, missed = rooflines(run, kernels)
     open_questions = tuple(abstained(run))
     made = sections(run, savings(kernels, found))
@@ -121,7 +119,6 @@ def report_view(run: Run) -> ReportView:
         caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
         glossary=glossary(_report_text(found, bool(panels), made)),
-        places=places,
     )
 
 
@@ -169,7 +166,7 @@ def _answer(
     found: list[Finding],
     open_questions: tuple[str, ...],
     made: tuple[Section, ...],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[Text, ...], tuple[str, ...]]:
     """Return the sentences of the answer, and the ids of the places that they rest on."""
     leads = section_sentences(made)
     most = ANSWERS - 1 if leads else ANSWERS
@@ -196,17 +193,17 @@ def tier(run: Run) -> str:
     return names.get((traced, counted), "counters only" if counted else "nothing")
 
 
-def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[str, ...]:
+def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[Text, ...]:
     """Return the sentences that the report starts with: the largest findings, what is open."""
-    top = [Writer().text(finding.verdict) for finding in found[:ANSWERS]]
+    top = [finding.verdict for finding in found[:ANSWERS]]
     # How the time divides by limits says already what share was not measured.
     told = any(finding.key == "bounds" for finding in found)
-    return (*top, *(() if told else open_questions[:1]))
+    return (*top, *(() if told else map(verbatim, open_questions[:1])))
 
 
-def section_sentences(made: tuple[Section, ...]) -> tuple[str, ...]:
+def section_sentences(made: tuple[Section, ...]) -> tuple[Text, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
-    return tuple(Writer().text(finding.verdict) for finding in leading(made))
+    return tuple(finding.verdict for finding in leading(made))
 
 
 def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import known
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page import Evidence, Number, Text
 from nsight_prof.reports.page.section import Json
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.places import Place, Places
+from nsight_prof.reports.profile.links import Links
 
 _WRITE = Writer()
 
 
-def findings_json(findings: Sequence[Finding], places: Places) -> list[dict[str, Json]]:
+def findings_json(findings: Sequence[Finding], links: Links) -> list[dict[str, Json]]:
     """Return findings in their order, with the numbers that kernels have on the page."""
-    return [_finding(finding, places) for finding in findings]
+    return [_finding(finding, links) for finding in findings]
 
 
-def _finding(finding: Finding, places: Places) -> dict[str, Json]:
-    numbers = places.kernels
+def _finding(finding: Finding, links: Links) -> dict[str, Json]:
     return {
         "rank": finding.rank,
         "key": finding.key,
@@ -31,18 +31,21 @@ def _finding(finding: Finding, places: Places) -> dict[str, Json]:
         "action": _text(finding.action),
         "advice": _text(finding.plain),
         "bound_label": LABELS.get(finding.bound, ""),
-        "kernels": [numbers[key] for key in finding.kernel_ids if key in numbers],
+        "kernels": list(links.numbers_of(finding)),
         "share": known(finding.share),
         "gain_kernel": known(finding.gain_kernel),
         "gain_program": known(finding.gain_program),
         "gain_ns": known(finding.gain_ns),
         "gain_of": finding.gain_of,
         "confidence": finding.confidence,
-        "evidence": [_evidence(finding, at, places) for at in range(len(finding.evidence))],
+        "evidence": [_evidence(row, links) for row in finding.evidence],
         "cause": finding.rule,
         "stage": finding.stage,
         "disprove": _text(finding.disproof),
-        "tables": [_place(place) for place in places.of_finding(finding)],
+        "tables": [
+            {"name": _text(title), "anchor": anchor, "kernel": None}
+            for title, anchor in links.tables(finding)
+        ],
     }
 
 
@@ -50,9 +53,7 @@ def _text(text: Text | None) -> str:
     return "" if text is None else _WRITE.text(text)
 
 
-def _evidence(finding: Finding, at: int, places: Places) -> dict[str, Json]:
-    row = finding.evidence[at]
-    where = places.of_evidence(row, finding)
+def _evidence(row: Evidence, links: Links) -> dict[str, Json]:
     number = row.value if isinstance(row.value, Number) else Number(None)
     return {
         "metric": _text(row.label),
@@ -60,13 +61,9 @@ def _evidence(finding: Finding, at: int, places: Places) -> dict[str, Json]:
         "unit": number.unit,
         "threshold": _text(row.threshold),
         "source": _text(row.source),
-        "where": [_place(place) for place in where],
-        "anchor": places.of_value(row, finding),
+        "where": [asdict(place) for place in links.places(row)],
+        "anchor": links.cell(row),
     }
-
-
-def _place(place: Place) -> dict[str, Json]:
-    return {"name": place.name, "anchor": place.anchor, "kernel": place.kernel}
 
 
 def findings_schema() -> dict[str, Any]:

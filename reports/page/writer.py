@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -91,15 +91,20 @@ PLAIN = Plain()
 
 
 class Writer:
-    """Writes values in `language` and `markup`; links lead to `anchors`, the ids of the page."""
+    """Writes values in `language` and `markup`; links lead to `anchors`, the ids of the page.
+
+    `target` returns the id for a cell, "" for none, where ids are not those of the refs.
+    """
 
     def __init__(
         self,
         language: str = ENGLISH,
         markup: Markup = PLAIN,
         anchors: Set[str] = frozenset(),
+        target: Callable[[Ref], str] | None = None,
     ) -> None:
         self.language, self.markup, self.anchors = language, markup, anchors
+        self._target = target or (lambda ref: ref.anchor if ref.anchor in anchors else "")
         self._known = catalogue(language)
 
     def translates(self, text: Text) -> bool:
@@ -183,7 +188,7 @@ class Writer:
         return self._known.get(message, message).format(all_but_last=", ".join(most), last=last)
 
     def _linked(self, shown: str, refs: tuple[Ref, ...]) -> str:
-        anchor = next((ref.anchor for ref in refs if ref.anchor in self.anchors), "")
+        anchor = next((anchor for ref in refs if (anchor := self._target(ref))), "")
         return self.markup.link(shown, f"#{anchor}") if anchor else shown
 
 

@@ -45,7 +45,7 @@ def profile_pages(
     `content` is what report.md.j2 is given beside the layout, `render` makes a text of a template
     and its content.
     """
-    given = {name: content[name] for name in ("view", "sources", "anchors")}
+    given = {name: content[name] for name in ("view", "sources", "links")}
     blocks = {k.number: render("kernel.md.j2", {**given, "kernel": k}) for k in view.kernels}
     content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]

@@ -12,10 +12,10 @@ from nsight_prof.reports.bench.summary import BenchSummary
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.language import LANGUAGES, words_of
-from nsight_prof.reports.links import Anchors
 from nsight_prof.reports.plots.gallery import Picture
 from nsight_prof.reports.prediction import PredictionView
 from nsight_prof.reports.profile.layout import Layout
+from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.summary_models import SummaryView
@@ -44,7 +44,7 @@ OF_A_RUN: Mapping[str, type | str] = {
     "pictures": PICTURES,
     "sources": SOURCES,
     "notes": Footnotes,
-    "anchors": Anchors,
+    "links": Links,
     "summary": SummaryView,
     "layout": Layout,
     "trace": "list of TracePart",
@@ -57,7 +57,7 @@ PAGES = (
          {"view": ReportView, "tables": "markdown of `tables.md.j2`",
           "folds": "markdown of `kernels.md.j2`"}),
     Page("kernel.md.j2", "what is known of one kernel",
-         {"kernel": KernelRow, "view": ReportView, "sources": SOURCES, "anchors": Anchors}),
+         {"kernel": KernelRow, "view": ReportView, "sources": SOURCES, "links": Links}),
     Page("kernels.md.j2", "kernels one below the other",
          {"kernels": "list of KernelRow", "blocks": "markdown of `kernel.md.j2` by number",
           "sources": SOURCES}),

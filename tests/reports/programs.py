@@ -10,6 +10,7 @@ from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Evidence, Number, Text
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.links import column_name
 
 US = 1000
 
@@ -51,14 +52,7 @@ def unit(row: Evidence) -> str:
 def where(row: Evidence) -> tuple[str, ...]:
     """Return the columns that a row of evidence names."""
     refs = row.value.refs if isinstance(row.value, Number) else ()
-    names = (r.column if r.table == "counters" else f"{r.table}.{r.column}" for r in refs)
-    refs = row.value.refs if isinstance(row.value, Number) else ()
-    names = (r.column if r.table == "counters" else f"{r.table}.{r.column}" for r in refs)
-    return (
-        tuple(getattr(row, "where", ()))
-        or tuple(dict.fromkeys(names))
-        or tuple(dict.fromkeys(names))
-    )
+    return tuple(dict.fromkeys(column_name(ref) for ref in refs if ref.column))
 
 
 def of_cause(run: Run, cause: str) -> Finding:

@@ -1,6 +1,5 @@
 """From a claim of a report to its number: every link has a target, and it is the right row."""
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -9,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.reports.evidence import Evidence
 from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.formats import escape, quantity
 from nsight_prof.reports.html.body import slug
-from nsight_prof.reports.links import evidence_value, linked, places
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.places import Place, Places
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
 from nsight_prof.reports.render import render_report
-from nsight_prof.reports.view_models import KernelRow
 from nsight_prof.reports.views import report_view
 from tests.recorded import REPLAYED, whole_report
 
@@ -73,58 +70,53 @@ def _ids_of(path: Path) -> set[str] | None:
     return set(ids(path.read_text(encoding="utf-8"))) if path.suffix == ".md" else set()
 
 
-def kernel(view_row: KernelRow, number: int, name: str) -> KernelRow:
-    return dataclasses.replace(view_row, number=number, short_name=name)
+COPY = Ref("counters", "k1", "dram_pct")
+LINKS = Links(
+    {"k1": 1, "k2": 2},
+    {
+        Ref("kernels", "k1"): "kernel-1",
+        COPY: "kernel-1-dram_pct",
+        Ref("kernels", "k2"): "kernel-2",
+        Ref("stages", "decode"): "stage-decode",
+        Ref("launches", ""): "launches",
+    },
+)
 
 
-@pytest.fixture
-def named(run: Run) -> Callable[..., list[KernelRow]]:
-    some = report_view(run).kernels[0]
-    return lambda *names: [kernel(some, place, name) for place, name in enumerate(names, 1)]
+def test_the_name_of_a_kernel_leads_to_its_section() -> None:
+    words = Text("{one} and {two}", one=Name("a", Ref("kernels", "k1")), two=Name("b"))
+    assert linked(words, LINKS) == "[`a`](#kernel-1) and `b`"
 
 
-def test_the_name_of_a_kernel_leads_to_its_section(named: Callable[..., list[KernelRow]]) -> None:
-    made = linked("It is soft_max, fp32 that waits.", named("soft_max, fp32"))
-    assert made == r"It is [soft\_max, fp32](#kernel-1) that waits."
-
-
-def test_kernels_of_one_name_are_told_apart_by_number(
-    named: Callable[..., list[KernelRow]],
-) -> None:
-    kernels = named("copy a", "mul b", "copy a", "copy a")
-    assert linked("copy a 3.7 %", kernels) == (
-        "copy a ([1](#kernel-1), [3](#kernel-3), [4](#kernel-4)) 3.7 %"
-    )
-    assert linked("copy a (2 shapes)", kernels, [3, 4]) == (
-        "copy a ([3](#kernel-3), [4](#kernel-4); 2 shapes)"
-    )
-    assert linked("copy a", kernels, [3]) == "[copy a](#kernel-3)"
-
-
-def test_the_longest_name_is_meant_and_one_that_goes_on_is_another(
-    named: Callable[..., list[KernelRow]],
-) -> None:
-    kernels = named("copy, bf16", "copy, bf16, strided")
-    assert linked("copy, bf16, strided", kernels) == "[copy, bf16, strided](#kernel-2)"
-    assert linked("copy, bf16, wide and Xcopy, bf16", kernels) == "copy, bf16, wide and Xcopy, bf16"
-
-
-def test_a_plain_word_is_a_kernel_at_the_start_only(
-    named: Callable[..., list[KernelRow]],
-) -> None:
-    made = linked("copy takes long: a copy of bytes", named("copy"))
-    assert made == "[copy](#kernel-1) takes long: a copy of bytes"
+def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
+    assert LINKS.target(COPY) == "kernel-1-dram_pct"
+    assert LINKS.target(Ref("stages", "decode", "idle_ns")) == "stage-decode"
+    assert LINKS.target(Ref("launches", "", "start_ns")) == "launches"
+    assert LINKS.target(Ref("gpus", "", "sm_count")) == ""
 
 
 def test_a_value_leads_to_the_row_that_holds_it() -> None:
-    on_page = Places({"k": 1}, {"k": frozenset({"c"})}, frozenset(), (), None, {}, {})
-    finding = Finding("a_rule", verbatim("It is slow."), kernel_ids=("k",))
-    seen = Evidence("DRAM busy", 12.0, "%", "", "ncu", ("c",))
-    assert evidence_value(seen, finding, on_page) == "[12.0 %](#kernel-1-c)"
-    assert evidence_value(Evidence("DRAM busy", 12.0, "%"), finding, on_page) == "12.0 %"
-    where = (Place("a.b"), Place("c", "kernel-1-c"))
-    assert places(where) == "`a.b`, [`c`](#kernel-1-c)"
+    busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)), source=Text("ncu"))
+    assert evidence_value(busy, LINKS) == "[12.0 %](#kernel-1-dram_pct)"
+    assert places(LINKS.places(busy)) == "[`dram_pct`](#kernel-1-dram_pct)"
+
+
+def test_a_derived_value_leads_to_the_columns_it_is_made_of() -> None:
+    refs = (COPY, Ref("counters", "k2", "dram_pct"), Ref("gpus", "", "sm_count"))
+    mean = Evidence(Text("mean"), Number(12.0, "%", refs))
+    assert evidence_value(mean, LINKS) == "12.0 %"
+    assert places(LINKS.places(mean)) == (
+        "[`dram_pct` of 1](#kernel-1-dram_pct), `dram_pct` of 2, `gpus.sm_count`"
+    )
     assert places(()) == "–"
+
+
+def test_only_what_findings_lead_to_gets_an_id() -> None:
+    busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)))
+    finding = Finding("a_rule", verbatim("It is slow."), evidence=(busy,))
+    found = LINKS.with_wanted([finding])
+    assert found.mark("kernel-1-dram_pct") == '<a id="kernel-1-dram_pct"></a>'
+    assert found.mark("kernel-1-l2_pct") == ""
 
 
 def test_what_kernels_could_save_adds_up_to_the_answer(run: Run) -> None:
@@ -222,7 +214,8 @@ def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
     for finding in told.get("findings", ()):
         for seen in finding["evidence"]:
             names = [place["name"] for place in seen["where"]]
-            value = escape(quantity(seen["value"], seen["unit"]))
+            unit = seen["unit"].removeprefix("count")
+            value = escape(quantity(seen["value"], unit))
             if seen["anchor"].startswith(("kernel-", "idle-", "stage-", "roof-")):
                 assert value in shown[seen["anchor"]] or "grid" in seen["anchor"], seen
             if seen["metric"].endswith(" busy") and len(names) == 1:

@@ -9,12 +9,14 @@ import pytest
 
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import render_metrics, render_sweep_metrics, schema
+from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.views import report_view
 
 
 def loaded(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(render_metrics(report_view(run), run.gaps))
+    view = report_view(run)
+    found: dict[str, Any] = json.loads(render_metrics(view, page_links(run, view), run.gaps))
     return found
 
 
@@ -47,7 +49,7 @@ def test_a_missing_key_does_not_fit_the_schema(run: Run) -> None:
 
 def test_nan_and_infinity_become_null(run: Run) -> None:
     view = replace(report_view(run), gpu_time_ns=math.nan, wall_ns=math.inf)
-    data = json.loads(render_metrics(view, run.gaps))
+    data = json.loads(render_metrics(view, page_links(run, view), run.gaps))
     assert data["gpu_time_ns"] is None
     assert data["wall_ns"] is None
 

@@ -1,0 +1,300 @@
+"""Where the pages of a report show the cells of the run's tables: the way from a number to its row.
+
+The ids are those of templates/report.md.j2, templates/tables.md.j2 and templates/kernel.md.j2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.parsers.cells import Row, known, records, text
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.analysis.stages import ALL
+from nsight_prof.reports.figure_views import all_roofs
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.formats import Markdown, code
+from nsight_prof.reports.gemm import paddings
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.frame import values
+from nsight_prof.reports.page.writer import IN_TABLE, InMarkdown, Writer
+from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.provenance import shown_columns
+from nsight_prof.reports.time_models import IdleRow
+from nsight_prof.reports.time_views import host_costs
+from nsight_prof.reports.view_models import KernelRow, ReportView
+
+KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
+LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
+OPERATIONS, PRODUCTS, OPEN = "memory-operations", "products", "open-questions"
+CELLS = {
+    **{("kernels", column): "grid" for column in ("grid", "block")},
+    **{("kernels", column): "total_ns" for column in ("calls", "total_ns", "share")},
+    **{
+        ("kernels", column): "median_ns"
+        for column in ("median_ns", "mean_ns", "min_ns", "max_ns", "std_ns")
+    },
+    **{
+        ("counters", column): "ncu_duration_ns"
+        for column in ("ncu_duration_ns", "trace_duration_ns", "duration_difference")
+    },
+    **{("counters", column): "roof_share" for column in ("bound_by", "roof_share")},
+    **{("counters", column): "top_stall" for column in ("top_stall", "top_stall_ratio")},
+    ("stalls", "share"): "top_stall",
+}
+"""(table, column) -> the row that shows it in the section of a kernel; other counters have a row of
+their own name."""
+SUMMED = {
+    "time": (KINDS, KERNELS, STAGES),
+    "bounds": (LIMITS, SAVED),
+    "kernel": (SAVED,),
+    "idle": (STAGES, IDLE),
+    "copies": (OPERATIONS,),
+    "clock": (PEAKS,),
+    "padding": (PRODUCTS,),
+}
+"""Key of a finding -> tables that its sentence sums up; of others it is the kernel table."""
+TITLES = {
+    KINDS: Text("GPU time by kind"),
+    KERNELS: Text("every kernel"),
+    STAGES: Text("by stage"),
+    IDLE: Text("idle time by cause"),
+    LIMITS: Text("time by limit"),
+    SAVED: Text("what each kernel could save"),
+    PEAKS: Text("per cent of the peaks"),
+    OPERATIONS: Text("copies and memory sets"),
+    PRODUCTS: Text("matrix products"),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A column that a number is read from: its `name`, and the id of its row on the page.
+
+    The name is a column of the counters ("dram_pct"), or "table.column" of a table of the run.
+    `anchor` is empty where the page does not show it. `kernel` is the number of the kernel, where
+    a number is of several.
+    """
+
+    name: str
+    anchor: str = ""
+    kernel: int | None = None
+
+
+@dataclass(frozen=True)
+class Links:
+    """Ids of the pages by cell, row and table of the run, and the numbers of kernels by id.
+
+    A row is a Ref without a column, a column of all rows one without a row, a table one with
+    neither. Only the rows of kernels in `wanted` get an id: thousands of rows that nothing leads
+    to would make a page too large to be shown.
+    """
+
+    kernels: Mapping[str, int]
+    ids: Mapping[Ref, str]
+    wanted: frozenset[str] = frozenset()
+
+    def target(self, ref: Ref) -> str:
+        """Return the id of a cell, else of its row, its column or its table; "" for none."""
+        table, row, column = ref.table, ref.row, ref.column
+        keys = (ref, Ref(table, row), Ref(table, "", column), Ref(table, ""))
+        return next((self.ids[key] for key in keys if key in self.ids), "")
+
+    def cell(self, evidence: Evidence) -> str:
+        """Return the id of the row that holds a number itself; "" for a derived one."""
+        refs = evidence.value.refs if isinstance(evidence.value, Number) else ()
+        if len(refs) != 1 or not refs[0].row:
+            return ""
+        (ref,) = refs
+        sections = ("kernels", "counters", "stalls")
+        return self.ids.get(ref, "" if ref.table in sections else self.ids.get(_row(ref), ""))
+
+    def places(self, evidence: Evidence) -> tuple[Place, ...]:
+        """Return the columns that a number is read or worked out from."""
+        refs = evidence.value.refs if isinstance(evidence.value, Number) else ()
+        columns = [ref for ref in refs if ref.column]
+        several = Counter((ref.table, ref.column) for ref in columns)
+        return tuple(
+            Place(
+                column_name(ref),
+                self.target(ref),
+                self.kernels.get(ref.row) if several[ref.table, ref.column] > 1 else None,
+            )
+            for ref in columns
+        )
+
+    def numbers_of(self, finding: Finding) -> tuple[int, ...]:
+        """Return the numbers of the kernels of a finding that the page shows."""
+        return tuple(self.kernels[key] for key in finding.kernel_ids if key in self.kernels)
+
+    def tables(self, finding: Finding) -> tuple[tuple[Text, str], ...]:
+        """Return the tables that the sentence of a finding sums up: titles and ids."""
+        first = finding.kernel_ids[0] if finding.kernel_ids else ""
+        ids = {
+            STAGES: self.target(Ref("stages", finding.stage)),
+            IDLE: self.target(Ref("idle_gaps", finding.stage)),
+            SAVED: self.ids.get(Ref(SAVED, first)) or self.ids.get(Ref(SAVED, ""), ""),
+        }
+        names = SUMMED.get(finding.key, (KERNELS,))
+        found = ((TITLES[name], ids.get(name, self.ids.get(Ref(name, ""), ""))) for name in names)
+        return tuple((title, anchor) for title, anchor in found if anchor)
+
+    def mark(self, anchor: str) -> str:
+        """Return the HTML of an id that a finding leads to, else nothing."""
+        return f'<a id="{anchor}"></a>' if anchor in self.wanted else ""
+
+    def with_wanted(self, findings: Iterable[Finding]) -> Links:
+        """Return the same, with ids for what the findings lead to."""
+        refs = (ref for finding in findings for ref in _refs(finding))
+        return Links(self.kernels, self.ids, frozenset(self.target(ref) for ref in refs))
+
+
+def _row(ref: Ref) -> Ref:
+    return Ref(ref.table, ref.row)
+
+
+def _refs(finding: Finding) -> Iterator[Ref]:
+    for value in values(finding):
+        if isinstance(value, Number):
+            yield from value.refs
+        elif isinstance(value, Name) and value.ref is not None:
+            yield value.ref
+
+
+def column_name(ref: Ref) -> str:
+    """Return the name of a column: alone where it is a number of the counters' catalogue."""
+    alone = ref.table == "counters" and ref.column in catalogue().columns
+    return ref.column if alone else f"{ref.table}.{ref.column}"
+
+
+def page_links(run: Run, view: ReportView) -> Links:
+    """Return where the report of `run` shows its tables."""
+    kernels, stages, idle, kinds = view.kernels, view.stages, view.idle, view.kinds
+    ids = dict(_tables(run, kernels, idle))
+    ids |= {Ref("stages", row.stage): stage_anchor(row.stage, "stage") for row in stages}
+    ids |= {Ref("stage_kernels", key.row): at for key, at in ids.items() if key.table == "stages"}
+    for row in reversed(idle):
+        ids[Ref("idle_gaps", row.stage)] = idle_anchor(row)
+        ids[Ref("idle_gaps", f"{row.stage}-{row.cause}")] = idle_anchor(row)
+    if kinds is not None:
+        ids[Ref(KINDS, "")] = KINDS
+        ids[Ref("kernels", ALL, "total_ns")] = "kind-all"
+        for number, kind in enumerate(kinds.rows, 1):
+            ids[Ref("kernels", kind.kind, "total_ns")] = f"kind-{number}"
+    counted = {text(row["kernel_id"]): row for row in records(run.counters)}
+    stalled = {text(key) for key in run.stalls["kernel_id"]}
+    for kernel in kernels:
+        key = kernel.kernel_id
+        ids |= _section(kernel, counted.get(key), key in stalled)
+    links = Links({row.kernel_id: row.number for row in kernels}, ids)
+    return links.with_wanted(view.findings)
+
+
+def _section(kernel: KernelRow, counters: Row | None, stalls: bool) -> Iterator[tuple[Ref, str]]:
+    """Yield the rows of the section of a kernel."""
+    key, section = kernel.kernel_id, f"kernel-{kernel.number}"
+    yield from ((Ref(table, key), section) for table in ("kernels", "counters", "stalls"))
+    if kernel.bound_by:
+        yield Ref(SAVED, key), f"{SAVED}-{kernel.number}"
+    shown = {"grid", "total_ns", "median_ns"}
+    if counters is not None:
+        columns = shown_columns(counters)
+        shown |= {"ncu_duration_ns", "roof_share", *(["top_stall"] * stalls)}
+        yield from ((Ref("counters", key, column), f"{section}-{column}") for column in columns)
+    for (table, column), row in CELLS.items():
+        if row in shown:
+            yield Ref(table, key, column), f"{section}-{row}"
+
+
+def _tables(
+    run: Run, kernels: Sequence[KernelRow], idle: Sequence[IdleRow]
+) -> Iterator[tuple[Ref, str]]:
+    """Yield the tables that the report shows, and rows of small ones."""
+    profiled = any(row.profiled for row in kernels)
+    timed = known(kernel_time(run)) is not None
+    operations, calls = not run.memory_operations.empty, not run.api_calls.empty
+    by_limit = timed and not run.counters.empty
+    idle_shown = IDLE if idle else STAGES
+    for shown, table, anchor in (
+        (bool(kernels), "kernels", KERNELS),
+        (not run.stages.empty, "stages", STAGES),
+        (not run.stages.empty, "stage_kernels", STAGES),
+        (bool(idle) or not run.stages.empty, "idle_gaps", idle_shown),
+        (operations, "memory_operations", OPERATIONS),
+        (calls, "api_calls", "api-calls"),
+        (profiled, "counters", PEAKS),
+        (bool(paddings(run)), "gemms", PRODUCTS),
+        (True, "gpus", "environment"),
+        (any(row.bound_by for row in kernels), SAVED, SAVED),
+        (by_limit, LIMITS, LIMITS),
+        (profiled, PEAKS, PEAKS),
+        (operations, OPERATIONS, OPERATIONS),
+        (bool(paddings(run)), PRODUCTS, PRODUCTS),
+    ):
+        if shown:
+            yield Ref(table, ""), anchor
+    if by_limit:
+        yield from ((Ref("counters", "", column), LIMITS) for column in ("bound_by", "roof_share"))
+    if any(row.profiled and row.share and row.sm_clock_hz for row in kernels):
+        yield Ref("counters", "", "sm_clock_hz"), "peaks-mean"
+    if profiled and not run.roofs.empty:
+        for table in ("roofs", "measured_roofs", "ridge_points"):
+            yield Ref(table, ""), ROOFS
+        for roof in all_roofs(run):
+            label = f"{roof.label} {roof.source}"
+            yield Ref("roofs", label), roof_anchor(label)
+    if host_costs(run) and (operations or calls):
+        yield Ref("measured_roofs", "host-launch"), "host-costs"
+
+
+def roof_anchor(label: str) -> str:
+    """Return the id of the row of a roof with its label, such as "Tensor bf16 measured"."""
+    return stage_anchor(label, "roof")
+
+
+def idle_anchor(row: IdleRow) -> str:
+    """Return the id of a row of idle time: its stage and cause."""
+    return stage_anchor(f"{row.stage}-{row.cause}", IDLE)
+
+
+def stage_anchor(stage: str, prefix: str) -> str:
+    """Return the id of a stage's row: the prefix, letters and digits of its name, and dashes."""
+    kept = "".join(c if c.isalnum() else "-" for c in stage)
+    return f"{prefix}-{kept.strip('-') or 'none'}"
+
+
+def linked(text: Text | str, links: Links, language: str = ENGLISH) -> Markdown:
+    """Return a text with its kernels, stages and numbers as links to their rows."""
+    write = Writer(language, InMarkdown(), target=links.target)
+    return Markdown(write.value(text))
+
+
+def evidence_value(evidence: Evidence, links: Links, language: str = ENGLISH) -> Markdown:
+    """Return the value of a row of evidence, as a link to the row that holds it."""
+    write, anchor = Writer(language, InMarkdown()), links.cell(evidence)
+    shown = write.value(evidence.value, IN_TABLE)
+    return Markdown(write.markup.link(shown, f"#{anchor}") if anchor else shown)
+
+
+def places(given: Iterable[Place]) -> Markdown:
+    """Return names of columns as code, each a link where the page shows it; "–" for none."""
+    return Markdown(", ".join(map(_place, given)) or "–")
+
+
+def _place(place: Place) -> str:
+    number = f" of {place.kernel}" if place.kernel is not None else ""
+    shown = f"{code(place.name)}{number}"
+    return f"[{shown}](#{place.anchor})" if place.anchor else shown
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "stage_anchor": stage_anchor,
+    "idle_anchor": idle_anchor,
+    "roof_anchor": roof_anchor,
+    "linked": linked,
+    "evidence_value": evidence_value,
+    "places": places,
+}
