@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.bench import (
     gemm_staircase,
-    serving_load,
 )
 from nsight_prof.reports.bench import models as old
 from nsight_prof.reports.bench.adapter import page_section
@@ -23,6 +22,7 @@ from nsight_prof.reports.studies import (
     repeatability,
     roofline,
     serving_baseline,
+    serving_load,
 )
 
 
@@ -92,7 +92,7 @@ STUDIES = (
         "vllm-serve",
         "The server under load",
         "no load has a time",
-        _adapted(serving_load.section),
+        serving_load.section,
     ),
 )
 REPEATABILITY = Study(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from nsight_prof.parsers.bench_records import MEASURED
@@ -103,12 +104,12 @@ class Baseline:
         modes = [p.mode for p in self.points if p.experiment in ("batch", "latency", "lengths")]
         return max(dict.fromkeys(modes), key=modes.count) if modes else GRAPHS
 
-    @property
+    @cached_property
     def batches(self) -> list[Point]:
         """The batch sweep, smallest first."""
         return sorted(self.of("batch", self.mode), key=lambda p: p.batch)
 
-    @property
+    @cached_property
     def pairs(self) -> list[tuple[Point, Point]]:
         """(eager, CUDA graphs) of the same batch and lengths, the smallest batch first."""
         shapes: dict[tuple[int, int, int], dict[str, Point]] = {}
@@ -119,13 +120,13 @@ class Baseline:
         both = [shapes[key] for key in sorted(shapes) if {EAGER, GRAPHS} <= shapes[key].keys()]
         return [(modes[EAGER], modes[GRAPHS]) for modes in both]
 
-    @property
+    @cached_property
     def batch_law(self) -> Scaling | None:
         """How the time of a whole batch grows with its size."""
         sweep = self.batches
         return fit_scaling([p.batch for p in sweep], [p.value("duration_s") for p in sweep])
 
-    @property
+    @cached_property
     def first_tokens(self) -> dict[int, float]:
         """Median TTFT of a single request by prompt length, in seconds."""
         by_prompt: dict[int, list[float]] = {}
@@ -134,7 +135,7 @@ class Baseline:
                 by_prompt.setdefault(point.prompt, []).append(point.value("ttft_p50_s"))
         return {prompt: median(by_prompt[prompt]) for prompt in sorted(by_prompt)}
 
-    @property
+    @cached_property
     def prompt_law(self) -> Scaling | None:
         """How TTFT of a single request grows with its prompt."""
         first = self.first_tokens

@@ -2,25 +2,28 @@
 
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
 
-from nsight_prof.reports.bench.models import BenchTable, Section
-from nsight_prof.reports.bench.serving_load import section
-from nsight_prof.reports.bench.serving_load_points import (
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Finding, Number, Section, Table, Text, Value
+from nsight_prof.reports.page.charts import LineFigure
+from nsight_prof.reports.page.frame import values
+from nsight_prof.reports.page.markdown import section_markdown
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.serving.scaling_fit import Scaling
+from nsight_prof.reports.studies.serving_load.points import (
     Point,
     Slo,
     in_the_long_run,
     keeping,
     load_test,
 )
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.page.charts import LineFigure
-from nsight_prof.reports.serving.scaling_fit import Scaling
+from nsight_prof.reports.studies.serving_load.section import section
 from nsight_prof.targets.serving.load_points import Point as Load
 from nsight_prof.targets.serving.load_points import arrivals
 from nsight_prof.targets.serving.records import Records
@@ -139,13 +142,28 @@ def told(run: Run) -> Section:
     return made
 
 
-def sentences(made: Section) -> str:
-    return "\n".join(finding.sentence for finding in made.findings)
+def finding(made: Section, rule: str) -> Finding:
+    (found,) = (one for one in made.findings if one.rule == rule)
+    return found
 
 
-def cells(made: Section, title: str) -> Iterator[dict[str, str]]:
-    table: BenchTable = next(table for table in made.tables if table.title.startswith(title))
-    return (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+def rules(made: Section) -> list[str]:
+    return [one.rule for one in made.findings]
+
+
+def number(value: Value | None) -> float | None:
+    assert isinstance(value, Number)
+    return value.value
+
+
+def shown(value: Value | None) -> str:
+    return Writer().value(value)
+
+
+def cells(made: Section, key: str) -> list[dict[str, Value | None]]:
+    table: Table[Any] = next(table for table in made.tables if table.key == key)
+    heads = [Writer().text(column.heading) for column in table.columns]
+    return [dict(zip(heads, row, strict=True)) for row in table.cells()]
 
 
 def test_the_law_of_the_closed_loops_is_found(run: Run) -> None:
@@ -166,12 +184,30 @@ def test_the_server_keeps_up_below_the_limit_of_the_law(run: Run, told: Section)
     assert slow.in_flight == pytest.approx(16, rel=0.2)
     assert (slow.verdict, fast.verdict) == ("yes", "no")
     assert fast.expected == math.inf
-    assert "keeps up with 20 requests/s" in sentences(told)
-    assert "at 100 requests/s it falls behind" in sentences(told)
-    rows = list(cells(told, "Requests that arrive"))
-    assert [row["Keeps up"] for row in rows] == ["yes", "no"]
+    best = finding(told, "run_at").verdict.values
+    assert shown(best["load"]) == "20 requests/s"
+    assert number(best["ttft"]) == pytest.approx(TTFT_S)
+    assert shown(finding(told, "falls_behind").verdict.values["load"]) == "100 requests/s"
+    assert [shown(row["Keeps up"]) for row in cells(told, "serving-open")] == ["yes", "no"]
     numbers = told.numbers["points"]["open/r20/p512/o11"]
     assert numbers["keeps_up"] == "yes"
+
+
+def test_the_summary_gives_the_latencies_of_the_load_to_run_at(told: Section) -> None:
+    facts = {shown(fact.label): shown(fact.value) for fact in told.facts}
+    assert facts["20 requests/s: wait for the first word"] == "50 ms"
+    assert not any(label.startswith("64 clients") for label in facts)  # they stay in step
+    assert "step" in Writer().text(finding(told, "client_scaling").disproof or Text(""))
+
+
+def test_a_rate_beyond_the_targets_is_not_the_one_to_run_at(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    # 76 requests/s are below the limit, and take 1.2 s for a token after the first.
+    run = make_run(tmp_path, write=write_load, name="vllm-serve", rates=(20.0, 76.0))
+    found = load_test(run)
+    assert [p.met == 1 for p in found.opened] == [True, False]
+    assert found.recommended is found.opened[0]
 
 
 @pytest.mark.parametrize(
@@ -197,9 +233,9 @@ def test_goodput_counts_requests_within_both_targets(run: Run, told: Section) ->
     assert many.met == pytest.approx(2 / 3)
     assert many.goodput == pytest.approx(2 / 3 * 64 / (FIXED_S + 64 * EACH_S), rel=1e-4)
     assert found.closed[0].met == 1
-    assert "64 first tokens late" in next(
-        finding.evidence for finding in told.findings if finding.sentence.startswith("Goodput")
-    )
+    missed = [one for one in finding(told, "goodput").evidence if isinstance(one, Text)]
+    late = {shown(one.values["load"]): one.values["late"] for one in missed}
+    assert late["64 clients"] == 64
 
 
 def test_requests_that_failed_are_not_within_the_targets(make_run: MakeRun, tmp_path: Path) -> None:
@@ -215,35 +251,42 @@ def test_a_first_token_has_parts_that_add_up(run: Run, told: Section) -> None:
     parts = point.first_token_parts()
     assert parts == pytest.approx({"queue": 0.01, "prefill": 0.02, "front": 0.01, "client": 0.01})
     assert sum(parts.values()) == pytest.approx(TTFT_S)
-    row = next(row for row in cells(told, "What a first token") if row["Load"] == "20 requests/s")
-    assert row["Prefill"] == "20.0 ms"
-    assert row["HTTP and client"] == "10.0 ms"
+    rows = cells(told, "serving-first-token")
+    row = next(row for row in rows if shown(row["Load"]) == "20 requests/s")
+    assert number(row["Prefill"]) == pytest.approx(0.02)
+    assert number(row["HTTP and client"]) == pytest.approx(0.01)
 
 
 def test_client_and_server_stand_side_by_side(told: Section) -> None:
-    row = next(row for row in cells(told, "Client beside") if row["Load"] == "20 requests/s")
+    rows = cells(told, "serving-agreement")
+    row = next(row for row in rows if shown(row["Load"]) == "20 requests/s")
     # Tokens agree; the client's first token comes 25 % later than the server's.
-    assert row["Output, difference"] in ("+0.0 %", "-0.0 %")
-    assert (row["TTFT, client"], row["TTFT, server"]) == ("50.0 ms", "40.0 ms")
-    assert row["TTFT, difference"] == "+25.0 %"
-    assert "agree with the server's own" in sentences(told)
-    assert "first tokens reach the client 10.0 ms later" in sentences(told)
+    assert number(row["Output, difference"]) == pytest.approx(0, abs=1e-3)
+    assert number(row["TTFT, client"]) == pytest.approx(0.05)
+    assert number(row["TTFT, server"]) == pytest.approx(0.04)
+    assert number(row["TTFT, difference"]) == pytest.approx(0.25)
+    found = finding(told, "agreement")
+    assert "agree with" in found.verdict.message
+    later = [one.value for one in found.evidence if isinstance(one, Evidence)][-1]
+    assert number(later) == pytest.approx(CLIENT_S, rel=1e-3)
 
 
 def test_numbers_that_do_not_agree_are_told(make_run: MakeRun, tmp_path: Path) -> None:
     made = section(make_run(tmp_path, write=write_load, name="vllm-serve", off=1.25, rates=()))
     assert made is not None
-    assert "differ from the server's own: tokens/s within" in sentences(made)
-    assert "time per output token within 20.0 %" in sentences(made)
+    found = finding(made, "agreement")
+    assert "differ from" in found.verdict.message
+    within = found.verdict.values["within"]
+    assert "TPOT within 20 %" in shown(within)
 
 
 def test_tokens_that_wait_in_the_front_end_are_told(make_run: MakeRun, tmp_path: Path) -> None:
     made = section(make_run(tmp_path, write=write_load, name="vllm-serve", off=0.8, rates=()))
     assert made is not None
-    told = sentences(made)
-    assert "tokens wait for the server's front end: the engine makes one of a request every" in told
+    found = finding(made, "front_end").verdict.values
+    assert (number(found["engine"]) or 0) < (number(found["client"]) or 0)
     # They are no disagreement about the same quantity.
-    assert "agree with the server's own" in told
+    assert "agree with" in finding(made, "agreement").verdict.message
 
 
 def test_percentiles_need_values_beyond_them(run: Run, told: Section) -> None:
@@ -255,17 +298,23 @@ def test_percentiles_need_values_beyond_them(run: Run, told: Section) -> None:
     assert many.samples("ttft") == 192
     assert not math.isnan(many.percentile("ttft", "p99"))
     assert few.samples("itl") == 3 * (OUTPUT - 1)
-    row = next(iter(cells(told, "Percentiles")))
-    assert (row["Values"], row["99 %"]) == ("3", "n/a")
+    row = cells(told, "serving-percentiles")[0]
+    assert (row["Values"], number(row["P99"])) == (3, None)
+
+
+def test_nothing_is_missing_in_a_finding(told: Section) -> None:
+    numbers = [v for one in told.findings for v in values(one) if isinstance(v, Number)]
+    assert [n for n in numbers if n.value is None] == []
+    assert "nan" not in section_markdown(told)
 
 
 def test_figures_show_all_loads(told: Section) -> None:
-    names = [figure.name for figure in told.figures]
+    names = [figure.chart.name for figure in told.figures]
     assert names == ["serving-clients", "serving-rates", "serving-trade"]
-    clients = told.figures[0]
+    clients = told.figures[0].chart
     assert isinstance(clients, LineFigure)
     assert clients.panels[0].series[0].x == (1.0, 4.0, 16.0, 64.0)
-    trade = told.figures[2]
+    trade = told.figures[2].chart
     assert isinstance(trade, LineFigure)
     assert [len(line.x) for line in trade.series] == [4, 1]  # not the one that falls behind
 
@@ -276,16 +325,16 @@ def test_a_server_without_metrics_is_told_of_by_the_client(
     run = make_run(tmp_path, write=write_load, name="vllm-serve", metrics=False)
     made = section(run)
     assert made is not None
-    assert "agree" not in sentences(made)
-    assert "queue" not in sentences(made)
-    assert {table.title for table in made.tables}.isdisjoint({"Client beside server"})
+    assert {"agreement", "first_token"}.isdisjoint(rules(made))
+    assert {table.key for table in made.tables}.isdisjoint({"serving-agreement"})
 
 
 def test_a_client_that_is_late_is_warned_of(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(tmp_path, write=write_load, name="vllm-serve", late_s=0.5)
     made = section(run)
     assert made is not None
-    assert "client may have been the limit: it sent a request 500 ms late" in sentences(made)
+    reasons = finding(made, "client").verdict.values["reasons"]
+    assert "sent a request 500 ms late" in shown(reasons)
 
 
 def test_few_loads_and_none_make_no_false_section(make_run: MakeRun, tmp_path: Path) -> None:
@@ -294,7 +343,7 @@ def test_few_loads_and_none_make_no_false_section(make_run: MakeRun, tmp_path: P
     assert one.figures == ()
     open_only = section(make_run(tmp_path / "b", write=write_load, clients=(), rates=(20.0,)))
     assert open_only is not None
-    assert "keeps up with 20 requests/s" in sentences(open_only)
+    assert shown(finding(open_only, "run_at").verdict.values["load"]) == "20 requests/s"
     assert section(make_run(tmp_path / "c")) is None  # the baseline's records
 
 

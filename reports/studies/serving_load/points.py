@@ -1,35 +1,39 @@
-"""Points of a load test as the report uses them: what was sent, who met the targets, who waited."""
+"""Points of a load test: latencies, targets, and whether the server kept up."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from nsight_prof.parsers.bench_records import MEASURED
 from nsight_prof.parsers.cells import Row, count, number, records, text
-from nsight_prof.reports.bench.cases import params_of
+from nsight_prof.reports.cases.rows import params_of
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Text, Verbatim
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.points import ServingPoint
 from nsight_prof.reports.serving.scaling_fit import Scaling, fit_scaling
 
 TARGET = "vllm-serve"
-LEAST = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
-"""Values from which on a percentile is told: on average one of them lies beyond it."""
+MIN_VALUES = {"mean": 1, "p50": 1, "p90": 10, "p95": 20, "p99": 100}
+"""Values that a percentile needs: on average one of them lies beyond it."""
+TOO_FEW = "too few requests for this percentile"
+RATE = "output_tokens_per_s"
 SERVER = ("ttft", "tpot", "e2e")
 """Latencies that client and server both time."""
 FILLED = 1 / 3
-"""Part of an open loop after which the server has as many requests as it will have, if it keeps up:
-the first answers are out by then."""
+"""Part of an open loop after which a server that keeps up has its steady number of requests."""
 BEYOND = 1.5
-"""How far above the expected number of requests a growing one is taken for falling behind."""
+"""Times the expected number of requests above which a growing number means falling behind."""
+MIN_MET = 0.95
+"""Share of requests within the targets from which on a load is within them."""
 CHANCE, GROWN = 3.0, 0.1
-"""A queue has grown where it is longer than before by more standard deviations than this, and by
-more than this part of the arrivals meanwhile."""
+"""Standard deviations, and part of the arrivals, by which a growing queue is longer than before."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,13 @@ class Slo:
     ttft_s: float = math.inf
     tpot_s: float = math.inf
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is any target."""
+        return math.isfinite(min(self.ttft_s, self.tpot_s))
+
     def met(self, request: Row) -> bool:
-        """Say whether a request was answered within both; one token has no time between tokens."""
+        """Whether a request was answered within both; one token has no time between tokens."""
         tpot = number(request["tpot_s"])
         return (
             text(request["status"]) == MEASURED
@@ -56,7 +65,7 @@ class Point(ServingPoint):
     Attributes:
         row: of table serving_points.
         requests: rows of table requests, also those that failed.
-        server: columns of vllm_totals over all repeats; NaN where the server does not tell.
+        server: columns of vllm_totals over all repeats; NaN where the server has no metrics.
         slo: targets of the run.
     """
 
@@ -71,19 +80,37 @@ class Point(ServingPoint):
 
     @property
     def load(self) -> float:
-        """Clients of a closed loop, requests a second of an open one."""
+        """Clients of a closed loop, requests per second of an open one."""
         return number(self.row["concurrency" if self.closed else "request_rate"])
+
+    @property
+    def load_text(self) -> Text:
+        """The load for readers: "8 clients", "16 requests/s"."""
+        if self.closed:
+            return Text("{n} client", "{n} clients", n=round(self.load))
+        return Text("{rate} requests/s", rate=self.rate_text)
+
+    @property
+    def rate_text(self) -> Verbatim:
+        """The rate of an open loop without digits that say nothing: "16", "2.5"."""
+        return Verbatim(f"{self.load:,g}", self.load)
 
     def percentile(self, name: str, which: str) -> float:
         """Return a percentile of ttft, tpot, itl or e2e; NaN where too few values support it."""
-        return self.value(f"{name}_{which}_s") if self.samples(name) >= LEAST[which] else math.nan
+        return number(self.latency(name, which).value)
+
+    def latency(self, name: str, which: str) -> Number:
+        """Return a percentile of ttft, tpot, itl or e2e; unknown if too few values support it."""
+        found = self.number(f"{name}_{which}_s")
+        enough = self.samples(name) >= MIN_VALUES[which]
+        return found if enough else replace(found, value=None, missing=TOO_FEW)
 
     def samples(self, name: str) -> int:
-        """Return how many values a latency has: one a request, or one a gap between tokens."""
+        """Return how many values a latency has: one per request, or one per gap between tokens."""
         if name != "itl":
             return count(self.row["requests"]) or 0
-        kept = (request["token_times_s"] for request in self.requests)
-        return sum(max(0, len(json.loads(times)) - 1) for times in kept if text(times))
+        recorded = (request["token_times_s"] for request in self.requests)
+        return sum(max(0, len(json.loads(times)) - 1) for times in recorded if text(times))
 
     @property
     def met(self) -> float:
@@ -92,31 +119,41 @@ class Point(ServingPoint):
 
     @property
     def goodput(self) -> float:
-        """Requests a second that met both targets."""
+        """Requests per second that met both targets."""
         sent = len(self.requests)
         done = sum(text(request["status"]) == MEASURED for request in self.requests)
         return self.value("requests_per_s") * self.met * sent / done if done else math.nan
 
     @property
     def user_rate(self) -> float:
-        """Tokens a second that one user gets: those of an answer over its median latency."""
+        """Tokens per second that one user gets: those of an answer over its median latency."""
         return _share(self.output, self.percentile("e2e", "p50"))
 
     def first_token_parts(self) -> dict[str, float]:
-        """Return the mean seconds of the parts of a first token; a part that is unknown is absent.
+        """Return the mean seconds of the phases of TTFT; one that is unknown is absent.
 
         queue: until the engine's first step for the request; prefill: from there to the token;
-        front: in the server besides; client: HTTP, JSON and the client.
+        front: in the rest of the server; client: HTTP, JSON and the client.
         """
         queue, prefill = self.server["queue_mean_s"], self.server["prefill_mean_s"]
-        whole = self.server["ttft_mean_s"]
+        ttft = self.server["ttft_mean_s"]
         found = {
             "queue": queue,
             "prefill": prefill,
-            "front": whole - queue - prefill,
-            "client": self.value("ttft_mean_s") - whole,
+            "front": ttft - queue - prefill,
+            "client": self.value("ttft_mean_s") - ttft,
         }
         return {name: max(0.0, value) for name, value in found.items() if not math.isnan(value)}
+
+    def differences(self) -> dict[str, float]:
+        """Return client over server - 1 of tokens/s and mean latencies, where both are known."""
+        pairs = {"tokens": (self.value(RATE), self.value("vllm_output_tokens_per_s"))}
+        for name in SERVER:
+            pairs[name] = (self.value(f"{name}_mean_s"), self.server[f"{name}_mean_s"])
+        found = {
+            name: client / server - 1 for name, (client, server) in pairs.items() if server > 0
+        }
+        return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 @dataclass(frozen=True)
@@ -130,7 +167,7 @@ class Keeping:
         arrivals: requests that arrived meanwhile.
         seconds: how long that was.
         expected: requests in the server in the long run, by the law of the closed loops; infinite
-            where that allows no such rate, NaN where there is no law.
+            where that allows no such rate, NaN without a law.
     """
 
     in_flight: float
@@ -177,16 +214,32 @@ class LoadTest:
         return sorted((p for p in self.points if not p.closed), key=lambda p: p.load)
 
     @property
+    def loads(self) -> list[Point]:
+        """All points in the order of the tables."""
+        return [*self.closed, *self.opened]
+
+    @cached_property
+    def recommended(self) -> Point | None:
+        """The highest rate that the server keeps up with, within the targets where one is; None
+        where it keeps up with none.
+        """
+        judged = [(p, state) for p in self.opened if (state := keeping(p, self.law)) is not None]
+        behind = min((p.load for p, state in judged if state.verdict == "no"), default=math.inf)
+        good = [p for p, state in judged if state.verdict == "yes" and p.load < behind]
+        within = [p for p in good if p.met >= MIN_MET]
+        return max(within or good, key=lambda p: p.load, default=None)
+
+    @property
     def slo(self) -> Slo:
         """The targets of goodput."""
         return self.points[0].slo if self.points else Slo()
 
-    @property
+    @cached_property
     def law(self) -> Scaling | None:
-        """How the seconds in which each client gets one answer grow with the clients.
+        """How the seconds per answer of each client grow with the clients.
 
-        By Little's law n clients that get an answer each t(n) seconds are n / t(n) answers a
-        second, and an open loop of that rate has n requests in the server in the long run.
+        By Little's law n clients with t(n) seconds per answer get n / t(n) answers per second, and
+        an open loop of that rate has n requests in the server in the long run.
         """
         sweep = [p for p in self.closed if p.value("requests_per_s") > 0]
         return fit_scaling(
@@ -206,15 +259,15 @@ def load_test(run: Run) -> LoadTest:
     for row in records(rows):
         if text(row["status"]) == MEASURED:
             case = text(row["case"])
-            mine = tuple(requests.get(case, ()))
+            of_case = tuple(requests.get(case, ()))
             server = _pooled(totals.get(case, ()))
-            points.append(Point(row, mine, server, slos[text(row["case_id"])]))
+            points.append(Point(row, of_case, server, slos[text(row["case_id"])]))
     return LoadTest(tuple(points), engine_of(run))
 
 
 def _slo(row: Row) -> Slo:
-    told = params_of(row)
-    limits = (number(told.get(name)) for name in ("slo_ttft_s", "slo_tpot_s"))
+    params = params_of(row)
+    limits = (number(params.get(name)) for name in ("slo_ttft_s", "slo_tpot_s"))
     return Slo(*(math.inf if math.isnan(limit) else limit for limit in limits))
 
 
@@ -243,14 +296,14 @@ def _pooled(rows: Sequence[Row]) -> Row:
     return dict.fromkeys(SUMS, math.nan) | found
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
+def _share(amount: float, total: float) -> float:
+    return amount / total if total else math.nan
 
 
 def keeping(point: Point, law: Scaling | None) -> Keeping | None:
-    """Say whether the server kept up with an open loop; None where there is too little to tell.
+    """Judge whether the server kept up with an open loop; None for too few requests.
 
-    Several repeats are looked at one by one; the one in which most piled up counts.
+    Of several repeats the one in which most requests piled up counts.
     """
     if point.closed:
         return None
@@ -258,7 +311,8 @@ def keeping(point: Point, law: Scaling | None) -> Keeping | None:
     for row in point.requests:
         repeats.setdefault((count(row["process"]) or 0, count(row["repeat"]) or 0), []).append(row)
     found = [_keeping(rows, in_the_long_run(point.load, law)) for rows in repeats.values()]
-    return max((one for one in found if one is not None), key=lambda k: k.growth, default=None)
+    judged = [state for state in found if state is not None]
+    return max(judged, key=lambda state: state.growth, default=None)
 
 
 def in_the_long_run(rate: float, law: Scaling | None) -> float:
@@ -272,20 +326,21 @@ def in_the_long_run(rate: float, law: Scaling | None) -> float:
     flat = rate * law.fixed_s
     if flat <= law.flat_until:
         return flat
-    left = 1 - rate * law.each_s
-    return rate * (law.fixed_s - law.each_s * law.flat_until) / left if left > 0 else math.inf
+    spare = 1 - rate * law.each_s
+    return rate * (law.fixed_s - law.each_s * law.flat_until) / spare if spare > 0 else math.inf
 
 
 def _keeping(rows: Sequence[Row], expected: float) -> Keeping | None:
     came = np.sort([number(row["arrival_s"]) for row in rows])
     # A request that was never answered stays.
-    left = np.sort([_or_never(number(row["finish_s"])) for row in rows])
+    done = [number(row["finish_s"]) for row in rows]
+    left_at = np.sort([math.inf if math.isnan(at) else at for at in done])
     begin, end = came[0], came[-1]
     middle = begin + FILLED * (end - begin)
     if len(came) < 4 or not end > middle:
         return None
     inside = [
-        float(np.searchsorted(came, at, "right") - np.searchsorted(left, at, "right"))
+        float(np.searchsorted(came, at, "right") - np.searchsorted(left_at, at, "right"))
         for at in np.linspace(middle, end, 200)
     ]
     return Keeping(
@@ -296,7 +351,3 @@ def _keeping(rows: Sequence[Row], expected: float) -> Keeping | None:
         seconds=float(end - middle),
         expected=expected,
     )
-
-
-def _or_never(moment: float) -> float:
-    return math.inf if math.isnan(moment) else moment

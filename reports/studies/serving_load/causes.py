@@ -1,0 +1,266 @@
+"""Findings about causes: waiting, stalls, front end, client, and agreement with the server."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.studies.serving_load.points import LoadTest, Point
+
+STALL = 5.0
+"""P99 of the time between tokens over its median from which on text stalls."""
+CLIENT_BUSY = 0.8
+"""CPU share of a core from which on the client itself may be the limit."""
+LATE_S = 0.02
+AGREE = 0.05
+"""Largest difference of client and server that is called agreement."""
+PHASES = {
+    "queue": Text("waiting in the queue"),
+    "prefill": Text("prefill"),
+    "front": Text("the server's front end"),
+    "client": Text("HTTP and the client"),
+}
+ACTIONS = {
+    "queue": Text(
+        "Send less to each server, or let more prompt tokens into a step "
+        "(--max-num-batched-tokens)."
+    ),
+    "prefill": Text("Shorten prompts, or reuse common prefixes (prefix caching)."),
+    "front": Text("Run more front ends (--api-server-count)."),
+}
+QUANTITIES = {
+    "tokens": Text("throughput"),
+    "ttft": Text("TTFT"),
+    "tpot": Text("TPOT"),
+    "e2e": Text("end-to-end latency"),
+}
+
+
+def waiting(found: LoadTest) -> Finding | None:
+    """State what TTFT is made of under light and heavy load."""
+    points = [p for p in found.loads if p.first_token_parts()]
+    if not points:
+        return None
+    light = min(points, key=lambda p: p.value("ttft_mean_s"))
+    heavy = max(points, key=lambda p: p.value("ttft_mean_s"))
+    phases = heavy.first_token_parts()
+    evidence: list[Evidence | Text] = []
+    if light is not heavy:
+        evidence.append(
+            Text(
+                "with {load} {ttft}: {phases}",
+                load=light.load_text,
+                ttft=light.number("ttft_mean_s"),
+                phases=_phases(light),
+            )
+        )
+    evidence.append(Text("means of the client's times and of vLLM's histograms"))
+    usage = [p for p in points if not math.isnan(p.value("kv_usage_max"))]
+    if usage:
+        fullest = max(usage, key=lambda p: p.value("kv_usage_max"))
+        evidence += [
+            Evidence(Text("KV cache in use at most"), fullest.number("kv_usage_max")),
+            Evidence(Text("preemptions:"), round(sum(max(0.0, p.value("preemptions"))
+                                                     for p in points))),
+        ]  # fmt: skip
+    return Finding(
+        "first_token",
+        Text(
+            "With {load} the mean TTFT is {ttft}: {phases}.",
+            load=heavy.load_text,
+            ttft=heavy.number("ttft_mean_s"),
+            phases=_phases(heavy),
+        ),
+        tuple(evidence),
+        action=ACTIONS.get(max(phases, key=lambda name: phases[name])),
+        disproof=Text(
+            "Prefill lasts from the engine's first step for the request to its first token, and "
+            "those steps compute other requests too."
+        ),
+        technical=True,
+    )
+
+
+def _phases(point: Point) -> list[Value]:
+    ttft = point.value("ttft_mean_s")
+    return [
+        Text("{share} {phase}", share=point.derived(value / ttft, "fraction"), phase=PHASES[name])
+        for name, value in point.first_token_parts().items()
+    ]
+
+
+def stalls(found: LoadTest) -> Finding | None:
+    """State how long tokens wait at times for the prompts of others."""
+    ratios = [
+        (p.percentile("itl", "p99") / p.percentile("itl", "p50"), p)
+        for p in found.loads
+        if p.percentile("itl", "p50") > 0
+    ]
+    stalled = [pair for pair in ratios if pair[0] >= STALL]
+    if not stalled:
+        return None
+    ratio, point = max(stalled, key=lambda pair: pair[0])
+    return Finding(
+        "stalls",
+        Text(
+            "Text comes in jerks under load: with {load} half of the tokens follow within {p50}, "
+            "and 1 in 100 after {p99} or more ({ratio} as long).",
+            load=point.load_text,
+            p50=point.latency("itl", "p50"),
+            p99=point.latency("itl", "p99"),
+            ratio=point.derived(ratio, "x"),
+        ),
+        (
+            Evidence(Text("gaps between tokens:"), point.samples("itl")),
+            Text(
+                "{n} load has a P99 of at least {ratio} the median",
+                "{n} loads have a P99 of at least {ratio} the median",
+                n=len(stalled),
+                ratio=Number(STALL, "x"),
+            ),
+        ),
+        action=Text(
+            "Bound the prompt tokens of a step (--max-num-batched-tokens), and measure again."
+        ),
+        disproof=Text(
+            "A step that also computes prompts of others takes longer; that they are the cause is "
+            "not measured here."
+        ),
+        technical=True,
+    )
+
+
+def front_end(found: LoadTest) -> Finding | None:
+    """State where tokens are made faster than the server sends them.
+
+    vLLM times tokens in its engine and whole requests in its front end (v1/metrics/stats.py): where
+    the client agrees with the second and not with the first, tokens waited in between.
+    """
+    lagging = [p for p in found.points if _lags(p)]
+    if not lagging:
+        return None
+    point = max(lagging, key=lambda p: p.differences()["tpot"])
+    return Finding(
+        "front_end",
+        Text(
+            "With {load} tokens wait for the server's front end: the engine makes one per request "
+            "every {engine}, and they reach the client every {client}.",
+            load=point.load_text,
+            engine=point.derived(point.server["tpot_mean_s"], "s"),
+            client=point.number("tpot_mean_s"),
+        ),
+        (
+            Evidence(
+                Text("vLLM's TPOT is that of its engine; in end-to-end latency, which its front "
+                     "end times, the client differs by"),
+                point.derived(abs(point.differences()["e2e"]), "fraction"),
+            ),
+            Text("{n} of {total} loads", n=len(lagging), total=len(found.points)),
+        ),
+        action=Text("Run more front ends (--api-server-count)."),
+        disproof=Text(
+            "More front ends should bring both times together; if they do not, the cause is "
+            "another."
+        ),
+        technical=True,
+    )  # fmt: skip
+
+
+def _lags(point: Point) -> bool:
+    found = point.differences()
+    return found.get("tpot", math.nan) > AGREE and abs(found.get("e2e", math.nan)) <= AGREE
+
+
+def client(found: LoadTest) -> Finding | None:
+    """Warn where the client itself may have been the limit."""
+    busy = [p for p in found.points if p.server["client_cpu"] >= CLIENT_BUSY]
+    late = [p for p in found.opened if _late(p)]
+    if not busy and not late:
+        return None
+    reasons: list[Value] = []
+    if busy:
+        point = max(busy, key=lambda p: p.server["client_cpu"])
+        reasons.append(
+            Text(
+                "it took {cpu} of a core with {load}",
+                cpu=point.derived(point.server["client_cpu"], "fraction"),
+                load=point.load_text,
+            )
+        )
+    if late:
+        point = max(late, key=lambda p: p.server["client_late_s"])
+        reasons.append(
+            Text(
+                "it sent a request {late} late with {load}",
+                late=point.derived(point.server["client_late_s"], "s"),
+                load=point.load_text,
+            )
+        )
+    return Finding(
+        "client",
+        Text("The client may have been the limit: {reasons}.", reasons=reasons),
+        (
+            Text(
+                "its own CPU time over the duration of the load, and when requests were sent "
+                "after they were due"
+            ),
+        ),
+        action=Text("Run the client on a machine with free cores, and measure again."),
+        disproof=Text("Latencies of these loads may be those of the client, not of the server."),
+        technical=True,
+    )
+
+
+def _late(point: Point) -> bool:
+    return not point.closed and bool(point.server["client_late_s"] >= LATE_S)
+
+
+def agreement(found: LoadTest) -> Finding | None:
+    """State how well the client's numbers agree with the server's own."""
+    # A client that sends late makes requests late that the server answers in time.
+    fair = [p for p in found.points if not _late(p) and p.differences()]
+    worst: dict[str, tuple[float, Point]] = {}
+    for name in QUANTITIES:
+        # Tokens that wait in the front end are a finding of their own.
+        points = [p for p in fair if name != "tpot" or not _lags(p)]
+        pairs = [(p.differences()[name], p) for p in points if name in p.differences()]
+        if pairs:
+            worst[name] = max(pairs, key=lambda pair: abs(pair[0]))
+    if not worst:
+        return None
+    within: list[Value] = [
+        Text(
+            "{what} within {difference}",
+            what=QUANTITIES[name],
+            difference=point.derived(abs(value), "fraction"),
+        )
+        for name, (value, point) in worst.items()
+        if name != "ttft"
+    ]
+    verdict = Text("The client's numbers differ from the server's own: {within}.", within=within)
+    if all(abs(value) <= AGREE for name, (value, _) in worst.items() if name != "ttft"):
+        verdict = Text("The client's numbers agree with the server's own: {within}.", within=within)
+    largest: list[Value] = [
+        Text(
+            "{difference} in {what} ({load})",
+            difference=point.derived(value, "fraction"),
+            what=QUANTITIES[name],
+            load=point.load_text,
+        )
+        for name, (value, point) in worst.items()
+    ]
+    evidence = [Evidence(Text("largest differences, client over server:"), largest)]
+    later = [parts["client"] for p in fair if "client" in (parts := p.first_token_parts())]
+    if later:
+        label = Text("first tokens reach the client later by (median)")
+        evidence.append(Evidence(label, Number(median(later), "s")))
+    return Finding(
+        "agreement",
+        verdict,
+        tuple(evidence),
+        disproof=Text(
+            "The client also times HTTP and JSON, a large part of a short time to first token."
+        ),
+        technical=True,
+    )

@@ -1,0 +1,307 @@
+"""Findings about rates: which load to run at, scaling, goodput, and how requests arrive."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from nsight_prof.reports.page import Evidence, Finding, Interval, Number, Text, Value
+from nsight_prof.reports.serving.points import PERCENTILES, REQUEST_RATE
+from nsight_prof.reports.studies.serving_load.points import (
+    RATE,
+    Keeping,
+    LoadTest,
+    Point,
+    keeping,
+)
+
+ALIKE = 0.1
+"""Relative difference of two throughputs that count as equal."""
+SHOWN = 4
+"""Loads whose missed targets are listed."""
+
+
+def limits(found: LoadTest) -> list[Finding]:
+    """State which rate to run at, and from which rate on the server falls behind."""
+    law = found.law
+    judged = [(p, state) for p in found.opened if (state := keeping(p, law)) is not None]
+    if not judged:
+        return []
+    behind = next(((p, state) for p, state in judged if state.verdict == "no"), None)
+    point = found.recommended
+    evidence: list[Evidence | Text] = [
+        Text(
+            "{load}: {mean} requests in the server on average, {last} when arrivals ended",
+            load=p.load_text,
+            mean=p.derived(state.in_flight, ""),
+            last=p.derived(state.last, ""),
+        )
+        for p, state in judged
+    ]
+    if law is not None and math.isfinite(law.limit):
+        long_run: list[Value] = [
+            Text("without end") if math.isinf(state.expected) else p.derived(state.expected, "")
+            for p, state in judged
+        ]
+        evidence += [
+            Evidence(
+                Text("highest rate by the law of the closed loops"), Number(law.limit, REQUEST_RATE)
+            ),
+            Evidence(Text("requests in the server in the long run by that law:"), long_run),
+        ]
+    disproof = Text(
+        "Arrivals lasted only seconds: near its limit a server takes longer than that to settle."
+    )
+    findings = []
+    if point is not None:
+        findings.append(_run_at(point, behind, evidence, disproof))
+    if behind is not None:
+        findings.append(_falls_behind(*behind))
+        if point is None:
+            findings = [replace(findings[0], evidence=tuple(evidence), disproof=disproof)]
+    if not findings:
+        verdict = Text(
+            "No measured rate is known to be sustainable: requests still piled up at {load} when "
+            "arrivals ended.",
+            load=judged[0][0].load_text,
+        )
+        action = Text("Measure lower rates, or let requests arrive for longer.")
+        findings.append(
+            Finding("run_at", verdict, tuple(evidence), action, disproof, technical=True)
+        )
+    return findings
+
+
+def _run_at(
+    point: Point,
+    behind: tuple[Point, Keeping] | None,
+    evidence: list[Evidence | Text],
+    disproof: Text,
+) -> Finding:
+    which = "p50" if math.isnan(point.percentile("ttft", "p95")) else "p95"
+    values: dict[str, Value] = {
+        "load": point.load_text,
+        "ttft": point.latency("ttft", which),
+        "tpot": point.latency("tpot", "p50"),
+    }
+    plain = Text(
+        "Up to {load} are answered without a growing queue: half of the users wait at most {ttft} "
+        "for the first word, then {tpot} for each further word or part of one.",
+        **values,
+    )
+    if which == "p95":
+        plain = Text(
+            "Up to {load} are answered without a growing queue: 95 of 100 users wait at most "
+            "{ttft} for the first word, then {tpot} for each further word or part of one.",
+            **values,
+        )
+    action = Text("Measure higher rates: the server keeps up with all that were sent.")
+    if behind is not None:
+        action = Text(
+            "Plan one server per {load}; measure rates between that and {over} to find its limit.",
+            load=point.load_text,
+            over=behind[0].load_text,
+        )
+    if point.slo.limited:
+        met = point.derived(point.met, "fraction")
+        evidence = [Evidence(Text("requests within the targets there"), met), *evidence]
+    return Finding(
+        "run_at",
+        Text(
+            "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
+            "throughput {rate}.",
+            **values,
+            percentile=PERCENTILES[which],
+            rate=point.number(RATE),
+        ),
+        tuple(evidence),
+        action=action,
+        disproof=disproof,
+        plain=plain,
+    )
+
+
+def _falls_behind(point: Point, state: Keeping) -> Finding:
+    return Finding(
+        "falls_behind",
+        Text(
+            "At {load} the server falls behind: {growth} more requests are in it each second.",
+            load=point.load_text,
+            growth=point.derived(state.growth / state.seconds, ""),
+        ),
+        action=Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
+        technical=True,
+    )
+
+
+def scaling(found: LoadTest) -> Finding | None:
+    """State what more clients bring, and where scaling bends."""
+    sweep = [p for p in found.closed if p.value(RATE) > 0]
+    if len(sweep) < 2:
+        return None
+    first, law = sweep[0], found.law
+    best = max(sweep, key=lambda p: p.value(RATE))
+    gain = best.number(RATE).times(first.number(RATE))
+    values: dict[str, Value] = {
+        "clients": best.load_text,
+        "rate": best.number(RATE),
+        "gain": gain,
+        "first": first.load_text,
+        "e2e": best.latency("e2e", "p50"),
+        "alone": first.latency("e2e", "p50"),
+    }
+    verdict = Text(
+        "Together {clients} get {rate} ({gain} of {first}), and a request takes {e2e} instead of "
+        "{alone}.",
+        **values,
+    )
+    counts = [p.value("requests") for p in sweep]
+    evidence: list[Evidence | Text] = [
+        Evidence(Text("requests per load:"), Interval(min(counts), max(counts), "count"))
+    ]
+    action = None
+    if law is not None:
+        evidence.append(
+            Text(
+                "a client waits {fixed} for an answer and {each} more per further client (root "
+                "mean square error {error})",
+                fixed=Number(law.fixed_s, "s"),
+                each=Number(law.each_s, "s"),
+                error=Number(law.residual, "fraction"),
+            )
+        )
+        if law.bend > law.last:
+            verdict = Text(
+                "Throughput scales up to {clients}: they get {rate} ({gain} of {first}), and a "
+                "request takes {e2e} instead of {alone}.",
+                **values,
+            )
+        else:
+            bend = Number(law.bend)
+            verdict = Text(
+                "More than about {bend} clients at once bring little: 1 % more of them bring less "
+                "than 0.5 % more throughput. Together {clients} get {rate} ({gain} of {first}), "
+                "and a request takes {e2e} instead of {alone}.",
+                **values,
+                bend=bend,
+            )
+            action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
+    slower = (first.latency("e2e", "p50")).share_of(best.latency("e2e", "p50"))
+    return Finding(
+        "client_scaling",
+        verdict,
+        tuple(evidence),
+        action=action,
+        disproof=Text(
+            "For prompts of {prompt} and answers of {output} tokens. The clients begin together "
+            "and stay in step, so that TTFT is higher than with requests that arrive at random.",
+            prompt=first.prompt,
+            output=first.output,
+        ),
+        plain=Text(
+            "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
+            "the speed.",
+            n=round(best.load),
+            gain=gain,
+            first=round(first.load),
+            part=slower,
+        ),
+    )
+
+
+def goodput(found: LoadTest) -> Finding | None:
+    """State how many requests per second are answered within the targets."""
+    slo = found.slo
+    known = [p for p in found.loads if not math.isnan(p.goodput)]
+    if not known or not slo.limited:
+        return None
+    best = max(known, key=lambda p: p.goodput)
+    targets = {"ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s)}
+    verdict = Text(
+        "Goodput is 0: no request of any load met the targets (TTFT {ttft}, TPOT {tpot}).",
+        **targets,
+    )
+    evidence: list[Evidence | Text] = []
+    if best.goodput > 0:
+        verdict = Text(
+            "Goodput is at most {goodput}, with {load}: {met} of its requests met the targets "
+            "(TTFT {ttft}, TPOT {tpot}).",
+            goodput=best.derived(best.goodput, REQUEST_RATE),
+            load=best.load_text,
+            met=best.derived(best.met, "fraction"),
+            **targets,
+        )
+        evidence = [
+            Text(
+                "{load}: {met} within, TTFT missed by {late} requests, TPOT by {slow}",
+                load=p.load_text,
+                met=p.derived(p.met, "fraction"),
+                late=_above(p, "ttft_s", slo.ttft_s),
+                slow=_above(p, "tpot_s", slo.tpot_s),
+            )
+            for p in [p for p in known if p.met < 1][:SHOWN]
+        ] or [Text("all requests of all loads met them")]
+    return Finding(
+        "goodput",
+        verdict,
+        tuple(evidence),
+        disproof=Text(
+            "The targets are the run's options slo_ttft and slo_tpot, no property of the server."
+        ),
+        technical=True,
+    )
+
+
+def target(seconds: float) -> Value:
+    """Return a target as it is shown."""
+    return Text("any") if math.isinf(seconds) else Number(seconds, "s")
+
+
+def _above(point: Point, column: str, limit: float) -> int:
+    values = (row[column] for row in point.requests)
+    return sum(isinstance(value, int | float) and value > limit for value in values)
+
+
+def bursts(found: LoadTest) -> Finding | None:
+    """Compare clients in step with random arrivals at the same throughput."""
+    pairs = [
+        (closed, opened)
+        for closed in found.closed
+        for opened in found.opened
+        if closed.load > 1
+        and abs(closed.value("requests_per_s") / opened.value("requests_per_s") - 1) <= ALIKE
+        and not math.isnan(closed.percentile("ttft", "p50") + opened.percentile("ttft", "p50"))
+    ]
+    if not pairs:
+        return None
+    closed, opened = max(pairs, key=lambda pair: pair[0].load)
+    values: dict[str, Value] = {
+        "slow": closed.latency("ttft", "p50"),
+        "clients": closed.load_text,
+        "fast": opened.latency("ttft", "p50"),
+        "load": opened.load_text,
+    }
+    return Finding(
+        "bursts",
+        Text(
+            "How requests arrive decides TTFT: at {rate} the median is {slow} with {clients} that "
+            "stay in step, and {fast} with {load} at random.",
+            rate=closed.number("requests_per_s"),
+            **values,
+        ),
+        (
+            Evidence(Text("answered in the open loop:"), opened.number("requests_per_s")),
+            Evidence(Text("TPOT in step"), closed.latency("tpot", "p50")),
+            Evidence(Text("TPOT at random"), opened.latency("tpot", "p50")),
+        ),
+        action=Text("Size servers by the open loops: real users arrive more like them."),
+        disproof=Text(
+            "Clients of a closed loop whose answers are equally long stay in step: their prompts "
+            "come in bursts and wait for each other."
+        ),
+        plain=Text(
+            "The wait for the first word depends on how users come: {slow} for {clients} that all "
+            "ask at the same moments, {fast} for {load} at random.",
+            **values,
+        ),
+    )
