@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.bench import (
-    gemm_staircase,
-)
-from nsight_prof.reports.bench import models as old
-from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
 from nsight_prof.reports.studies import (
     any_target,
+    gemm_staircase,
     llm_kernels,
     memory_patterns,
     repeatability,
@@ -43,14 +39,6 @@ class Study:
     section: Callable[[Run], Section | None]
 
 
-def _adapted(section: Callable[[Run], old.Section | None]) -> Callable[[Run], Section | None]:
-    def adapted(run: Run) -> Section | None:
-        made = section(run)
-        return None if made is None else page_section(made)
-
-    return adapted
-
-
 STUDIES = (
     Study(
         "roofline",
@@ -71,7 +59,7 @@ STUDIES = (
         "gemm_staircase",
         "Shapes of matrix products",
         "no product of the sweep has a time",
-        _adapted(gemm_staircase.section),
+        gemm_staircase.section,
     ),
     Study(
         "llm_kernels",

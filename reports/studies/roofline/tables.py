@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import number, records, text
@@ -88,11 +88,11 @@ def _rates(
         title,
         [
             Column(Text("Roof"), lambda roof: f"{roof.name}{' *' if roof.is_ceiling else ''}"),
-            Column(Text("Value"), lambda roof: _unlinked(roof.number), digits=DIGITS),
+            Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
             Column(per_clock, lambda roof: _if_known(roof.per_clock_sm, ""), digits=DIGITS),
             Column(
                 Text("SM clock"),
-                lambda roof: _unlinked(roof.clock) if roof.per_clock_sm > 0 else None,
+                lambda roof: roof.clock if roof.per_clock_sm > 0 else None,
             ),
             Column(Text("Of the counters' peak"), lambda r: _if_known(r.of_counters, "fraction")),
             Column(Text("Of the datasheet"), lambda r: _if_known(r.of_datasheet, "fraction")),
@@ -104,11 +104,6 @@ def _rates(
         note=NOTE if key == "arithmetic" else None,
         refs=lambda roof: [roof.ref],
     )
-
-
-def _unlinked(number: Number) -> Number:
-    """Return a number for its own row, to which it would link otherwise."""
-    return replace(number, refs=())
 
 
 def _if_known(value: float, unit: str) -> Number | None:
@@ -130,11 +125,11 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
         Text("Latency of one dependent load (pointer chase), transfers and launches"),
         [
             Column(Text("What"), lambda roof: roof.name),
-            Column(Text("Value"), lambda roof: _unlinked(roof.number), digits=DIGITS),
+            Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
             Column(Text("Cycles"), cycles, digits=DIGITS),
             Column(
                 Text("SM clock"),
-                lambda roof: _unlinked(roof.clock) if roof.kind == "latency" else None,
+                lambda roof: roof.clock if roof.kind == "latency" else None,
             ),
             Column(
                 Text("Counters"),
@@ -151,7 +146,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
 def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
     def against(level: str) -> Column[PipeRidges]:
         heading = Text("against {level}", level=roof_label(level, ""))
-        return Column(heading, lambda pipe: _unlinked(pipe.at(level)), "FLOP/B")
+        return Column(heading, lambda pipe: pipe.at(level), "FLOP/B")
 
     levels = [level for level in MEMORY if any(level in pipe.intensity for pipe in ridges)]
     return Table(

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsight_prof.reports.bench.gemm_staircase import section
-from nsight_prof.reports.bench.gemm_staircase_points import curves, read_points
-from nsight_prof.reports.bench.gemm_staircase_steps import inversions, odd_sizes, worst_step
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Bullets, Finding, Number, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.studies.gemm_staircase.points import curves, read_points
+from nsight_prof.reports.studies.gemm_staircase.section import section
+from nsight_prof.reports.studies.gemm_staircase.steps import inversions, odd_sizes, worst_step
 
 N, K, SMS = 8192, 4096, 132
 T0, BANDWIDTH = 3e-6, 4.4e12
@@ -77,6 +79,38 @@ def rows(bench_row: MakeRow) -> list[dict[str, Any]]:
     return made
 
 
+def made_section(run: Run) -> Section:
+    made = section(run)
+    assert made is not None
+    return made
+
+
+def by_rule(made: Section) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in made.findings}
+
+
+def evidence(finding: Finding) -> list[str]:
+    return [Writer().text(item) for item in finding.evidence if isinstance(item, Text)]
+
+
+def table_of(made: Section, key: str) -> Table[Any]:
+    return next(table for table in made.tables if table.key == key)
+
+
+def cells(table: Table[Any], place: int) -> dict[str, str]:
+    """The cells of a row as a page shows them, by the heading of the column."""
+    write, row = Writer(), table.cells()[place]
+    return {
+        write.text(column.heading): write.cell(cell, column)
+        for column, cell in zip(table.columns, row, strict=True)
+    }
+
+
+def method(made: Section) -> list[str]:
+    (bullets,) = (part for part in made.parts if isinstance(part, Bullets))
+    return [Writer().text(item) for item in bullets.items]
+
+
 def test_reads_tiles_of_names_and_of_parameters(
     make_bench_run: MakeRun, rows: list[dict[str, Any]]
 ) -> None:
@@ -122,8 +156,7 @@ def test_split_k_has_no_known_number_of_tiles(make_bench_run: MakeRun, bench_row
 def test_fits_the_pinned_kernel_and_says_that_the_steps_are_real(
     make_bench_run: MakeRun, rows: list[dict[str, Any]]
 ) -> None:
-    found = section(make_bench_run(rows, target="gemm_staircase"))
-    assert found is not None
+    found = made_section(make_bench_run(rows, target="gemm_staircase"))
     fits = {(f["dtype"], f["variant"], f["model"]): f for f in found.numbers["fits"]}
     assert {variant for _, variant, _ in fits} == {"triton"}
     for dtype, wave in WAVE.items():
@@ -133,9 +166,11 @@ def test_fits_the_pinned_kernel_and_says_that_the_steps_are_real(
         assert low <= wave <= high
         assert best["t_unit_s"] == pytest.approx(wave, rel=0.01)
         assert best["median_error"] < 0.01 < fits[dtype, "triton", "continuous"]["median_error"]
-    told = " ".join(f"{finding.sentence} {finding.evidence}" for finding in found.findings)
-    assert told.count("the steps are real") == 2
-    assert sum("the steps are real" in finding.sentence for finding in found.findings) == 1
+    finding = by_rule(found)["tile_model"]
+    assert Writer().text(finding.verdict).startswith("The steps are real")
+    assert sum("R^2" in line for line in evidence(finding)) == 2  # of both dtypes
+    assert finding.action is not None
+    assert finding.action.values["sms"] == SMS
 
 
 def test_names_the_costliest_row_of_each_kernel(
@@ -151,11 +186,13 @@ def test_names_the_costliest_row_of_each_kernel(
     library = worst_step(sweeps["bf16", "cublas"])
     assert library is not None
     assert library.after.m == 513  # 32 columns of tiles: four rows of tiles fill 128 SMs
-    found = section(run)
-    assert found is not None
-    assert any(
-        "Triton bf16, pinned tile: M = 257 takes" in finding.sentence for finding in found.findings
-    )
+    finding = by_rule(made_section(run))["wave_edges"]
+    loss = finding.verdict.values["loss"]
+    assert isinstance(loss, Number)
+    assert loss.value == step.loss
+    assert finding.verdict.values["m"] == "257"
+    assert finding.action is not None
+    assert finding.action.values["edges"] == [str(edge) for edge in EDGES]
 
 
 def test_finds_sizes_that_padding_would_speed_up(
@@ -165,14 +202,14 @@ def test_finds_sizes_that_padding_would_speed_up(
         if row["name"] == f"sweep/bf16/cublas/640x{N}x{K}":
             row |= {key: row[key] * 1.25 for key in ("median_s", "ci_low_s", "ci_high_s")}
     run = make_bench_run(rows, target="gemm_staircase")
-    (sweep,) = [c for c in curves(read_points(run)[0]) if c.what == "cuBLAS bf16"]
+    (sweep,) = [c for c in curves(read_points(run)[0]) if c.name == "cuBLAS bf16"]
     worst = inversions(sweep)[0]
     assert worst.point.m == 640
     assert worst.larger.m > 640
     assert worst.gain == pytest.approx(1 - 1 / 1.25, abs=0.02)
-    found = section(run)
-    assert found is not None
-    assert any("padding M = 640" in finding.sentence for finding in found.findings)
+    action = by_rule(made_section(run))["padding"].action
+    assert action is not None
+    assert (action.values["m"], action.values["larger"]) == ("640", str(worst.larger.m))
 
 
 def test_shows_warm_weights_beside_cold_ones(
@@ -180,14 +217,11 @@ def test_shows_warm_weights_beside_cold_ones(
 ) -> None:
     cold = next(r for r in rows if r["name"] == f"batch/fp8/cublas/1x{N}x{K}")
     hot = cold | {"mode": "hot", "median_s": 5e-6, "case_id": "hot"}
-    found = section(make_bench_run([*rows, hot], target="gemm_staircase"))
-    assert found is not None
-    table = next(t for t in found.tables if t.title == "Small batches")
-    assert "cuBLAS fp8: hot" in table.columns
-    assert "cuBLAS bf16: hot" not in table.columns
-    assert table.rows[0][-1] == "5.00 us"
-    fits = section(make_bench_run(rows, target="gemm_staircase"))
-    assert fits is not None
+    found = made_section(make_bench_run([*rows, hot], target="gemm_staircase"))
+    row = cells(table_of(found, "gemm-batches"), 0)
+    assert "cuBLAS bf16: hot" not in row
+    assert row["cuBLAS fp8: hot"] == "5.00 us"
+    fits = made_section(make_bench_run(rows, target="gemm_staircase"))
     assert found.numbers["fits"] == fits.numbers["fits"]  # a hot case is no point of the sweep
 
 
@@ -195,37 +229,42 @@ def test_odd_sizes_stand_beside_their_base(
     make_bench_run: MakeRun, rows: list[dict[str, Any]]
 ) -> None:
     sizes = odd_sizes(*read_points(make_bench_run(rows, target="gemm_staircase")))
-    by_size = {(one.base.dtype, one.side, one.size): one for one in sizes}
+    by_size = {(size.base.dtype, size.side, size.size): size for size in sizes}
     worst = by_size["bf16", "k", 4097]
     # Twice the time for 4097/4096 of the work.
     assert worst.loss == pytest.approx(1 - 4097 / 4096 / 2, abs=0.02)
     assert by_size["fp8", "k", 4097].loss is None
-    found = section(make_bench_run(rows, target="gemm_staircase"))
-    assert found is not None
-    sentence = next(f.sentence for f in found.findings if "cuBLAS bf16, sizes" in f.sentence)
-    assert "K = 4097 loses" in sentence
-    table = found.tables[-1]
-    assert any("unsupported: K % 16" in row[-1] for row in table.rows)
+    found = made_section(make_bench_run(rows, target="gemm_staircase"))
+    finding = by_rule(found)["odd_sizes"]
+    assert "K = 4097 loses 50 %" in Writer().text(finding.verdict)
+    assert finding.action is not None
+    saved = finding.action.values["saved"]
+    assert isinstance(saved, Number)
+    assert saved.value == pytest.approx(1 - 1.002 / 2, abs=0.02)  # 4104 in place of 4097
+    assert any("1 size did not run (fp8, unsupported: K % 16)" in e for e in evidence(finding))
+    table = table_of(found, "gemm-odd-sizes")
+    last = [cells(table, place)["Kernel"] for place in range(len(table.rows))]
+    assert "unsupported: K % 16" in last
 
 
-def test_tables_have_a_cell_for_each_column(
+def test_tables_and_figures_show_the_tile_model(
     make_bench_run: MakeRun, rows: list[dict[str, Any]]
 ) -> None:
-    found = section(make_bench_run(rows, target="gemm_staircase"))
-    assert found is not None
+    found = made_section(make_bench_run(rows, target="gemm_staircase"))
     assert len(found.tables) == 7
-    for table in found.tables:
-        assert table.rows
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-        assert set(table.left) <= set(table.columns)
+    assert all(table.rows for table in found.tables)
     sizes = found.tables[0]
-    row = next(r for r in sizes.rows if r[0].startswith("Triton ") and r[1] == "257")
-    assert row[sizes.columns.index("Waves (tiles)")] == "2 (192)"
-    assert row[sizes.columns.index("Tail efficiency")] == "72.7 %"  # 192 of 264 slots
-    assert row[sizes.columns.index("Tile use")] == "66.9 %"  # 257 of 384 rows
-    names = [figure.name for figure in found.figures]
+    place = next(
+        n for n, point in enumerate(sizes.rows) if (point.variant, point.m) == ("triton", 257)
+    )
+    row = cells(sizes, place)
+    assert (row["Waves"], row["Tiles"]) == ("2", "192")
+    assert row["Tail efficiency"] == "72.7 %"  # 192 of 264 slots
+    assert row["Tile use"] == "66.9 %"  # 257 of 384 rows
+    charts = [figure.chart for figure in found.figures]
+    names = [chart.name for chart in charts]
     assert names == ["staircase-bf16", "staircase-fp8", "small-batches", "odd-sizes"]
-    first = found.figures[0]
+    first = charts[0]
     assert isinstance(first, LineFigure)
     assert [x for x, _ in first.marks] == [edge + 0.5 for edge in EDGES]
 
@@ -237,11 +276,10 @@ def test_says_what_it_can_without_counters_or_a_number_of_sms(
         row |= {"kernel_names": "", "tensor_pct": None}
     run = make_bench_run(rows, target="gemm_staircase")
     run.gpus["sm_count"] = None
-    found = section(run)
-    assert found is not None
+    found = made_section(run)
     assert found.numbers["fits"] == []
-    assert any("does not tell the number of SMs" in sentence for sentence in found.method)
-    assert any("M = 64 takes" in finding.sentence for finding in found.findings)
+    assert any("does not tell the number of SMs" in sentence for sentence in method(found))
+    assert by_rule(found)["small_batches"].verdict.values["m"] == 64
 
 
 def test_another_run_has_no_such_section(make_bench_run: MakeRun, bench_row: MakeRow) -> None:
@@ -255,7 +293,6 @@ def test_a_run_in_which_all_failed_still_says_why(
         "sweep/bf16/triton/m16", target="gemm_staircase", dtype="bf16", status="failed",
         reason="wrong result", params=params("sweep", "triton", 16),
     )  # fmt: skip
-    found = section(make_bench_run([made], target="gemm_staircase"))
-    assert found is not None
-    assert found.findings == ()
-    assert any("1 size failed (wrong result)" in sentence for sentence in found.method)
+    found = made_section(make_bench_run([made], target="gemm_staircase"))
+    assert list(found.findings) == []
+    assert any("1 size failed (wrong result)" in sentence for sentence in method(found))

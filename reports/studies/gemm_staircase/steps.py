@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nsight_prof.reports.bench.gemm_staircase_points import Curve, Point, Refused, at_one_clock
-from nsight_prof.reports.bench.tile_fit import MODELS, Data, Fit, Quality, Tiling, best_slots, fit
+from nsight_prof.reports.page import Number
+from nsight_prof.reports.studies.gemm_staircase.points import Curve, Point, Refused, at_one_clock
+from nsight_prof.reports.studies.gemm_staircase.tile_model import (
+    MODELS,
+    Data,
+    Fit,
+    Quality,
+    Tiling,
+    best_slots,
+    fit,
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,11 @@ class Step:
         return self.after.seconds / self.before.seconds - 1
 
     @property
+    def cost(self) -> Number:
+        """The loss as a quantity."""
+        return Number(self.loss, "fraction", (self.after.ref, self.before.ref))
+
+    @property
     def certain(self) -> bool:
         """The confidence intervals of the two times do not overlap."""
         return self.after.low > self.before.high
@@ -30,12 +44,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Staircase:
-    """The tile model of one sweep: `fits` by model, `errors` by CTAs on an SM (rms, relative).
+    """The tile model of one sweep.
 
-    `curve` has the times scaled to one SM clock, `clock_hz`, which is None where it is not known;
-    `unscaled` is how well the model fits the times as they were.
+    Attributes:
+        measured: the sweep; `curve`: its times scaled to one SM clock, `clock_hz` (None: unknown).
+        unscaled: how well the model fits the times as measured.
+        fits: by model, the tile model first.
+        errors: root mean square relative error by CTAs per SM.
     """
 
+    measured: Curve
     curve: Curve
     unscaled: Quality | None
     tiling: Tiling
@@ -51,22 +69,50 @@ class Staircase:
 
     @property
     def ctas_per_sm(self) -> int:
-        """CTAs on an SM that predict best."""
+        """CTAs per SM that predict best."""
         return self.waves.slots // self.sm_count
+
+    @property
+    def beats_controls(self) -> bool:
+        """The tile model predicts better than each control: the steps are real."""
+        quality = self.waves.quality
+        return all(
+            quality.median_error < control.quality.median_error
+            and quality.r_squared > control.quality.r_squared
+            for control in self.fits[1:]
+        )
 
     def predicted_as_measured(self) -> list[float]:
         """Return the predicted seconds of each size at the clock that it was measured at."""
         pairs = zip(self.curve.points, self.waves.predicted_s, strict=True)
-        return [_unscaled(time, self.clock_hz, point.clock_hz) for point, time in pairs]
+        return [
+            seconds * self.clock_hz / point.clock_hz
+            if self.clock_hz and point.clock_hz
+            else seconds
+            for point, seconds in pairs
+        ]
+
+    def predicted_loss(self, edge: int) -> float | None:
+        """Return the model's loss of the step from `edge` to the next row."""
+        times = {
+            point.m: seconds
+            for point, seconds in zip(self.curve.points, self.waves.predicted_s, strict=True)
+        }
+        return times[edge + 1] / times[edge] - 1 if {edge, edge + 1} <= times.keys() else None
+
+    def waves_at(self, m: int) -> int:
+        """Return the waves of a product of m rows."""
+        return self.tiling.waves(m, self.waves.slots)
 
     def edges(self) -> list[int]:
         """Return the M after which a wave begins, within the sweep."""
         low, high = self.curve.points[0].m, self.curve.points[-1].m
         return self.tiling.edges(low, high, self.waves.slots)
 
-
-def _unscaled(seconds: float, clock: float | None, own_clock: float | None) -> float:
-    return seconds * clock / own_clock if clock and own_clock else seconds
+    def tile_edges(self) -> list[int]:
+        """Return the edges of tiles at which no wave begins: one row more should cost nothing."""
+        tile, last = self.tiling.tile_m, self.curve.points[-1].m
+        return [edge for edge in range(tile, last, tile) if edge not in self.edges()]
 
 
 def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Staircase | None:
@@ -83,20 +129,14 @@ def staircase(curve: Curve, sms: int | None, bandwidth: float | None) -> Stairca
     best, errors = chosen
     controls = [fit(data, tiling, best.slots, bandwidth, model) for model in MODELS[1:]]
     fits = (best, *(control for control in controls if control is not None))
-    plain = fit(_data(curve), tiling, best.slots, bandwidth) if clock else None
-    unscaled = plain.quality if plain else None
-    return Staircase(scaled, unscaled, tiling, fits, errors, clock, sms)
+    unscaled = fit(_data(curve), tiling, best.slots, bandwidth) if clock else None
+    quality = unscaled.quality if unscaled else None
+    return Staircase(curve, scaled, quality, tiling, fits, errors, clock, sms)
 
 
 def _data(curve: Curve) -> Data:
     points = curve.points
     return Data([p.m for p in points], [p.seconds for p in points], [p.moved for p in points])
-
-
-def steps(curve: Curve) -> list[Step]:
-    """Return all pairs of sizes that are one row apart, sorted by M."""
-    pairs = zip(curve.points, curve.points[1:], strict=False)
-    return [Step(before, after) for before, after in pairs if after.m == before.m + 1]
 
 
 def step_at(curve: Curve, m: int) -> Step | None:
@@ -105,10 +145,17 @@ def step_at(curve: Curve, m: int) -> Step | None:
     return Step(before, after) if before and after else None
 
 
+def steps_at(curve: Curve, sizes: Sequence[int]) -> list[Step]:
+    """Return the measured steps at these sizes."""
+    return [step for m in sizes if (step := step_at(curve, m)) is not None]
+
+
 def worst_step(curve: Curve, smallest: int = 0) -> Step | None:
     """Return the step that costs most and is more than noise, from `smallest` rows on."""
-    found = [step for step in steps(curve) if step.certain and step.before.m >= smallest]
-    return max(found, key=lambda step: step.loss, default=None)
+    pairs = zip(curve.points, curve.points[1:], strict=False)
+    steps = [Step(before, after) for before, after in pairs if after.m == before.m + 1]
+    certain = [step for step in steps if step.certain and step.before.m >= smallest]
+    return max(certain, key=lambda step: step.loss, default=None)
 
 
 @dataclass(frozen=True)
@@ -123,28 +170,33 @@ class Inversion:
         """1 - larger / point."""
         return 1 - self.larger.seconds / self.point.seconds
 
+    @property
+    def saved(self) -> Number:
+        """The gain as a quantity."""
+        return Number(self.gain, "fraction", (self.point.ref, self.larger.ref))
+
 
 def inversions(curve: Curve) -> list[Inversion]:
     """Return the sizes for which a larger one is faster, by more than the intervals; worst first.
 
-    Beside each stands the fastest of the larger ones.
+    Each is paired with the fastest of the larger ones.
     """
     found = []
-    for place, point in enumerate(curve.points):
-        larger = [other for other in curve.points[place + 1 :] if other.high < point.low]
-        if larger:
-            found.append(Inversion(point, min(larger, key=lambda other: other.seconds)))
-    return sorted(found, key=lambda one: -one.gain)
+    for index, point in enumerate(curve.points):
+        faster = [larger for larger in curve.points[index + 1 :] if larger.high < point.low]
+        if faster:
+            found.append(Inversion(point, min(faster, key=lambda larger: larger.seconds)))
+    return sorted(found, key=lambda inversion: -inversion.gain)
 
 
 def median_loss(curve: Curve, edges: Sequence[int]) -> float | None:
     """Return the median loss of the steps at `edges`; None where none was measured."""
-    found = [step.loss for step in (step_at(curve, edge) for edge in edges) if step]
-    return median(found) if found else None
+    losses = [step.loss for step in steps_at(curve, edges)]
+    return median(losses) if losses else None
 
 
 def highest_rate(points: Sequence[Point]) -> float | None:
-    """Return the highest bytes a second of a cold case: what DRAM gives this kind of kernel."""
+    """Return the highest bytes per second of a cold case: what DRAM gives this kind of kernel."""
     rates = [p.moved / p.seconds for p in points if p.moved > 0 and p.mode == "cold"]
     return max(rates, default=None)
 
@@ -158,9 +210,17 @@ class Batches:
     points: tuple[Point, ...]
     hot: tuple[Point, ...] = ()
 
+    def at(self, m: int) -> Point | None:
+        """Return the point of a size."""
+        return next((point for point in self.points if point.m == m), None)
+
+    def hot_at(self, m: int) -> Point | None:
+        """Return the point of a size with warm weights."""
+        return next((point for point in self.hot if point.m == m), None)
+
     def extra(self, m: int) -> float | None:
         """Return how much longer M = m takes than M = 1, as a fraction."""
-        point = next((point for point in self.points if point.m == m), None)
+        point = self.at(m)
         return point.seconds / self.points[0].seconds - 1 if point else None
 
 
@@ -170,17 +230,16 @@ def batches(points: Sequence[Point]) -> list[Batches]:
     for point in sorted(points, key=lambda point: point.m):
         if point.group == "batch":
             found.setdefault((point.dtype, point.variant, point.mode), []).append(point)
-    sets = [
-        Batches(dtype, variant, tuple(own), tuple(found.get((dtype, variant, "hot"), ())))
-        for (dtype, variant, mode), own in sorted(found.items())
-        if mode == "cold"
+    return [
+        Batches(dtype, variant, tuple(cold), tuple(found.get((dtype, variant, "hot"), ())))
+        for (dtype, variant, mode), cold in sorted(found.items())
+        if mode == "cold" and cold[0].m == 1
     ]
-    return [one for one in sets if one.points[0].m == 1]
 
 
 @dataclass(frozen=True)
 class OddSize:
-    """A product beside that of the even sizes next to it: one side is `away` from `base`."""
+    """A product with one side (`side`: m, n or k) changed by `away` from `base`."""
 
     base: Point
     side: str
@@ -194,29 +253,32 @@ class OddSize:
         return int(getattr(self.base, self.side)) + self.away
 
     @property
+    def label(self) -> str:
+        """The changed side and its size: "K = 4097"."""
+        return f"{self.side.upper()} = {self.size}"
+
+    @property
     def loss(self) -> float | None:
         """Part of the throughput (useful FLOP/s) of the base that is lost; below 0 where gained."""
         return 1 - self.point.rate / self.base.rate if self.point else None
 
 
 def odd_sizes(points: Sequence[Point], refused: Sequence[Refused]) -> list[OddSize]:
-    """Return the odd sizes beside their base, by dtype, side and size.
+    """Return the odd sizes with their base, by dtype, side and size.
 
     The base is the product whose three sizes are the same.
     """
     group = [point for point in points if point.group == "odd" and point.mode == "cold"]
+    candidates: list[Point | Refused] = [*group, *(r for r in refused if r.group == "odd")]
     found = []
     for base in (point for point in group if point.m == point.n == point.k):
-        sizes = (base.m, base.n, base.k)
-        others: list[Point | Refused] = [*group, *(one for one in refused if one.group == "odd")]
-        for other in others:
-            if (other.dtype, other.variant) != (base.dtype, base.variant):
+        for product in candidates:
+            if (product.dtype, product.variant) != (base.dtype, base.variant):
                 continue
-            shape = other.shape if isinstance(other, Refused) else (other.m, other.n, other.k)
-            changed = [i for i in range(3) if shape[i] != sizes[i]]
+            away = {s: getattr(product, s) - getattr(base, s) for s in "mnk"}
+            changed = [side for side in "mnk" if away[side]]
             if len(changed) == 1:
-                place = changed[0]
-                ran = other if isinstance(other, Point) else None
-                why = other if isinstance(other, Refused) else None
-                found.append(OddSize(base, "mnk"[place], shape[place] - sizes[place], ran, why))
+                point = product if isinstance(product, Point) else None
+                refusal = product if isinstance(product, Refused) else None
+                found.append(OddSize(base, changed[0], away[changed[0]], point, refusal))
     return sorted(found, key=lambda odd: (odd.base.dtype, "mnk".index(odd.side), odd.away))

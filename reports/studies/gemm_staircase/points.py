@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
-from nsight_prof.reports.bench.cases import cases
-from nsight_prof.reports.bench.tile_fit import Tiling
+from nsight_prof.reports.cases.rows import case_ref, cases
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Ref
+from nsight_prof.reports.studies.gemm_staircase.tile_model import Tiling
 
 TARGET = "gemm_staircase"
 VARIANTS = {"cublas": "cuBLAS", "triton": "Triton", "torch": "torch"}
@@ -24,7 +25,10 @@ _TILE = re.compile(r"\btile (\d+)x(\d+)(?:x\d+)?(?:.*?\bcluster (\d+)x(\d+))?")
 class Point:
     """One measured product of M x N x K; times are of one call, `low` to `high` is its 95 % CI.
 
-    `tiling` is None where no kernel name tells the tile, or the kernel splits K.
+    Attributes:
+        group: set of sizes: "sweep", "batch" or "odd".
+        moved: bytes of A, W and C, each once.
+        tiling: None where no kernel name tells the tile, or the kernel splits K.
     """
 
     group: str
@@ -42,17 +46,43 @@ class Point:
     tensor_pct: float | None
     kernel: str
     tiling: Tiling | None
+    ref: Ref
     mode: str = "cold"
 
     @property
     def rate(self) -> float:
-        """Useful FLOPs a second."""
+        """Useful FLOP per second."""
         return self.flops / self.seconds
 
     @property
-    def what(self) -> str:
-        """The kernel in a reader's words: "cuBLAS bf16"."""
-        return f"{VARIANTS.get(self.variant, self.variant)} {self.dtype}"
+    def library(self) -> str:
+        """What computed it: "cuBLAS", "Triton"."""
+        return VARIANTS.get(self.variant, self.variant)
+
+    @property
+    def name(self) -> str:
+        """The library and the type: "cuBLAS bf16"."""
+        return f"{self.library} {self.dtype}"
+
+    @property
+    def shape(self) -> str:
+        """The sizes: "4096 x 4096 x 4096"."""
+        return f"{self.m} x {self.n} x {self.k}"
+
+    @property
+    def time(self) -> Number:
+        """The median time of a call."""
+        return Number(self.seconds, "s", (self.ref,))
+
+    @property
+    def throughput(self) -> Number:
+        """Useful FLOP per second as a quantity."""
+        return Number(self.rate, "FLOP/s", (self.ref,))
+
+    @property
+    def bandwidth(self) -> Number:
+        """Bytes of A, W and C per second."""
+        return Number(self.moved / self.seconds, "B/s", (self.ref,))
 
 
 @dataclass(frozen=True)
@@ -62,7 +92,9 @@ class Refused:
     group: str
     dtype: str
     variant: str
-    shape: tuple[int, int, int]
+    m: int
+    n: int
+    k: int
     status: str
     reason: str
 
@@ -76,9 +108,14 @@ class Curve:
     points: tuple[Point, ...]
 
     @property
-    def what(self) -> str:
-        """The kernel in a reader's words: "cuBLAS bf16"."""
-        return self.points[0].what
+    def name(self) -> str:
+        """The library and the type: "cuBLAS bf16"."""
+        return self.points[0].name
+
+    @property
+    def fastest(self) -> Point:
+        """The point of the highest throughput."""
+        return max(self.points, key=lambda point: point.rate)
 
     def at(self, m: int) -> Point | None:
         """Return the point of a size, or None."""
@@ -89,28 +126,30 @@ def read_points(run: Run) -> tuple[list[Point], list[Refused]]:
     """Return the measured products and those that were refused, in the order of the table."""
     points, refused = [], []
     for row in cases(run, TARGET):
-        shape = _shape(row)
-        if shape is None or text(row["data"]) != "normal":
+        params = row["params"]
+        try:
+            m, n, k = (int(params[side]) for side in "mnk")
+        except (KeyError, TypeError, ValueError):
             continue
-        words = (str(row["params"].get("set", "")), text(row["dtype"]))
-        variant = str(row["params"].get("variant", ""))
-        if text(row["status"]) == "ok" and number(row["median_s"]) > 0:
-            points.append(_point(row, words, variant, shape))
-        elif text(row["status"]) != "counted" and text(row["mode"]) == "cold":
-            why = (text(row["status"]), text(row["reason"]))
-            refused.append(Refused(*words, variant, shape, *why))
+        if text(row["data"]) != "normal":
+            continue
+        kind = (str(params.get("set", "")), text(row["dtype"]), str(params.get("variant", "")))
+        status = text(row["status"])
+        if status == "ok" and number(row["median_s"]) > 0:
+            points.append(_point(row, kind, (m, n, k)))
+        elif status != "counted" and text(row["mode"]) == "cold":
+            refused.append(Refused(*kind, m, n, k, status, text(row["reason"])))
     return points, refused
 
 
 def curves(points: Iterable[Point]) -> list[Curve]:
-    """Return the sweeps, cuBLAS before Triton; a tile that is pinned holds for all of its sizes."""
+    """Return the sweeps, cuBLAS before Triton."""
     found: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         if point.group == "sweep" and point.mode == "cold":
             found.setdefault((point.dtype, point.variant), []).append(point)
     return [
-        Curve(dtype, variant, tuple(sorted(found[dtype, variant], key=lambda point: point.m)))
-        for dtype, variant in sorted(found)
+        Curve(*key, tuple(sorted(found[key], key=lambda point: point.m))) for key in sorted(found)
     ]
 
 
@@ -123,40 +162,31 @@ def at_one_clock(curve: Curve) -> tuple[Curve, float | None]:
     clocks = sorted(point.clock_hz for point in curve.points if point.clock_hz)
     if len(clocks) < len(curve.points):
         return curve, None
-    middle = clocks[len(clocks) // 2]
-    scaled = [
-        replace(
+    median = clocks[len(clocks) // 2]
+
+    def scaled(point: Point) -> Point:
+        factor = (point.clock_hz or median) / median
+        return replace(
             point,
-            seconds=point.seconds * (point.clock_hz or middle) / middle,
-            low=point.low * (point.clock_hz or middle) / middle,
-            high=point.high * (point.clock_hz or middle) / middle,
+            seconds=point.seconds * factor,
+            low=point.low * factor,
+            high=point.high * factor,
         )
-        for point in curve.points
-    ]
-    return replace(curve, points=tuple(scaled)), middle
+
+    return replace(curve, points=tuple(map(scaled, curve.points))), median
 
 
 def sm_count(run: Run) -> int | None:
     """Return the number of SMs of the first GPU; None where the run does not say."""
-    found = [count(value) for value in run.gpus["sm_count"]] if len(run.gpus) else []
-    return found[0] if found and found[0] else None
+    return next((count(cell) or None for cell in run.gpus["sm_count"]), None)
 
 
-def _shape(row: Row) -> tuple[int, int, int] | None:
-    try:
-        m, n, k = (int(row["params"][side]) for side in "mnk")
-    except (KeyError, TypeError, ValueError):
-        return None
-    return m, n, k
-
-
-def _point(row: Row, words: tuple[str, str], variant: str, shape: tuple[int, int, int]) -> Point:
+def _point(row: Row, kind: tuple[str, str, str], shape: tuple[int, int, int]) -> Point:
     m, n, k = shape
     seconds = number(row["median_s"])
     low, high = known(row["ci_low_s"]), known(row["ci_high_s"])
     return Point(
-        *words,
-        variant,
+        *kind,
         m,
         n,
         k,
@@ -169,33 +199,33 @@ def _point(row: Row, words: tuple[str, str], variant: str, shape: tuple[int, int
         tensor_pct=known(row["tensor_pct"]),
         kernel=text(row["kernel_names"]),
         tiling=_tiling(row, shape),
+        ref=case_ref(row),
         mode=text(row["mode"]),
     )
 
 
 def _tiling(row: Row, shape: tuple[int, int, int]) -> Tiling | None:
     """Return the tile: of the parameters where it is pinned, else as the kernel's name tells."""
-    params = row["params"]
+    params, n = row["params"], shape[1]
     if "tile_m" in params and "tile_n" in params:
-        return Tiling(shape[1], int(params["tile_m"]), int(params["tile_n"]))
+        return Tiling(n, int(params["tile_m"]), int(params["tile_n"]))
     kernel = text(row["kernel_names"])
     sides = _TILE.findall(kernel)
     # With K split, a tile of the result is computed by several CTAs: how many, no name tells.
     if len(sides) != 1 or "split-K" in kernel:
         return None
     across, down, cluster_across, cluster_down = (int(side or 1) for side in sides[0])
-    n = shape[1]
     # cuBLAS is column-major: its first side runs along the N of a row-major result.
     usual = Tiling(n, down, across, cluster_down, cluster_across)
-    other = Tiling(n, across, down, cluster_across, cluster_down)
-    return other if _fits_only(number(row["counted_flops"]), shape, other, usual) else usual
+    turned = Tiling(n, across, down, cluster_across, cluster_down)
+    return turned if _fits_only(number(row["counted_flops"]), shape, turned, usual) else usual
 
 
-def _fits_only(flops: float, shape: tuple[int, int, int], one: Tiling, other: Tiling) -> bool:
-    """Tell whether the counted FLOPs, which hold the padding, fit `one` tiling and not `other`."""
+def _fits_only(flops: float, shape: tuple[int, int, int], tiling: Tiling, rival: Tiling) -> bool:
+    """Return whether the counted FLOPs, padding included, fit `tiling` and not `rival`."""
     m, n, k = shape
-    seen = flops / (2.0 * m * n * k)
-    if math.isnan(seen):
+    padding = flops / (2.0 * m * n * k)
+    if math.isnan(padding):
         return False
-    off, off_other = (abs(seen * tiling.tile_efficiency(m) - 1) for tiling in (one, other))
-    return off <= TOLERANCE < off_other
+    error, error_of_rival = (abs(padding * t.tile_efficiency(m) - 1) for t in (tiling, rival))
+    return error <= TOLERANCE < error_of_rival

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from nsight_prof.reports.bench.tile_fit import MODELS, Data, Tiling, best_slots, fit, quality
+from nsight_prof.reports.studies.gemm_staircase.tile_model import (
+    MODELS,
+    Data,
+    Tiling,
+    best_slots,
+    fit,
+    quality,
+)
 
 T0, WAVE, BANDWIDTH = 3e-6, 26e-6, 4.4e12
 SMS = 132

@@ -1,11 +1,11 @@
 """Fits the tile model of a matrix product: t = t0 + waves x t_wave, not below bytes / B.
 
-    tiles = ceil(M / Tm) ceil(N / Tn), waves = ceil(tiles / slots), slots = SMs x CTAs on an SM
+    tiles = ceil(M / Tm) ceil(N / Tn), waves = ceil(tiles / slots), slots = SMs x CTAs per SM
 
-t_wave is the time of one tile on an SM, its fixed part included: K is the same in a sweep, so that
-the two cannot be told apart. Two controls have the same number of parameters and one ceil less
-each: time by tiles (no waves) and time by M x N (no tiles either). Where the staircase is real,
-the first model must beat both. Formulae: NVIDIA, Matrix Multiplication Background User's Guide
+t_wave is the time of one tile on an SM with its fixed part: K is the same in a sweep, which cannot
+separate the two. Two controls have as many parameters and one ceil less each: time by tiles (no
+waves) and time by M x N (no tiles either). Where the staircase is real, the first model beats
+both. Formulae: NVIDIA, Matrix Multiplication Background User's Guide
 (tile and wave quantization), and NeuSight (ASPLOS 2025). Pure numpy.
 """
 
@@ -23,9 +23,9 @@ Array = NDArray[np.float64]
 Model = Literal["waves", "tiles", "continuous"]
 
 MODELS: tuple[Model, ...] = ("waves", "tiles", "continuous")
-MOST_CTAS = 4
-"""CTAs on an SM that are tried: with more, a tile would be too small for a matrix product."""
-LEAST_POINTS = 6
+MAX_CTAS = 4
+"""CTAs per SM that are tried: with more, a tile would be too small for a matrix product."""
+MIN_POINTS = 6
 RESAMPLES = 2000
 
 
@@ -42,6 +42,11 @@ class Tiling:
     tile_n: int
     cluster_m: int = 1
     cluster_n: int = 1
+
+    @property
+    def name(self) -> str:
+        """Rows x columns: "128x128"."""
+        return f"{self.tile_m}x{self.tile_n}"
 
     def tiles(self, m: int) -> int:
         """Return ceil(m / tile_m) x ceil(n / tile_n), each rounded up to whole clusters."""
@@ -131,7 +136,7 @@ def fit(
         data: the sweep.
         tiling: the tile of its kernel.
         slots: CTAs that run at a time on the whole GPU.
-        bandwidth: B of the floor in bytes a second; None leaves the floor out.
+        bandwidth: B of the floor in bytes per second; None leaves the floor out.
         model: the model or one of its controls.
         seed: of the bootstrap, which resamples whole rows of tiles: points of one row of tiles
             err alike, and are one observation rather than many.
@@ -144,7 +149,7 @@ def fit(
     floor = np.asarray(data.moved, float) / bandwidth if bandwidth else np.zeros_like(seconds)
     free = np.ones(len(seconds), bool)
     for _ in range(10):
-        if free.sum() < LEAST_POINTS or len(np.unique(work[free])) < 2:
+        if free.sum() < MIN_POINTS or len(np.unique(work[free])) < 2:
             return None
         t0, unit = _solve(work[free], seconds[free])
         now = t0 + unit * work >= floor
@@ -172,17 +177,17 @@ def fit(
 def best_slots(
     data: Data, tiling: Tiling, sm_count: int, bandwidth: float | None = None
 ) -> tuple[Fit, dict[int, float]] | None:
-    """Return the fit with the number of CTAs on an SM that predicts best, and the error of each.
+    """Return the fit with the number of CTAs per SM that predicts best, and the error of each.
 
     Returns:
-        The fit and the root mean square relative error by CTAs on an SM, or None where none fits.
+        The fit and the root mean square relative error by CTAs per SM, or None where none fits.
     """
     found: dict[int, tuple[float, Fit]] = {}
-    for ctas in range(1, MOST_CTAS + 1):
-        one = fit(data, tiling, ctas * sm_count, bandwidth)
-        if one is not None:
-            relative = np.asarray(one.predicted_s) / np.asarray(data.seconds) - 1
-            found[ctas] = (float(np.sqrt(np.mean(relative**2))), one)
+    for ctas in range(1, MAX_CTAS + 1):
+        fitted = fit(data, tiling, ctas * sm_count, bandwidth)
+        if fitted is not None:
+            relative = np.asarray(fitted.predicted_s) / np.asarray(data.seconds) - 1
+            found[ctas] = (float(np.sqrt(np.mean(relative**2))), fitted)
     if not found:
         return None
     best = min(found, key=lambda ctas: found[ctas][0])
@@ -193,12 +198,12 @@ def quality(measured: Array, predicted: Array) -> Quality:
     """Return how far `predicted` is from `measured`, both (points,) in seconds."""
     relative = np.abs(predicted / measured - 1)
     total = float(((measured - measured.mean()) ** 2).sum())
-    left = float(((measured - predicted) ** 2).sum())
+    residual = float(((measured - predicted) ** 2).sum())
     return Quality(
         median_error=float(np.median(relative)),
         p90_error=float(np.quantile(relative, 0.9)),
         worst_error=float(relative.max()),
-        r_squared=1 - left / total if total else math.nan,
+        r_squared=1 - residual / total if total else math.nan,
     )
 
 
@@ -241,8 +246,8 @@ def _intervals(
 
 
 def _interval(values: Array) -> tuple[float, float]:
-    kept = values[np.isfinite(values)]
-    if not len(kept):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return math.nan, math.nan
-    low, high = np.quantile(kept, (0.025, 0.975))
+    low, high = np.quantile(finite, (0.025, 0.975))
     return float(low), float(high)
