@@ -195,7 +195,12 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
         f"chosen anew it would be {_window(selection)}"
     )
     launches = {kernel.kernel_id: kernel.launch for kernel in recorded.kernels}
-    kernels = [replace(k, launch=launches.get(k.kernel_id, k.launch)) for k in selection.kernels]
+    kernels = [
+        replace(kernel, launch=launch, deviation=None)
+        if (launch := launches.get(kernel.kernel_id, kernel.launch)) != kernel.launch
+        else kernel
+        for kernel in selection.kernels
+    ]
     return replace(
         selection,
         kernels=kernels,

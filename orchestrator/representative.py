@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-TOLERANCE = 0.05  # a launch this near to the typical duration stands for its kernel
+from nsight_prof.parsers.selection import TYPICAL_WITHIN
+
+TOLERANCE = TYPICAL_WITHIN  # a launch this near to the typical duration stands for its kernel
 SPREAD = 1.5  # ninth over first decile of the durations: the launches do not all do the same work
 MAX_COUNT = 3  # each further launch costs all replay passes of all kernels once more
 WORTH = 0.05  # share of time that a further launch must bring near its typical duration

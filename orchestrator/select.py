@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof.orchestrator.representative import TOLERANCE, Window, choose_window
+from nsight_prof.orchestrator.representative import Window, choose_window
 from nsight_prof.parsers.errors import NoKernels, UsageError
 from nsight_prof.parsers.patterns import compile_pattern, matching
 from nsight_prof.parsers.selection import SelectedKernel, Selection
@@ -74,8 +74,12 @@ def choose_kernels(
     chosen = frame[frame["kernel_id"].isin(chosen_ids) & (reasons == "")]
     reasons[(reasons == "") & ~frame.index.isin(chosen.index)] = limit
     window = _window(chosen, launches, notes)
+    deciles = _deciles(launches, window)
+    single = launches is not None and not launches.empty
     return Selection(
-        kernels=[_selected(row, window) for row in chosen.to_dict("records")],
+        kernels=[
+            _selected(row, window, deciles, launches=single) for row in chosen.to_dict("records")
+        ],
         skip=window.skip,
         count=window.count,
         share=_share(chosen),
@@ -181,45 +185,40 @@ def _top(frame: pd.DataFrame, options: SelectOptions) -> tuple[set[str], str]:
 
 
 def _window(chosen: pd.DataFrame, launches: pd.DataFrame | None, notes: list[str]) -> Window:
-    """Return the launch window, and note the kernels that it serves badly."""
+    """Return the launch window; without single launches it is the first, which is noted."""
     if launches is None or launches.empty:
         notes.append("there are no single launches to choose from: the first of each is profiled")
         return Window(0, 1, {}, {})
     weights = dict(zip(chosen["kernel_id"], chosen["total_ns"].astype(float), strict=True))
-    window = choose_window(launches, weights)
-    for kernel_id, short_name in zip(chosen["kernel_id"], chosen["short_name"], strict=True):
-        if kernel_id not in window.launches:
-            notes.append(f"{short_name} ({kernel_id}): the trace has no launch of it")
-        elif abs(deviation := window.deviations[kernel_id]) > TOLERANCE:
-            than = "longer" if deviation > 0 else "shorter"
-            typical = "most of its time" if kernel_id in window.mixed else "its median"
-            notes.append(
-                f"{short_name} ({kernel_id}): profiled at launch {window.launches[kernel_id]}, "
-                f"{abs(deviation):.0%} {than} than {typical}"
-            )
-    notes += _spread(chosen, launches, window)
-    return window
+    return choose_window(launches, weights)
 
 
-def _spread(chosen: pd.DataFrame, launches: pd.DataFrame, window: Window) -> list[str]:
-    """Return a note for each kernel whose launches differ so much that one cannot stand for all."""
+def _deciles(launches: pd.DataFrame | None, window: Window) -> dict[str, tuple[float, float]]:
+    """Return first and ninth decile of the durations of kernels that do different work."""
+    if launches is None or not window.mixed:
+        return {}
     part = launches[launches["kernel_id"].isin(list(window.mixed))]
     durations = part["duration_ns"].astype(float).groupby(part["kernel_id"].astype(str))
     low, high = durations.quantile(0.1), durations.quantile(0.9)
-    return [
-        f"{short_name} ({key}): its launches take {low[key] / 1e3:.0f} to {high[key] / 1e3:.0f} us "
-        "(first to ninth decile), so the one that is profiled does not stand for all"
-        for key, short_name in zip(chosen["kernel_id"], chosen["short_name"], strict=True)
-        if key in window.mixed
-    ]
+    return {str(key): (float(low[key]), float(high[key])) for key in low.index}
 
 
-def _selected(row: dict[Any, Any], window: Window) -> SelectedKernel:
+def _selected(
+    row: dict[Any, Any], window: Window, deciles: dict[str, tuple[float, float]], *, launches: bool
+) -> SelectedKernel:
     texts = ("kernel_id", "short_name", "name", "mangled_name", "grid", "block", "dtype")
     text = {key: "" if pd.isna(row[key]) else str(row[key]) for key in texts}
-    launch = window.launches.get(text["kernel_id"], 0)
+    key = text["kernel_id"]
     share = float(row["share"]) if pd.notna(row["share"]) else float("nan")
-    return SelectedKernel(**text, share=round(share, 6), launch=launch)
+    deviation = window.deviations.get(key)
+    return SelectedKernel(
+        **text,
+        share=round(share, 6),
+        launch=window.launches.get(key, 0),
+        deviation=None if deviation is None else round(float(deviation), 6),
+        deciles_ns=deciles.get(key),
+        traced=not launches or key in window.launches,
+    )
 
 
 def _share(frame: pd.DataFrame) -> float | None:
@@ -239,7 +238,8 @@ def _left_out(frame: pd.DataFrame, reasons: pd.Series[str]) -> list[dict[str, An
             rows.append(_row(str(name), row["kernels"], row["share"], str(reason)))
         if len(rest := names[ROWS_PER_REASON:]):
             label = f"{len(rest)} other names"
-            rows.append(_row(label, rest["kernels"].sum(), rest["share"].sum(), str(reason)))
+            row = _row(label, rest["kernels"].sum(), rest["share"].sum(), str(reason))
+            rows.append(row | {"names": len(rest)})
     return rows
 
 

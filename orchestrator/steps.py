@@ -164,7 +164,7 @@ def _select(folder: Path, work: Work, result: Result) -> None:
     if work.replay is not None:
         selection = as_recorded(selection, work.replay)
     write_selection(folder / SELECTION, selection)
-    result.warnings += selection.notes
+    result.warnings += selection.warnings()
 
 
 def _ranked(trace_path: Path, work: Work) -> Selection:

@@ -10,14 +10,21 @@ from nsight_prof.parsers.formulas import FORMULAS
 from nsight_prof.parsers.metrics import TENSOR_INPUTS, Catalogue, MetricColumn, Source
 from nsight_prof.parsers.tensor import tensor_inputs
 
+IMPOSSIBLE, NOT_COLLECTED = "impossible", "not collected"
+"""Kinds of table `gaps`."""
+
 
 @dataclass(frozen=True)
 class Hole:
-    """A value that is not available or approximate, and why; `row` is the kernel, None for all."""
+    """A value that is not available or approximate, and why; `row` is the kernel, None for all.
+
+    `kind` is as in table `gaps`.
+    """
 
     row: str | None
     column: str
     reason: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ def evaluate(wide: pd.DataFrame, chip: str, catalogue: Catalogue) -> Evaluated:
     shown = [c for c in catalogue.columns.values() if not c.helper]
     values = pd.DataFrame({c.name: evaluation.values[c.name] for c in shown}, index=wide.index)
     holes = [
-        Hole(str(row), c.name, reason)
+        Hole(str(row), c.name, reason, evaluation.kinds.get((c.name, str(row)), ""))
         for c in shown
         if not c.quiet
         for row, reason in evaluation.reasons[c.name].items()
@@ -63,13 +70,14 @@ class _Evaluation:
         self.inputs |= {name: tensor[name] for name in TENSOR_INPUTS}
         self.values: dict[str, pd.Series] = {}
         self.reasons: dict[str, pd.Series] = {}
+        self.kinds: dict[tuple[str, str], str] = {}
 
     def compute(self, column: MetricColumn) -> None:
         value, notes = self._first_known(column)
         self.values[column.name] = value
         reasons = notes.copy()
         for row in map(str, value.index[value.isna()]):
-            reasons[row] = self._why(column, row)
+            reasons[row], self.kinds[column.name, row] = self._why(column, row)
         self.reasons[column.name] = reasons
         if column.gate is not None:
             self._gate(column, *column.gate)
@@ -98,26 +106,26 @@ class _Evaluation:
     def _input(self, name: str) -> pd.Series | None:
         return self.values[name] if name in self.values else self.inputs.get(name)
 
-    def _why(self, column: MetricColumn, row: str) -> str:
-        """Say why a value is missing, from the first source that could have given it."""
+    def _why(self, column: MetricColumn, row: str) -> tuple[str, str]:
+        """Return why a value is missing, by the first source that could have given it; its kind."""
         source = self._expected(column)
         if source is None:
-            return f"{self.chip} has no counter for it"
+            return f"{self.chip} has no counter for it", ""
         absent = [n for n in source.of if self._input(n) is None]
         if absent:
             more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            return f"not collected: {absent[0]}{more}"
+            return f"not collected: {absent[0]}{more}", NOT_COLLECTED
         for name in source.of:
             series = self._input(name)
             if series is None or pd.notna(series[row]):
                 continue
             if name in TENSOR_INPUTS:
-                return "not collected: operations of a Tensor dtype"
+                return "not collected: operations of a Tensor dtype", NOT_COLLECTED
             if name not in self.values:
-                return f"ncu has no value for {name}"
+                return f"ncu has no value for {name}", ""
             root = str(self.reasons[name][row])
-            return root if root.startswith("needs ") else f"needs {name}, which is {root}"
-        return self._why_empty(column, source, row)
+            return root if root.startswith("needs ") else f"needs {name}, which is {root}", ""
+        return self._why_empty(column, source, row), ""
 
     def _expected(self, column: MetricColumn) -> Source | None:
         """Return the first source that the capture has, or else the one that `prof` asks for."""
@@ -145,3 +153,4 @@ class _Evaluation:
             for name in (column.name, *column.gate_closes):
                 self.values[name] = self.values[name].mask(self.values[name].index == row)
                 self.reasons[name][row] = reason
+                self.kinds[name, row] = IMPOSSIBLE

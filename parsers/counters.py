@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.parsers.columns import Evaluated, Hole, evaluate
+from nsight_prof.parsers.columns import IMPOSSIBLE, NOT_COLLECTED, Evaluated, Hole, evaluate
 from nsight_prof.parsers.formulas import ratio
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.tables import check, empty, tables
@@ -49,7 +49,7 @@ def build_counters(
         *evaluated.holes,
         *_drop_impossible_occupancy(counters),
         *_missing(counters, "trace_duration_ns", "no trace of this kernel"),
-        *_missing(counters, "top_stall", NO_STALLS),
+        *_missing(counters, "top_stall", NO_STALLS, NOT_COLLECTED),
     ]
     gaps = [
         _gaps(holes, "counters", rows),
@@ -120,7 +120,7 @@ def _stalls(wide: pd.DataFrame) -> tuple[pd.DataFrame, list[Hole]]:
     long["share"] = ratio(long["ratio"], long.groupby("kernel_id")["ratio"].transform("sum"))
     known = set(long["kernel_id"])
     missing = [row for row in wide.index if row not in known]
-    holes += [Hole(row, "ratio", NO_STALLS) for row in missing]
+    holes += [Hole(row, "ratio", NO_STALLS, NOT_COLLECTED) for row in missing]
     order = {kernel_id: i for i, kernel_id in enumerate(wide.index)}
     long = long.sort_values("ratio", ascending=False, kind="stable")
     long = long.sort_values("kernel_id", key=lambda ids: ids.map(order), kind="stable")
@@ -141,6 +141,7 @@ def _drop_impossible_occupancy(counters: pd.DataFrame) -> list[Hole]:
             "achieved_occupancy_pct",
             f"{row['achieved_occupancy_pct']:.1f} % came out, more than the "
             f"{row['theoretical_occupancy_pct']:.1f} % that its launch allows",
+            IMPOSSIBLE,
         )
         for _, row in counters[impossible].iterrows()
     ]
@@ -148,18 +149,18 @@ def _drop_impossible_occupancy(counters: pd.DataFrame) -> list[Hole]:
     return holes
 
 
-def _missing(counters: pd.DataFrame, column: str, reason: str) -> list[Hole]:
-    return [Hole(k, column, reason) for k in counters.loc[counters[column].isna(), "kernel_id"]]
+def _missing(counters: pd.DataFrame, column: str, reason: str, kind: str = "") -> list[Hole]:
+    kernels = counters.loc[counters[column].isna(), "kernel_id"]
+    return [Hole(kernel, column, reason, kind) for kernel in kernels]
 
 
 def _gaps(holes: Iterable[Hole], table: str, rows: list[str]) -> pd.DataFrame:
     """One gap a column where all kernels share the reason, one a kernel otherwise."""
-    by_reason: dict[tuple[str, str], list[str | None]] = {}
+    by_reason: dict[tuple[str, str, str], list[str | None]] = {}
     for hole in holes:
-        by_reason.setdefault((hole.column, hole.reason), []).append(hole.row)
+        by_reason.setdefault((hole.column, hole.reason, hole.kind), []).append(hole.row)
     found = []
-    for (column, reason), where in by_reason.items():
+    for (column, reason, kind), where in by_reason.items():
         whole = len(where) == len(rows) > 1 or where == [None]
-        for row in [""] if whole else where:
-            found.append({"table": table, "kernel_id": row, "column": column, "reason": reason})
+        found += [(table, row, column, reason, kind) for row in ([""] if whole else where)]
     return check(pd.DataFrame(found, columns=[c.name for c in tables()["gaps"]]), "gaps")

@@ -15,7 +15,9 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.reading import reason
 from nsight_prof.parsers.whole_file import write_atomic
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+TYPICAL_WITHIN = 0.05
+"""Relative difference up to which a launch is as long as a typical one of its kernel."""
 
 
 @dataclass
@@ -23,7 +25,10 @@ class SelectedKernel:
     """One kernel to profile.
 
     `launch` is the 0-based launch nearest the median duration, or, where its launches do different
-    work, nearest the length that most of its time goes to.
+    work, nearest the length that most of its time goes to. `deviation` is its duration over that
+    length, minus 1; None where it is not known. `deciles_ns` are the first and ninth decile of the
+    durations where the launches do different work. `traced`: the trace has launches of the kernel,
+    or has no single launches.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -37,6 +42,39 @@ class SelectedKernel:
     share: float
     launch: Annotated[int, Field(ge=0)]
     dtype: str = ""
+    deviation: float | None = None
+    deciles_ns: tuple[float, float] | None = None
+    traced: bool = True
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its launches do different work, so that one does not stand for all."""
+        return self.deciles_ns is not None
+
+    @property
+    def is_untypical(self) -> bool:
+        """Whether the profiled launch takes another time than a typical one."""
+        return self.deviation is not None and abs(self.deviation) > TYPICAL_WITHIN
+
+    def warnings(self) -> list[str]:
+        """Say where the profiled launch does not stand for the kernel."""
+        name, found = f"{self.short_name} ({self.kernel_id})", []
+        if not self.traced:
+            found.append(f"{name}: the trace has no launch of it")
+        if self.is_untypical and self.deviation is not None:
+            than = "longer" if self.deviation > 0 else "shorter"
+            typical = "most of its time" if self.is_mixed else "its median"
+            found.append(
+                f"{name}: profiled at launch {self.launch}, {abs(self.deviation):.0%} {than} than "
+                f"{typical}"
+            )
+        if self.deciles_ns is not None:
+            low, high = (ns / 1e3 for ns in self.deciles_ns)
+            found.append(
+                f"{name}: its launches take {low:.0f} to {high:.0f} us (first to ninth decile), so "
+                "the one that is profiled does not stand for all"
+            )
+        return found
 
     @property
     def only_demangled(self) -> bool:
@@ -50,7 +88,9 @@ class Selection:
 
     ncu counts launches of each kernel apart (`--filter-mode per-launch-config`), with one skip and
     one count for all: `skip` and `count` are the window that holds a representative launch of each.
-    `left_out` rows are {short_name, kernels, share, reason}.
+    `left_out` rows are {short_name, kernels, share, reason}; one that stands for several names has
+    their number as `names`. `notes` are about the selection as a whole; files of version 1 have
+    the warnings about kernels among them.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -62,6 +102,10 @@ class Selection:
     left_out: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
+
+    def warnings(self) -> list[str]:
+        """Return the notes, and where a profiled launch does not stand for its kernel."""
+        return [*self.notes, *(words for kernel in self.kernels for words in kernel.warnings())]
 
 
 def only_demangled(name: str, mangled_name: str) -> bool:

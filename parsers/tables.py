@@ -63,6 +63,10 @@ def _empty(table: str) -> pd.DataFrame:
     return check(pd.DataFrame({c.name: [] for c in tables()[table]}), table)
 
 
+ADDED = {"gaps": ("kind",)}
+"""Columns of text that tables of older runs lack."""
+
+
 def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return `frame` with the declared columns, order and dtypes.
 
@@ -108,7 +112,9 @@ def read(folder: Path, table: str) -> pd.DataFrame:
     if not path.is_file():
         return empty(table)
     with parquet_file(path) as file, reading(path, *WHAT):
-        return check(file.read().to_pandas(), table)
+        frame = file.read().to_pandas()
+        lacking = [name for name in ADDED.get(table, ()) if name not in frame.columns]
+        return check(frame.assign(**dict.fromkeys(lacking, "")), table)
 
 
 def parts(path: Path, rows: int, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.columns import IMPOSSIBLE, NOT_COLLECTED
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.analysis.run_time import WALL, RunTime
@@ -19,14 +19,6 @@ from nsight_prof.reports.view_models import Caveat, KernelRow
 
 MOST = 8
 """Bullets of the list; what is beyond stands in the last one."""
-_ID = re.compile(r"^(?P<name>.*) \((?P<id>k[0-9a-f]{10})\): (?P<rest>.*)$")
-_OFF = re.compile(
-    r"profiled at (?P<launch>launch \d+), (?P<part>\d+) ?% (?P<how>\w+) "
-    r"than (?P<what>its median|most of its time)"
-)
-_MIXED = "its launches take"
-"""Note of the selection that a caveat tells from the numbers themselves."""
-_NOT_COLLECTED = "not collected: "
 
 
 def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Caveat, ...]:
@@ -41,18 +33,16 @@ def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Ca
 
 
 def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
-    """Return the notes of the selection on what it left out, kernels by their numbers."""
-    notes = run.selection.notes if run.selection else ()
-    return tuple(_numbered(note, kernels) for note in notes if not _said(note))
-
-
-def _numbered(note: str, kernels: Iterable[KernelRow]) -> str:
-    """Return "kernel 3 (cuBLAS GEMM): …" for a note "cuBLAS GEMM (k0123456789): …"."""
-    found = _ID.match(note)
-    place = {row.kernel_id: row.number for row in kernels}.get(found["id"]) if found else None
-    if found is None or place is None:
-        return note
-    return f"Kernel {place} ({found['name']}): {found['rest']}"
+    """Return the notes of the selection, and the kernels of which the trace has no launch."""
+    if run.selection is None:
+        return ()
+    numbers = {row.kernel_id: row.number for row in kernels}
+    untraced = [
+        f"Kernel {number} ({kernel.short_name}): the trace has no launch of it"
+        for kernel in run.selection.kernels
+        if not kernel.traced and (number := numbers.get(kernel.kernel_id)) is not None
+    ]
+    return (*run.selection.notes, *untraced)
 
 
 def _failed(run: Run) -> list[Caveat]:
@@ -115,13 +105,14 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
 def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Tell where the profiled launch takes another time than the median launch."""
     numbers = {row.kernel_id: row.number for row in kernels}
-    parts = {}
-    for note in run.selection.notes if run.selection else ():
-        found = _ID.match(note)
-        off = _OFF.match(found["rest"]) if found else None
-        if found and off and off["what"] == "its median" and found["id"] in numbers:
-            number_of = numbers[found["id"]]
-            parts[number_of] = f"{number_of} ({off['launch']}, {off['part']} % {off['how']})"
+    parts = {
+        number: f"{number} (launch {kernel.launch}, {100 * abs(kernel.deviation):.0f} % "
+        f"{'longer' if kernel.deviation > 0 else 'shorter'})"
+        for kernel in (run.selection.kernels if run.selection else ())
+        if kernel.is_untypical and not kernel.is_mixed and kernel.deviation is not None
+        for number in [numbers.get(kernel.kernel_id)]
+        if number is not None
+    }
     if not parts:
         return []
     one = len(parts) == 1
@@ -155,25 +146,23 @@ def _clock(run: Run) -> list[Caveat]:
 
 
 def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
-    """Return the warnings of steps, those that other caveats say left out, one bullet a step."""
+    """Return the warnings of steps, those that other caveats say left out, one bullet per step."""
+    chosen = run.selection
+    of_kernels = {w for k in (chosen.kernels if chosen else ()) for w in k.warnings()}
     found = []
     for step in run.manifest.steps:
-        notes = [w for w in step.warnings if not _said(w)]
+        notes = [warning for warning in step.warnings if warning not in of_kernels]
+        if of_kernels.intersection(step.warnings):
+            notes += selection_notes(run, kernels)[len(chosen.notes) if chosen else 0 :]
         if notes:
-            lines = "; ".join(_numbered(note, kernels).rstrip(".") for note in notes)
+            lines = "; ".join(note.rstrip(".") for note in notes)
             found.append(Caveat(f"{step.name}: {lines}.", ()))
     return found
 
 
-def _said(warning: str) -> bool:
-    found = _ID.match(warning)
-    told = str(found["rest"]) if found else ""
-    return told.startswith(_MIXED) or _OFF.match(told) is not None
-
-
 def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Group values that failed a check of the catalogue: which, of which kernels."""
-    odd = [row for row in records(run.gaps) if " came out" in text(row["reason"])]
+    odd = [row for row in records(run.gaps) if text(row["kind"]) == IMPOSSIBLE]
     if not odd:
         return []
     parts = [f"{label(column)} of {who}" for column, who in _by_column(odd, kernels)]
@@ -188,7 +177,7 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Group the holes of all tables by their reason, the one of most values first."""
     grouped = defaultdict(list)
     for row in records(run.gaps):
-        if " came out" not in text(row["reason"]) and not _is_not_collected(row):
+        if text(row["kind"]) != IMPOSSIBLE and not _is_not_collected(row):
             grouped[text(row["reason"]).rstrip(".")].append(row)
     ranked = sorted(grouped.items(), key=lambda item: -len(item[1]))
     return [
@@ -199,17 +188,14 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
 
 def _is_not_collected(row: Row) -> bool:
     """Tell whether a whole column is empty because its counters were not asked for."""
-    return text(row["reason"]).startswith(_NOT_COLLECTED) and not text(row["kernel_id"])
+    return text(row["kind"]) == NOT_COLLECTED and not text(row["kernel_id"])
 
 
 def _not_collected(run: Run) -> list[Caveat]:
     """Return the columns whose counters no set of the run has, in one caveat."""
     rows = [row for row in records(run.gaps) if _is_not_collected(row)]
-    parts = {
-        f"{label(text(row['column']))} ({text(row['reason']).removeprefix(_NOT_COLLECTED)})"
-        for row in rows
-    }
-    return [Caveat(f"Not collected in this run: {listed(sorted(parts))}.", ())] if parts else []
+    parts = {f"{label(text(row['column']))} ({text(row['reason'])})" for row in rows}
+    return [Caveat(f"Not available in this run: {listed(sorted(parts))}.", ())] if parts else []
 
 
 def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 import pandas as pd
@@ -13,9 +12,6 @@ from nsight_prof.reports.caveats import ranges
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.view_models import KernelRow, LeftOut
 
-MIXED = re.compile(r" \((?P<id>k[0-9a-f]{10})\): its launches take ")
-"""Note of the selection about a kernel whose launches do different work."""
-OTHERS = re.compile(r"\d+ other names")
 NAMES = 5
 """Names that a reason lists one by one."""
 
@@ -29,7 +25,7 @@ def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
     if chosen is None or not chosen.kernels or run.kernels["total_ns"].isna().all():
         return ("The counters of a kernel are those of its first launch in the file.",)
     selected = {one.kernel_id for one in chosen.kernels}
-    mixed = {found["id"] for note in chosen.notes for found in [MIXED.search(note)] if found}
+    mixed = {kernel.kernel_id for kernel in chosen.kernels if kernel.is_mixed}
     uneven = [row.number for row in profiled if row.kernel_id in mixed]
     beside = [row.number for row in profiled if row.kernel_id not in selected]
     said = [_window(chosen)]
@@ -92,7 +88,7 @@ def _reasons(run: Run, chosen: Selection, without: pd.DataFrame) -> pd.Series[st
     lost = run.joins[run.joins["method"].fillna("none") == "none"]
     failed = {text(row["kernel_id"]): text(row["reason"]) for row in records(lost)}
     named = {str(r.get("short_name")): str(r.get("reason")) for r in chosen.left_out}
-    others = {why for name, why in named.items() if OTHERS.fullmatch(name)}
+    others = {str(r.get("reason")) for r in chosen.left_out if "names" in r}
     unnamed = others.pop() if len(others) == 1 else "not selected"
     selected = {one.kernel_id for one in chosen.kernels}
     found = []

@@ -84,7 +84,7 @@ def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     if as_json:
         script_options.say_json(_as_data(selection, read.kernels))
     elif quiet:
-        for note in selection.notes:
+        for note in selection.warnings():
             say(f"note: {note}", err=True)
         for kernel in selection.kernels:
             say(kernel.short_name)
@@ -171,7 +171,7 @@ def _show(selection: Selection, kernels: pd.DataFrame) -> None:
             f"{row['reason']}",
             markup=False,
         )
-    for note in selection.notes:
+    for note in selection.warnings():
         console.print(f"note: {note}", markup=False)
 
 

@@ -182,12 +182,12 @@ def bound_gaps(
     chosen = ceilings(roofs)
     for row, found in _judged(counters, kernels, roofs, metrics):
         if not text(row["bound_by"]):
-            rows.append(("counters", row["kernel_id"], "bound_by", _why_unknown(row, found)))
+            rows.append(("counters", row["kernel_id"], "bound_by", _why_unknown(row, found), ""))
         for pipe in PIPES:
             share = _flop_share(row, pipe, chosen)
             if share > BEYOND:
                 reason = f"its FLOPs are {share:.0%} of the {LABELS[pipe]} roof, which cannot be"
-                rows.append(("counters", row["kernel_id"], "roof_share", reason))
+                rows.append(("counters", row["kernel_id"], "roof_share", reason, ""))
     columns = [c.name for c in tables.tables()["gaps"]]
     return tables.check(pd.DataFrame(rows, columns=columns), "gaps")
 

@@ -14,11 +14,11 @@ class Gaps:
     """Rows of table `gaps`, in the order they are found."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, str, str]] = []
+        self._rows: list[tuple[str, str, str, str, str]] = []
 
     def add(self, table: str, reason: str, column: str = "", row: str = "") -> None:
         """Say why `table` is not available, or one column or one row (kernel, case) of it."""
-        self._rows.append((table, row, column, reason))
+        self._rows.append((table, row, column, reason, ""))
 
     def told(self, reason: str) -> bool:
         """Whether this reason is there already, of whatever table."""
@@ -45,10 +45,10 @@ def summed(gaps: pd.DataFrame) -> pd.DataFrame:
     ours = gaps[of_kernels]
     keys = [ours["table"], ours["column"], ours["reason"].map(without_numbers)]
     for _, group in ours.groupby(keys, sort=False, dropna=False):
-        table, kernel_id, column, reason = (str(group[name].iloc[0]) for name in _columns())
+        table, kernel_id, column, reason, kind = (str(group[name].iloc[0]) for name in _columns())
         if len(group) > 1:
             kernel_id, reason = "", f"{reason} ({len(group)} kernels alike)"
-        rows.append((table, kernel_id, column, reason))
+        rows.append((table, kernel_id, column, reason, kind))
     return joined([gaps[~of_kernels], pd.DataFrame(rows, columns=_columns())])
 
 

@@ -183,19 +183,19 @@ def test_the_launch_of_each_kernel_and_the_window_are_chosen() -> None:
     selection = choose_kernels(FIVE, launches, None, ALL)
     assert (selection.skip, selection.count) == (1, 1)
     assert {kernel.launch for kernel in selection.kernels} == {1}
-    assert selection.notes == []
+    assert selection.warnings() == []
 
 
 def test_a_kernel_profiled_far_from_its_median_is_noted_with_the_difference() -> None:
     launches = launches_of({"k0": [130, 130, 130] + [100] * 7, "k2": [100], "k3": [1], "k4": [1]})
     selection = choose_kernels(FIVE, launches, None, ALL)
-    assert selection.notes == ["gemm (k0): profiled at launch 0, 30% longer than its median"]
+    assert selection.warnings() == ["gemm (k0): profiled at launch 0, 30% longer than its median"]
 
 
 def test_a_kernel_that_does_different_work_in_its_launches_is_noted() -> None:
     launches = launches_of({"k0": [500_000, 340_000, 1_180_000] * 3})
     selection = choose_kernels(FIVE, launches, None, SelectOptions(include=("gemm",)))
-    assert selection.notes == [
+    assert selection.warnings() == [
         "gemm (k0): its launches take 340 to 1180 us (first to ninth decile), so the one that is "
         "profiled does not stand for all"
     ]
@@ -203,7 +203,7 @@ def test_a_kernel_that_does_different_work_in_its_launches_is_noted() -> None:
 
 def test_a_kernel_without_launches_is_noted() -> None:
     selection = choose_kernels(FIVE, launches_of({"k0": [10, 10]}), None, ALL)
-    assert "norm (k2): the trace has no launch of it" in selection.notes
+    assert "norm (k2): the trace has no launch of it" in selection.warnings()
 
 
 def test_without_launches_the_first_is_taken_and_noted() -> None:
@@ -235,7 +235,7 @@ def test_in_real_traces_each_chosen_launch_lies_in_the_window(
     assert 0 < len(selection.kernels) <= 20
     left_out = sum(row["share"] for row in selection.left_out)
     assert (selection.share or 0) + left_out == pytest.approx(1, abs=1e-4)
-    noted = " ".join(selection.notes)
+    noted = " ".join(selection.warnings())
     configs = ["kernel_id", "pid", "static_shared_bytes", "dynamic_shared_bytes"]
     launches["position"] = launches.groupby(configs, observed=True, dropna=False).cumcount()
     for kernel in selection.kernels:

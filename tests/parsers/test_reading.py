@@ -71,3 +71,11 @@ def test_a_reader_of_ncu_names_its_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("nsight_prof.parsers.ncu.csv_file.read_banner", fails)
     with pytest.raises(ArtifactUnreadable, match=r"counters\.csv cannot be read as an output"):
         read_csv(path)
+
+
+def test_a_column_that_older_runs_lack_is_empty(tmp_path: Path) -> None:
+    gap = dict.fromkeys(tables.empty("gaps").columns, "") | {"table": "stalls", "reason": "none"}
+    tables.write(pd.DataFrame([gap]), "gaps", tmp_path)
+    path = tmp_path / "gaps.parquet"
+    pd.read_parquet(path).drop(columns="kind").to_parquet(path)
+    assert tables.read(tmp_path, "gaps")["kind"].tolist() == [""]

@@ -1,5 +1,6 @@
 """Selection files, written by us or by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def test_a_selection_reads_back_as_written(tmp_path: Path) -> None:
 
 
 def test_a_file_by_hand_needs_the_kernels_only(tmp_path: Path) -> None:
-    lines = [f"  {key}: {value!r}" for key, value in vars(KERNEL).items() if key != "dtype"]
+    optional = ("dtype", "deviation", "deciles_ns", "traced")
+    lines = [f"  {key}: {value!r}" for key, value in vars(KERNEL).items() if key not in optional]
     lines[0] = "- " + lines[0].strip()
     (tmp_path / "hand.yaml").write_text("kernels:\n" + "\n".join(lines) + "\n")
     selection = read_selection(tmp_path / "hand.yaml")
@@ -60,3 +62,28 @@ def test_another_file_is_refused_with_the_command_that_makes_one(tmp_path: Path,
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactUnreadable):
         read_selection(tmp_path / "missing.yaml")
+
+
+def test_a_file_of_an_older_version_has_its_warnings_as_notes(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.yaml"
+    note = "cuBLAS GEMM, bf16 (k0123456789): profiled at launch 0, 30% longer than its median"
+    write_selection(path, Selection([KERNEL], notes=[note]))
+    text = path.read_text()
+    for name in ("deviation", "deciles_ns", "traced"):
+        text = "".join(line for line in text.splitlines(True) if f"  {name}:" not in line)
+    path.write_text(text.replace("format_version: 2", "format_version: 1"))
+    selection = read_selection(path)
+    assert selection.kernels == [KERNEL]
+    assert selection.warnings() == [note]
+
+
+def test_a_launch_that_does_not_stand_for_its_kernel_is_warned_of() -> None:
+    off = replace(KERNEL, deviation=-0.2, deciles_ns=(2e3, 9e3))
+    name = "cuBLAS GEMM, bf16 (k0123456789)"
+    assert Selection([KERNEL, off], notes=["one"]).warnings() == [
+        "one",
+        f"{name}: profiled at launch 1, 20% shorter than most of its time",
+        f"{name}: its launches take 2 to 9 us (first to ninth decile), so the one that is profiled "
+        "does not stand for all",
+    ]
+    assert replace(KERNEL, deviation=0.04).warnings() == []

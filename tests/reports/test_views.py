@@ -247,9 +247,9 @@ def test_a_run_that_failed_at_once_is_still_a_view(make_run: Callable[..., Path]
 
 def test_caveats_are_few_and_name_kernels_by_number(run: Run) -> None:
     gaps = pd.DataFrame(
-        [("counters", key, "l1_hit_pct", f"reason {i}") for i in range(12)
+        [("counters", key, "l1_hit_pct", f"reason {i}", "") for i in range(12)
          for key in run.kernels["kernel_id"].head(3)]
-        + [("counters", key, "l2_hit_pct", "L2 hits came out at 123.4 %, outside of 0 to 105")
+        + [("counters", key, "l2_hit_pct", "123.4 % is outside of 0 to 105", "impossible")
            for key in run.kernels["kernel_id"].head(4)],
         columns=list(tables.empty("gaps").columns),
     )  # fmt: skip
@@ -287,17 +287,16 @@ def test_rules_that_lack_evidence_are_shown_with_what_they_lack(view: ReportView
 def test_a_launch_off_its_median_is_a_caveat_and_nothing_left_out(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = run.kernels.iloc[0]
-    key, name = first["kernel_id"], first["short_name"]
     assert run.selection is not None
-    notes = [
-        f"{name} ({key}): profiled at launch 3, 8% longer than its median",
-        f"{name} ({key}): its launches take 1 to 9 us (first to ninth decile)",
-    ]
-    told_by = dataclasses.replace(run.selection, notes=notes)
+    first, *others = run.selection.kernels
+    key = first.kernel_id
+    off = dataclasses.replace(first, launch=3, deviation=0.08)
+    mixed = dataclasses.replace(others[0], deviation=0.2, deciles_ns=(1e3, 9e3))
+    told_by = dataclasses.replace(run.selection, kernels=[off, mixed, *others[1:]], notes=[])
     monkeypatch.setattr(Run, "selection", property(lambda _: told_by))
     view = report_view(run)
     assert view.selection_notes == ()
+    assert len([c for c in view.caveats if "median launch" in c.text]) == 1
     (told,) = [c.text for c in view.caveats if "launch 3, 8 % longer" in c.text]
     number = next(row.number for row in view.kernels if row.kernel_id == key)
     assert f"kernel {number} (launch 3" in told

@@ -85,7 +85,7 @@ def test_a_real_trace_becomes_a_selection_file(real_exports: Path, tmp_path: Pat
     with open_trace(real_exports / NSYS_AI) as trace:
         assert selection.kernels[0].kernel_id == trace.kernels()["kernel_id"][0]
     assert "3 of " in result.output
-    assert yaml.safe_load(target.read_text())["format_version"] == 1
+    assert yaml.safe_load(target.read_text())["format_version"] == 2
 
 
 def test_include_exclude_and_coverage_reach_the_choice(real_exports: Path) -> None:
