@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 
 from nsight_prof.reports.analysis.run_time import GPU, RunTime
+from nsight_prof.reports.bench.adapter import translated
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.program.idle import IDLE as IDLE_RULE
 from nsight_prof.reports.formats import count, duration, share
 from nsight_prof.reports.language import ENGLISH, Words, words_of
 from nsight_prof.reports.method_view import summary_terms
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.first_screen import first_screen
 from nsight_prof.reports.summary_models import SummaryGpu, SummaryView
 from nsight_prof.reports.summary_rows import (
@@ -39,17 +39,17 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
     """Return the summary of a report in a language; the numbers are those of the report."""
     words = words_of(language)
     shown = table(view, words)
-    found = (f for s in view.sections for f in s.findings if not f.technical)
-    said = [Writer().text(f.plain or f.verdict) for f in found]
-    to_do, hints, learned = steps(view, said, words)
+    found = [f for s in view.sections for f in s.findings if not f.technical]
+    advice = [translated(f.action, words) for f in found if f.action]
+    learned = [translated(f.plain or f.verdict, words) for f in found if not f.action]
+    to_do, hints = steps(view, advice, words)
     doubts = _reservations(view, shown, words)
     answer = _answer(view, shown, words)
     facts = _facts(view, words)
     machine = _machine(view.run_time, words)
     told = (f"{row.what} {row.limited_by} {duration(row.gain_ns)}" for row in shown.rows)
     labels = (f"{fact.label} {fact.value}" for fact in facts)
-    said_of = (words.of(sentence) for sentence in learned)
-    text = " ".join([view.question, answer, *said_of, *to_do, *doubts, *told, *labels])
+    text = " ".join([view.question, answer, *learned, *to_do, *doubts, *told, *labels])
     # The words of other languages are not looked for: the terms are those of the English summary.
     terms = summary_terms(text) if language == ENGLISH else words.terms(summarise(view).terms)
     return SummaryView(
@@ -63,7 +63,7 @@ def summarise(view: ReportView, language: str = ENGLISH) -> SummaryView:
         total=shown.total,
         gpus=_gpus(view, words),
         facts=facts,
-        learned=tuple(words.of(sentence) for sentence in learned[:LEARNED]),
+        learned=tuple(learned[:LEARNED]),
         next_steps=to_do,
         hints=hints,
         reservations=doubts,
@@ -140,12 +140,9 @@ def _gpus(view: ReportView, words: Words) -> tuple[SummaryGpu, ...]:
 
 
 def _facts(view: ReportView, words: Words) -> tuple[Fact, ...]:
-    """Return what was measured; shares of a stage's GPU time have no place beside those here."""
-    write = Writer()
-    found = (fact for section in view.sections for fact in section.facts)
-    facts = [Fact(write.text(fact.label), write.value(fact.value)) for fact in found]
-    kept = [f for f in facts if words.recognise(f.value)[0] != "value_gpu_time"]
-    return tuple(words.fact(fact) for fact in kept[:FACTS])
+    """Return what was measured."""
+    found = [fact for section in view.sections for fact in section.facts][:FACTS]
+    return tuple(Fact(translated(f.label, words), translated(f.value, words)) for f in found)
 
 
 def _machine(time: RunTime, words: Words) -> str:

@@ -20,14 +20,13 @@ WORTH_SAYING = 0.01
 
 
 def steps(
-    view: ReportView, learned: Sequence[str], words: Words
-) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
-    """Return what to do, those steps of it that save no time, and of `learned` what is no step.
+    view: ReportView, advice: Sequence[str], words: Words
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what to do, and those steps of it that save no time.
 
-    Findings of one advice are one step, the largest gain first. A batch that gives more output is
-    the first: it gains more than the same work in less time.
+    Findings of one advice are one step, the largest gain first. `advice` of sections is before
+    them: a batch that gives more output gains more than the same work in less time.
     """
-    first, rest = _batch(learned, words)
     groups: dict[str, list[Finding]] = defaultdict(list)
     for row in view.findings:
         if row.plain and gain_of(view, row) >= WORTH_SAYING:
@@ -37,9 +36,9 @@ def steps(
         groups.values(), key=lambda rows: (is_near(rows[0]), -sum(gain_of(view, r) for r in rows))
     )
     better = [rows for rows in ranked if not is_near(rows[0])]
-    said = [*first, *(_step(view, rows, words) for rows in (better or ranked))]
-    hints = first if better else said
-    return tuple(said[:STEPS]), tuple(hints[:STEPS]), rest
+    said = [*advice, *(_step(view, rows, words) for rows in (better or ranked))]
+    hints = advice if better else said
+    return tuple(said[:STEPS]), tuple(hints[:STEPS])
 
 
 def english(text: Text | None) -> str:
@@ -117,19 +116,3 @@ def _subject_of(kernel: KernelRow, words: Words) -> str:
     """Return the plain name without its explanation."""
     name = plain_name(kernel, words)
     return name if name == brief(kernel.short_name, 40) else subject(name)
-
-
-def _batch(learned: Sequence[str], words: Words) -> tuple[list[str], list[str]]:
-    """Take the sentence about a larger batch out of the learned ones, and make it a step."""
-    rest: list[str] = []
-    first: list[str] = []
-    for text in learned:
-        kept = []
-        for sentence in words.sentences(text):
-            key, values = words.recognise(sentence)
-            if key == "batch_more" and not first:
-                first.append(words.say("step_batch", **values))
-            else:
-                kept.append(sentence)
-        rest += [" ".join(kept)] if kept else []
-    return first, rest

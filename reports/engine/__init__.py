@@ -22,9 +22,9 @@ def sections(run: Run, savings: Savings) -> tuple[Section, ...]:
 
     `savings` is what the report says of single kernels.
     """
-    old = (stages(run), steps(run), model.section(run), collectives.section(run))
-    first, second, *rest = (None if section is None else page_section(section) for section in old)
-    found = (first, second, operators(run, savings), *rest)
+    old = (steps(run), model.section(run), collectives.section(run))
+    first, *rest = (None if section is None else page_section(section) for section in old)
+    found = (stages(run), first, operators(run, savings), *rest)
     return tuple(section for section in found if section is not None)
 
 

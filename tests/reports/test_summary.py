@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.bench.adapter import page_section
-from nsight_prof.reports.bench.models import BenchFinding, Section
 from nsight_prof.reports.language import ENGLISH, LANGUAGES, catalogue, words_of
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Finding, Number, Section, Text
 from nsight_prof.reports.render import render_template
 from nsight_prof.reports.summary import summarise
 from nsight_prof.reports.summary_models import SummaryView
@@ -203,12 +202,12 @@ def test_no_step_promises_more_than_the_whole_run(view: ReportView) -> None:
 
 
 def test_a_larger_batch_is_one_step_and_no_small_gain_beside_it(view: ReportView) -> None:
-    told = "Generating costs 5 ms. Batch 64 costs 19.9 % more a step and gives 6.7 times the "
-    finding = BenchFinding("One.", "Two.", plain=f"{told}tokens a second.")
-    section = page_section(Section("stages", "Stages", "", (finding,)))
+    learned = Finding("cost", Text("It costs {time}.", time=Number(5e-3, "s")))
+    batch = Finding("larger_batch", Text("More."), action=Text("Answer more requests together."))
+    section = Section("stages", Text("Stages"), (learned, batch))
     summary = summarise(replace(view, sections=(section,)))
-    assert "batch 64 costs 19.9 % more time a step" in summary.next_steps[0]
-    assert summary.learned == ("Generating costs 5 ms.",)
+    assert summary.next_steps[0] == "Answer more requests together."
+    assert summary.learned == ("It costs 5.0 ms.",)
     for advice in catalogue(ENGLISH)["advice"].values():
         assert "larger batch, say" not in advice
 

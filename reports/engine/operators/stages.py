@@ -151,9 +151,9 @@ def _views(
 
 def _by_model(steps: Stages | None, kind: Kind | None) -> tuple[float, float, float]:
     """Return FLOPs and weight bytes of a step's products, and the floor of its attention in ns."""
-    if steps is None or kind is None or kind.needed is None or steps.shard is None:
+    if steps is None or kind is None or kind.work is None or steps.shard is None:
         return math.nan, math.nan, math.nan
-    shard, flops, traffic = steps.shard, kind.needed.flops, kind.needed.traffic
+    shard, flops, traffic = steps.shard, kind.work.flops, kind.work.traffic
     values = sum(linear.values for linear in shard.linears()) + shard.head().values
     memory, compute = steps.roofs.memory, steps.roofs.compute
     floor = math.nan

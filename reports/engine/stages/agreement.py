@@ -1,127 +1,107 @@
-"""Holds the trace's numbers to those of the host's clock and of vLLM itself."""
+"""Sets the trace's numbers beside those of the host's clock and of vLLM itself."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, number, records
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
+from nsight_prof.reports.engine.stages.names import roof_name
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.formulas import attention_flops
+
+HOST = Text("host's clock")
+THROUGHPUT = Text("vLLM's time per output token")
+COUNTERS = Text("vLLM's counters over the host's time")
+ESTIMATE = Text("vLLM's estimate")
+ESTIMATED_RATE = Text("vLLM's estimate over the host's time")
+ALL_TIME = Text("the host's time has the start of the batch and the return of its last tokens too")
+ACTIVATIONS = Text("vLLM counts activations too")
+NOT_CAUSAL = Text("attention without the causal half, as vLLM counts")
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """One quantity from the trace and from elsewhere; `unit` is that of reports.formats.quantity.
+    """One quantity from the trace and from elsewhere.
 
     `note` says what the two differ in by definition.
     """
 
-    quantity: str
+    quantity: Text
     unit: str
     trace: float
-    other: float
-    source: str
-    note: str = ""
+    elsewhere: float
+    source: Text
+    note: Text | None = None
 
     @property
-    def difference(self) -> float:
+    def difference(self) -> Number:
         """The trace's value over the other one, minus 1."""
-        return self.trace / self.other - 1 if self.other else math.nan
+        trace, elsewhere = Number(self.trace, self.unit), Number(self.elsewhere, self.unit)
+        return (trace - elsewhere).share_of(elsewhere)
 
 
 def agreements(run: Run, stages: Stages) -> tuple[Agreement, ...]:
     """Return what the run allows to compare: all of the traced batch, under the profiler."""
     decode = stages.kind("decode")
-    found = [*_decode(run, decode, stages), *_work(run, stages)]
-    return tuple(a for a in found if not math.isnan(a.trace) and not math.isnan(a.other))
+    found = [*(_decode(run, decode, stages) if decode else ()), *_work(run, stages)]
+    return tuple(a for a in found if not math.isnan(a.trace) and not math.isnan(a.elsewhere))
 
 
-def _decode(run: Run, decode: Kind | None, stages: Stages) -> list[Agreement]:
-    if decode is None:
-        return []
+def _decode(run: Run, decode: Kind, stages: Stages) -> Iterator[Agreement]:
     step = decode.step_ns
     host = _median(_traced(run.serving_points), "decode_step_s") * 1e9
-    own = _median(_traced(run.requests), "engine_tpot_s") * 1e9
-    rate = decode.requests / step * 1e9
-    found = [
-        Agreement("decode step: busy + idle", "ns", step, host, "host's clock"),
-        Agreement("decode step: busy + idle", "ns", step, own, "vLLM's time per output token"),
-        Agreement(
-            "output tokens a second in decode", "1/s", rate, decode.requests / own * 1e9,
-            "vLLM's time per output token",
-        ),
-    ]  # fmt: skip
+    engine = _median(_traced(run.requests), "engine_tpot_s") * 1e9
+    busy_and_idle = Text("decode step: busy + idle")
+    yield Agreement(busy_and_idle, "ns", step, host, HOST)
+    yield Agreement(busy_and_idle, "ns", step, engine, THROUGHPUT)
+    traced, elsewhere = (decode.requests / time * 1e9 for time in (step, engine))
+    quantity = Text("output tokens per second in decode")
+    yield Agreement(quantity, "/s", traced, elsewhere, THROUGHPUT)
     roof = stages.roofs.memory
-    if decode.needed is not None and roof is not None:
-        a_step = decode.needed.traffic.read / decode.steps
-        ours, theirs = (a_step / time * 1e9 / roof.value for time in (step, own))
-        found.append(
-            Agreement(
-                f"decode MBU ({roof.name})", "fraction", ours, theirs,
-                "vLLM's time per output token",
-            )
-        )  # fmt: skip
-    return found
+    if decode.work is not None and roof is not None:
+        per_step = decode.work.traffic.read / decode.steps
+        traced, elsewhere = (per_step / time * 1e9 / roof.value for time in (step, engine))
+        quantity = Text("decode MBU ({roof})", roof=roof_name(roof.name))
+        yield Agreement(quantity, "fraction", traced, elsewhere, THROUGHPUT)
 
 
-def _work(run: Run, stages: Stages) -> list[Agreement]:
+def _work(run: Run, stages: Stages) -> Iterator[Agreement]:
     totals = _traced(run.vllm_totals)
-    seconds = _sum(totals, "seconds")
-    tokens = sum(kind.tokens for kind in stages.kinds)
-    theirs = _sum(totals, "prompt_tokens") + _sum(totals, "generation_tokens")
-    found = [
-        Agreement(
-            "tokens a second, prompts and output", "1/s",
-            (tokens + _first_tokens(stages)) / stages.span_ns * 1e9, theirs / seconds,
-            "vLLM's counters over the host's time",
-            "the host's time has the start of the batch and the return of its last tokens too",
-        )
-    ]  # fmt: skip
-    if stages.shard is None or any(kind.needed is None for kind in stages.kinds):
-        return found
-    shard = stages.shard
-    ours = sum(
-        kind.needed.flops.linear
-        + kind.needed.flops.head
-        + sum(attention_flops(shard, work, causal=False) for work in kind.needed.works)
-        for kind in stages.kinds
-        if kind.needed is not None
-    )
-    estimated = _sum(totals, "estimated_flops")
-    note = "attention without the causal half, as vLLM counts"
-    read = sum(kind.needed.traffic.read for kind in stages.kinds if kind.needed is not None)
-    own = _sum(totals, "estimated_read_bytes")
-    more = "vLLM counts activations too"
-    found.append(Agreement("bytes read", "B", read, own, "vLLM's estimate", more))
-    found.append(Agreement("FLOPs", "FLOP", ours, estimated, "vLLM's estimate", note))
-    found.append(
-        Agreement(
-            "FLOP/s", "FLOP/s", ours / stages.span_ns * 1e9, estimated / seconds,
-            "vLLM's estimate over the host's time", note,
-        )
+    seconds, span = _sum(totals, "seconds"), stages.span_ns / 1e9
+    kinds = [kind.work for kind in stages.kinds if kind.work is not None]
+    # Each request gets its first token by its prefill.
+    first_tokens = sum(len(work.prefill) for kind in kinds for work in kind.works)
+    tokens = sum(kind.tokens for kind in stages.kinds) + first_tokens
+    counted = _sum(totals, "prompt_tokens") + _sum(totals, "generation_tokens")
+    yield Agreement(
+        Text("tokens per second, prompts and output"), "/s", tokens / span, counted / seconds,
+        COUNTERS, ALL_TIME,
     )  # fmt: skip
-    return found
-
-
-def _first_tokens(stages: Stages) -> int:
-    """Return the tokens that prefills gave: the first of each request."""
-    return sum(
-        len(work.prefill)
-        for kind in stages.kinds
-        if kind.needed is not None
-        for work in kind.needed.works
+    if stages.shard is None or len(kinds) < len(stages.kinds):
+        return
+    attention = sum(
+        attention_flops(stages.shard, work, causal=False) for kind in kinds for work in kind.works
     )
+    flops = attention + sum(kind.flops.linear + kind.flops.head for kind in kinds)
+    read, estimated = sum(kind.traffic.read for kind in kinds), _sum(totals, "estimated_flops")
+    estimated_read = _sum(totals, "estimated_read_bytes")
+    rates = flops / span, estimated / seconds
+    yield Agreement(Text("bytes read"), "B", read, estimated_read, ESTIMATE, ACTIVATIONS)
+    yield Agreement(Text("FLOPs"), "FLOP", flops, estimated, ESTIMATE, NOT_CAUSAL)
+    yield Agreement(Text("FLOP/s"), "FLOP/s", *rates, ESTIMATED_RATE, NOT_CAUSAL)
 
 
 def _traced(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the traced batch."""
-    ours = frame[frame["source"] == "trace"]
-    return ours[ours["traced"].fillna(False).astype(bool)]
+    traced = frame["traced"].fillna(False).astype(bool)
+    return frame[(frame["source"] == "trace") & traced]
 
 
 def _median(frame: pd.DataFrame, column: str) -> float:
@@ -130,6 +110,5 @@ def _median(frame: pd.DataFrame, column: str) -> float:
 
 
 def _sum(frame: pd.DataFrame, column: str) -> float:
-    values = [known(row[column]) for row in records(frame)]
-    told = [value for value in values if value is not None]
-    return sum(told) if told and len(told) == len(values) else math.nan
+    """Return the sum of a column; NaN for no rows, and where a value is missing."""
+    return number(frame[column].sum(skipna=False)) if len(frame) else math.nan

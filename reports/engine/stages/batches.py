@@ -11,8 +11,8 @@ from nsight_prof.reports.engine.stages.kinds import Stages
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import decode, floor_s, mbu, traffic
 
-PREFERRED = ("trace", "untraced", "bench", "operators")
-"""Steps of a run, the one whose times stand beside the trace's first."""
+PREFERRED = ("operators", "bench", "untraced", "trace")
+"""Steps of a run, the one whose times stand beside the trace's last."""
 
 
 @dataclass(frozen=True)
@@ -30,42 +30,39 @@ class Batch:
 
     @property
     def tokens_per_s(self) -> float:
-        """Generated tokens a second while the batch decodes."""
+        """Generated tokens per second while the batch decodes."""
         return self.batch / self.seconds
 
 
 def batches(run: Run, stages: Stages) -> tuple[Batch, ...]:
     """Return the timed batches, the smallest first: those of one step of the run and one mode."""
     groups: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
-    mode = stages.engine.mode if stages.engine else ""
+    modes = ("", stages.engine.mode) if stages.engine and stages.engine.mode else None
     for row in records(run.serving_points):
-        size, prompt = count(row["batch"]), count(row["prompt_tokens"])
+        size, prompt, mode = count(row["batch"]), count(row["prompt_tokens"]), text(row["engine"])
         timed = known(row["decode_step_s"]) is not None and text(row["status"]) == "ok"
-        traced = row["traced"] is True or str(row["traced"]) == "True"
-        if not timed or traced or size is None or prompt is None:
+        if not timed or str(row["traced"]) == "True" or size is None or prompt is None:
             continue
-        if mode and text(row["engine"]) not in ("", mode):
-            continue
-        groups[text(row["source"]), text(row["engine"]), prompt].setdefault(size, row)
+        if modes is None or mode in modes:
+            groups[text(row["source"]), mode, prompt].setdefault(size, row)
     if not groups:
         return ()
-    best = max(groups, key=lambda key: (len(groups[key]), -_place(key[0])))
+    best = max(groups, key=lambda key: (len(groups[key]), _preference(key[0])))
     return tuple(_batch(size, row, stages) for size, row in sorted(groups[best].items()))
 
 
-def _place(source: str) -> int:
-    return PREFERRED.index(source) if source in PREFERRED else len(PREFERRED)
+def _preference(source: str) -> int:
+    return PREFERRED.index(source) if source in PREFERRED else -1
 
 
 def _batch(size: int, row: Row, stages: Stages) -> Batch:
-    prompt, outputs = count(row["prompt_tokens"]) or 0, count(row["output_tokens"]) or 0
     # The median step of a batch has half of its output in the cache.
-    context = prompt + outputs // 2
+    context = (count(row["prompt_tokens"]) or 0) + (count(row["output_tokens"]) or 0) // 2
     seconds = number(row["decode_step_s"])
     read, compute = stages.roofs.memory, stages.roofs.compute
     if stages.shard is None or read is None:
         return Batch(size, context, seconds, math.nan, math.nan)
     work = decode(size, context)
-    least = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
+    floor = floor_s(stages.shard, work, read.value, compute.value if compute else math.inf)
     used = mbu(traffic(stages.shard, work).read, seconds, read.value)
-    return Batch(size, context, seconds, least, used)
+    return Batch(size, context, seconds, floor, used)

@@ -1,4 +1,4 @@
-"""Compares the FLOPs that counters saw in a stage with those that the model needed for it.
+"""Compares the FLOPs that counters have of a stage with those that the model needs for it.
 
 More than needed is work on padding: tiles that reach out of a matrix, queries padded to a tile, and
 CUDA graphs that compute more rows than there are tokens.
@@ -15,35 +15,42 @@ from nsight_prof.parsers.torch_trace import is_reduction
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.gemm import TOLERANCE
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.profiled import is_mixed
 
-PARTS = {"gemm": "matrix products", "gemv": "matrix products", "attention": "attention"}
-"""Category of a kernel -> part of the model's FLOPs."""
+PRODUCTS, ATTENTION = "matrix products", "attention"
+COMPONENTS = {"gemm": PRODUCTS, "gemv": PRODUCTS, "attention": ATTENTION}
+"""Category of a kernel -> component of the model's FLOPs."""
+COMPONENT_NAMES = {PRODUCTS: Text("matrix products"), ATTENTION: Text("attention")}
 NEGLIGIBLE = 0.01
-"""Part of the time of a part's kernels that may be without counters."""
+"""Part of the time of a component's kernels that may be without counters."""
+NO_KERNEL = Text("the trace names no kernel of this kind")
+NO_COUNTERS = Text("kernels without counters")
+NO_FLOPS = Text("kernels whose operations were not counted")
+MIXED_SIZES = Text("kernels whose launches do products of different sizes")
 
 
 @dataclass(frozen=True)
 class Counted:
-    """FLOPs of one part in one kind of steps, on all GPUs: counted and needed.
+    """FLOPs of one component in one kind of steps, on all GPUs: counted and required.
 
     Counted is calls x FLOPs of the launch that was profiled. Of a kernel whose launches do
     different products (`by_tile` FLOPs of all) it is calls x 2MNK rounded up to its tile, where the
-    profiled launch has exactly such a number. `counted` is None where it cannot be told, and
+    profiled launch has exactly such a number. `counted` is None where it is not known, and
     `reason` says why.
     """
 
     kind: str
-    part: str
+    component: str
     counted: float | None
-    needed: float
-    by_tile: float
-    reason: str
+    required: float
+    by_tile: float = 0.0
+    reason: Text | None = None
 
     @property
     def ratio(self) -> float | None:
-        """Counted over needed."""
-        return self.counted / self.needed if self.counted and self.needed > 0 else None
+        """Counted over required."""
+        return self.counted / self.required if self.counted and self.required > 0 else None
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class _Tables:
 
 
 def counted(run: Run, stages: Stages) -> tuple[Counted, ...]:
-    """Return counted beside needed FLOPs of each kind whose stage has kernels with counters.
+    """Return counted beside required FLOPs of each kind whose stage has kernels with counters.
 
     Stages of the recipe are matched by name: prefill, decode, mixed.
     """
@@ -73,63 +80,63 @@ def counted(run: Run, stages: Stages) -> tuple[Counted, ...]:
     found = []
     for kind in stages.kinds:
         rows = records(run.stage_kernels[run.stage_kernels["stage"] == kind.kind])
-        if kind.needed is None or not rows:
+        if kind.work is None or not rows:
             continue
-        needed = {
-            "matrix products": kind.needed.flops.linear + kind.needed.flops.head,
-            "attention": kind.needed.flops.attention,
-        }
-        for part, flops in needed.items():
-            mine = [row for row in rows if _part(tables, row) == part]
-            found.append(_counted(kind, part, flops * stages.gpus, mine, tables))
+        flops = kind.work.flops
+        for component, required in (
+            (PRODUCTS, flops.linear + flops.head),
+            (ATTENTION, flops.attention),
+        ):
+            kernels = [row for row in rows if _component(tables, row) == component]
+            found.append(_counted(kind, component, required * stages.gpus, kernels, tables))
     return tuple(found)
 
 
-def _part(tables: _Tables, row: Row) -> str:
+def _component(tables: _Tables, row: Row) -> str:
     kernel = tables.kernels.get(text(row["kernel_id"]))
-    # What adds up the parts of a split K multiplies nothing.
+    # What adds up the blocks of a split K multiplies nothing.
     if kernel is None or is_reduction(text(kernel["name"])):
         return ""
-    return PARTS.get(text(kernel["category"]), "")
+    return COMPONENTS.get(text(kernel["category"]), "")
 
 
-def _counted(kind: Kind, part: str, needed: float, rows: list[Row], tables: _Tables) -> Counted:
+def _counted(
+    kind: Kind, component: str, required: float, rows: list[Row], tables: _Tables
+) -> Counted:
     if not rows:
-        why = "the trace names no kernel of this part"
-        return Counted(kind.kind, part, None, needed, 0.0, why)
-    whole = sum(number(row["total_ns"]) for row in rows)
-    lost: dict[str, float] = defaultdict(float)
+        return Counted(kind.kind, component, None, required, reason=NO_KERNEL)
+    time = sum(number(row["total_ns"]) for row in rows)
+    unknown: dict[Text, float] = defaultdict(float)
     total = by_tile = 0.0
     for row in rows:
-        why, flops, tiled = _of_kernel(kind.kind, row, tables)
-        if why:
-            lost[why] += number(row["total_ns"])
+        flops, tiled = _of_kernel(kind.kind, row, tables)
+        if isinstance(flops, Text):
+            unknown[flops] += number(row["total_ns"])
+            continue
         total += flops
         by_tile += flops if tiled else 0.0
-    if sum(lost.values()) > NEGLIGIBLE * whole:
-        why = max(lost, key=lost.__getitem__)
-        why = f"{why} ({100 * lost[why] / whole:.0f} % of their time)"
-        return Counted(kind.kind, part, None, needed, 0.0, why)
-    return Counted(kind.kind, part, total, needed, by_tile, "")
+    if sum(unknown.values()) > NEGLIGIBLE * time:
+        cause = max(unknown, key=unknown.__getitem__)
+        share = Number(unknown[cause] / time, "fraction")
+        reason = Text("{cause} ({share} of their time)", cause=cause, share=share)
+        return Counted(kind.kind, component, None, required, reason=reason)
+    return Counted(kind.kind, component, total, required, by_tile)
 
 
-def _of_kernel(stage: str, row: Row, tables: _Tables) -> tuple[str, float, bool]:
-    """Return why the FLOPs of a kernel in a stage are not known, or them; and whether by tile."""
+def _of_kernel(stage: str, row: Row, tables: _Tables) -> tuple[float | Text, bool]:
+    """Return the FLOPs of a kernel in a stage, or why they are unknown; and whether by tile."""
     key = text(row["kernel_id"])
     counter = tables.counters.get(key)
     if counter is None:
-        return "kernels without counters", 0.0, False
-    tensor = known(counter["flops_tensor"])
-    one = tensor if tensor else known(counter["flops"])
-    if one is None:
-        return "kernels whose operations were not counted", 0.0, False
+        return NO_COUNTERS, False
+    profiled = known(counter["flops_tensor"]) or known(counter["flops"])
+    if profiled is None:
+        return NO_FLOPS, False
     calls = number(row["calls"])
     if not is_mixed(tables.kernels[key]):
-        return "", calls * one, False
-    padded = _by_tile(tables.products.get((stage, key), []), one, calls)
-    if padded is None:
-        return "kernels whose launches do products of different sizes", 0.0, False
-    return "", padded, True
+        return calls * profiled, False
+    padded = _by_tile(tables.products.get((stage, key), []), profiled, calls)
+    return (MIXED_SIZES, False) if padded is None else (padded, True)
 
 
 def _by_tile(products: list[Row], profiled: float, calls: float) -> float | None:

@@ -1,225 +1,240 @@
-"""Sentences about prefill and decode: what bounds them, what waits, and what would change it."""
+"""Findings about prefill and decode: what bounds them, what waits, and what would change it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.build.peaks import Peak
-from nsight_prof.reports.bench.models import BenchFinding
-from nsight_prof.reports.engine.stages.agreement import Agreement
+from nsight_prof.reports.engine.stages.agreement import THROUGHPUT, Agreement
 from nsight_prof.reports.engine.stages.batches import Batch
-from nsight_prof.reports.engine.stages.counted import Counted
-from nsight_prof.reports.engine.stages.kinds import Kind, Stages
-from nsight_prof.reports.formats import (
-    byte_rate,
-    count,
-    counted,
-    data_size,
-    difference,
-    duration,
-    flop_count,
-    flop_rate,
-    quantity,
-    seconds,
-    share,
-    significant,
-)
+from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
+from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
+from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 
-IDLE_WORTH_SAYING = 0.1
-"""Part of a step from which on the sentence about it tells its idle time."""
-PADDING_WORTH_SAYING = 1.02
-
-
-def limit(stages: Stages, kind: Kind) -> tuple[str, Peak | None, float]:
-    """Return what limits a kind ("memory" or "arithmetic"), by which roof, and the least s a step.
-
-    The last is NaN, with no roof, where work or roofs are not known.
-    """
-    needed, roofs = kind.needed, stages.roofs
-    compute, memory = roofs.attained(kind.flop_rate), roofs.memory
-    if needed is None or compute is None or memory is None:
-        return "", None, math.nan
-    reading = needed.traffic.read / memory.value / kind.steps
-    computing = needed.flops.total / compute.value / kind.steps
-    if reading > computing:
-        return "memory", memory, reading
-    return "arithmetic", compute, computing
+LARGE_IDLE = 0.1
+"""Part of a step from which on the verdict about it has its idle time."""
+PADDED = 1.02
+"""Counted over required FLOPs from which on padding has a finding."""
+FLOPS, BYTES = "FLOP/s", "B/s"
 
 
 def findings(
-    stages: Stages,
-    timed: Sequence[Batch],
-    work: Sequence[Counted],
-    agreed: Sequence[Agreement],
-) -> tuple[BenchFinding, ...]:
-    """Return what the steps of a trace show, the telling first."""
-    found = [_of_kind(stages, kind, timed) for kind in reversed(stages.kinds)]
-    found += [_padding(stages, work), _agreement(agreed)]
-    return tuple(finding for finding in found if finding is not None)
+    stages: Stages, timed: Sequence[Batch], work: Sequence[Counted], agreed: Sequence[Agreement]
+) -> Iterator[Finding]:
+    """Yield what the steps of a trace show, decode first."""
+    for kind in reversed(stages.kinds):
+        if kind.work is not None and kind.floor is not None:
+            bound = _memory_bound if kind.floor.limited_by == "memory" else _compute_bound
+            yield bound(stages, kind, kind.work, kind.floor)
+    yield from _larger_batch(stages, timed)
+    yield from _padding(stages, work)
+    yield from _agreement(agreed)
 
 
-def _of_kind(stages: Stages, kind: Kind, timed: Sequence[Batch]) -> BenchFinding | None:
-    what, roof, floor = limit(stages, kind)
-    if kind.needed is None or roof is None:
-        return None
-    if what == "memory":
-        return _memory_bound(stages, kind, roof, floor, timed)
-    return _compute_bound(stages, kind, roof, floor)
-
-
-def _memory_bound(
-    stages: Stages, kind: Kind, roof: Peak, floor: float, timed: Sequence[Batch]
-) -> BenchFinding | None:
-    if kind.needed is None:
-        return None
-    moved = kind.needed.traffic
-    weights, cached = (value / kind.steps for value in (moved.weights, moved.kv_read))
+def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
+    time, least = kind.per_step("time_ns"), kind.number(floor.seconds, "s")
     size = round(kind.requests)
-    other = _other_batch(timed, size)
-    sentence = (
-        f"{_named(kind)} at batch {size} reads {data_size(weights)} of weights and "
-        f"{data_size(cached)} of KV cache a step: {seconds(floor)} floor, "
-        f"{duration(kind.mean_ns)} in the trace's mean (MBU {share(kind.read_rate / roof.value)})"
-        f"{_waits(kind)}"
-    )
-    plain = (
-        f"Generating a token for each of {size} requests takes {duration(kind.mean_ns)}; reading "
-        f"the model from memory once takes {seconds(floor)} of that"
-    )
-    if other is not None:
-        cost = _cost(other, size, timed)
-        sentence += f". {_untraced(other, size, timed)}"
-        plain += f". {cost[0].upper()}{cost[1:]}"
-    return BenchFinding(
-        f"{sentence}.",
-        f"{counted(kind.steps, 'step')} of the trace (median {duration(kind.step_ns)}); "
-        f"{roof.name} {byte_rate(roof.value)}; {_above(kind, floor)}.",
-        "The floor reads every weight once and no activation."
-        + (
-            _sheet(stages.roofs.read_sheet, kind.read_rate, byte_rate) if roof.key == "read" else ""
+    return Finding(
+        "memory_bound_step",
+        Text(
+            "A {kind} step at batch {n} takes {time}, {ratio} its floor of {floor}: it reads "
+            "{weights} of weights and {cache} of KV cache at {mbu} of the {roof}{idle}.",
+            kind=KIND_NAMES[kind.kind],
+            n=size,
+            time=time,
+            ratio=kind.over_floor,
+            floor=least,
+            weights=kind.number(work.traffic.weights / kind.steps, "B"),
+            cache=kind.number(work.traffic.kv_read / kind.steps, "B"),
+            mbu=kind.number(kind.read_rate / floor.roof.value, "fraction"),
+            roof=roof_name(floor.roof.name),
+            idle=_idle(kind),
         ),
-        f"{plain}.",
+        (
+            *_above_floor(kind, floor, BYTES),
+            *_of_sheet(stages.roofs.read_sheet, floor, kind.read_rate, BYTES),
+        ),
+        disproof=Text("The floor reads every weight once and no activation."),
+        plain=Text(
+            "Generating a token for each of {n} requests takes {time}; reading the model from "
+            "memory once takes {floor} of that.",
+            n=size,
+            time=time,
+            floor=least,
+        ),
     )
 
 
-def _compute_bound(stages: Stages, kind: Kind, roof: Peak, floor: float) -> BenchFinding | None:
-    if kind.needed is None:
-        return None
-    size, tokens = round(kind.requests), round(kind.tokens / kind.steps)
-    sentence = (
-        f"{_named(kind)} of {count(tokens)} tokens ({counted(size, 'request')}) computes "
-        f"{flop_count(kind.needed.flops.total / kind.steps)} a step: {seconds(floor)} floor, "
-        f"{duration(kind.mean_ns)} in the trace (MFU {share(kind.flop_rate / roof.value)} of the "
-        f"{roof.name}){_waits(kind)}"
-    )
-    limits = _sheet(stages.roofs.compute_sheet, kind.flop_rate, flop_rate)
-    if roof.key == "burst" and stages.roofs.steady is not None:
-        over = share(kind.flop_rate / stages.roofs.steady.value)
-        limits = (
-            f" It reaches {over} of the steady roof: the trace is over before the power limit "
-            f"slows the clock, and load that lasts is slower.{limits}"
+def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
+    time = kind.per_step("time_ns")
+    tokens = round(kind.tokens / kind.steps)
+    steady = stages.roofs.steady
+    evidence = list(_above_floor(kind, floor, FLOPS))
+    if floor.roof.key == "burst" and steady is not None:
+        evidence.append(
+            Text(
+                "{share} of the steady roof: the trace ends before the power limit slows the clock",
+                share=Number(kind.flop_rate / steady.value, "fraction"),
+            )
         )
-    return BenchFinding(
-        f"{sentence}.",
-        f"{counted(kind.steps, 'step')} of the trace; {roof.name} {flop_rate(roof.value)}; "
-        f"{_above(kind, floor)}.",
-        limits.strip(),
-        f"Reading {count(tokens)} prompt tokens takes {duration(kind.mean_ns)}, "
-        f"{significant(kind.mean_ns / 1e9 / floor)} times the least that this GPU needs.",
+    return Finding(
+        "compute_bound_step",
+        Text(
+            "A {kind} step of {tokens} tokens takes {time}, {ratio} its floor of {floor}: it "
+            "computes {flops} at {mfu} of the {roof}{idle}.",
+            kind=KIND_NAMES[kind.kind],
+            tokens=tokens,
+            time=time,
+            ratio=kind.over_floor,
+            floor=kind.number(floor.seconds, "s"),
+            flops=kind.number(work.flops.total / kind.steps, "FLOP"),
+            mfu=kind.number(kind.flop_rate / floor.roof.value, "fraction"),
+            roof=roof_name(floor.roof.name),
+            idle=_idle(kind),
+        ),
+        (*evidence, *_of_sheet(stages.roofs.compute_sheet, floor, kind.flop_rate, FLOPS)),
+        plain=Text(
+            "Reading {n} prompt tokens takes {time}, {ratio} the least that this GPU needs.",
+            n=tokens,
+            time=time,
+            ratio=kind.over_floor,
+        ),
     )
 
 
-def _named(kind: Kind) -> str:
-    names = {"prefill": "Prefill", "decode": "Decode", "mixed": "A mixed step"}
-    return names[kind.kind]
-
-
-def _waits(kind: Kind) -> str:
-    """Say how long the GPU is idle where that is much of a step."""
-    if kind.idle_ns < IDLE_WORTH_SAYING * kind.time_ns:
+def _idle(kind: Kind) -> Text | str:
+    """Return how long the GPU is idle where that is much of a step."""
+    if kind.idle_ns < LARGE_IDLE * kind.time_ns:
         return ""
-    return f", {duration(kind.idle_ns / kind.steps)} of which the GPU is idle"
+    return Text("; the GPU is idle for {idle} of it", idle=kind.per_step("idle_ns"))
 
 
-def _above(kind: Kind, floor: float) -> str:
-    """Say how the time above the floor divides: idle, and kernels that do not reach the roof."""
-    over = kind.mean_ns - floor * 1e9
-    idle = kind.idle_ns / kind.steps
-    return (
-        f"of {duration(over)} above the floor {duration(idle)} is idle time and "
-        f"{duration(over - idle)} kernels that do not reach the roof"
+def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Text]:
+    """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
+    above = kind.per_step("time_ns") - Number(floor.seconds * 1e9, "ns")
+    idle = kind.per_step("idle_ns")
+    yield Text(
+        "{n} step (median {median})", "{n} steps (median {median})",
+        n=kind.steps, median=kind.number(kind.step_ns, "ns"),
+    )  # fmt: skip
+    yield Text(
+        "of {above} above the floor {idle} is idle time and {kernels} kernels that do not reach "
+        "the roof",
+        above=above,
+        idle=idle,
+        kernels=above - idle,
+    )
+    yield Evidence(Text("roof"), Number(floor.roof.value, unit, digits=3))
+
+
+def _of_sheet(peak: Peak | None, floor: Floor, rate: float, unit: str) -> Iterator[Text]:
+    if peak is not None and peak.key != floor.roof.key:
+        yield Text(
+            "{share} of the {roof} ({peak})",
+            share=Number(rate / peak.value, "fraction"),
+            roof=roof_name(peak.name),
+            peak=Number(peak.value, unit, digits=3),
+        )
+
+
+def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
+    """Yield what the largest batch costs, on the one basis of these times: the host's clock."""
+    decode = stages.kind("decode")
+    size = round(decode.requests) if decode else 0
+    base = next((batch for batch in timed if batch.batch == size), None)
+    if base is None or timed[-1].batch <= size:
+        return
+    large = timed[-1]
+    values: dict[str, Value] = {
+        "large": large.batch,
+        "small": size,
+        "factor": Number(large.tokens_per_s / base.tokens_per_s, "x"),
+    }
+    slower = large.seconds / base.seconds - 1
+    if slower >= 0:
+        verdict = Text(
+            "Batch {large} costs {part} more time per decode step than batch {small} and gives "
+            "{factor} the tokens per second.",
+            **values,
+            part=Number(slower, "fraction"),
+        )
+    else:
+        verdict = Text(
+            "Batch {large} takes {part} less time per decode step than batch {small} and gives "
+            "{factor} the tokens per second.",
+            **values,
+            part=Number(-slower, "fraction"),
+        )
+    yield Finding(
+        "larger_batch",
+        verdict,
+        tuple(
+            Evidence(Text("batch {n} without a profiler:", n=one.batch), Number(one.seconds, "s"))
+            for one in (base, large)
+        ),
+        action=Text(
+            "Where enough requests come at once, answer more of them together: batch {large} costs "
+            "{part} more time per step and gives {factor} the tokens per second.",
+            large=large.batch,
+            part=Number(slower, "fraction"),
+            factor=values["factor"],
+        ),
     )
 
 
-def _sheet(peak: Peak | None, rate: float, show: Callable[[float], str]) -> str:
-    if peak is None:
-        return ""
-    return f" Of the {peak.name} ({show(peak.value)}) it is {share(rate / peak.value)}."
-
-
-def _other_batch(timed: Sequence[Batch], size: int) -> Batch | None:
-    """Return the largest batch that was timed beside `size`, if `size` was timed too."""
-    if not any(one.batch == size for one in timed):
-        return None
-    larger = [one for one in timed if one.batch > size]
-    return max(larger, key=lambda one: one.batch) if larger else None
-
-
-def _untraced(other: Batch, size: int, timed: Sequence[Batch]) -> str:
-    """Say what a larger batch costs, on the one basis of these times: the host's clock alone."""
-    base = next(one for one in timed if one.batch == size)
-    return (
-        f"Without a profiler batch {other.batch} takes {seconds(other.seconds)} a step and batch "
-        f"{size} {seconds(base.seconds)}: {difference(other.seconds / base.seconds - 1)}, for "
-        f"{significant(other.tokens_per_s / base.tokens_per_s, 2)} times the tokens a second"
+def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
+    padded = [one for one in work if one.ratio is not None and one.ratio >= PADDED]
+    if not padded:
+        return
+    worst = max(padded, key=lambda one: (one.ratio or 0.0) * one.required)
+    counted, required = Number(worst.counted, "FLOP"), Number(worst.required, "FLOP")
+    evidence: list[Evidence | Text] = [
+        Evidence(Text("counters of one launch of each kernel x its calls:"), counted.at_digits(3)),
+        Evidence(Text("required:"), required.at_digits(3)),
+    ]
+    if worst.component == ATTENTION and worst.kind == "decode" and stages.shard is not None:
+        evidence.append(
+            Text(
+                "Tensor Cores work on tiles; a step has {n} row of queries per key-value head",
+                "Tensor Cores work on tiles; a step has {n} rows of queries per key-value head",
+                n=stages.shard.heads // stages.shard.kv_heads,
+            )
+        )
+    yield Finding(
+        "padding",
+        Text(
+            "In {kind} the GPU computes {ratio} the FLOPs that the model needs for {component}: "
+            "the rest is padding.",
+            kind=KIND_NAMES[worst.kind],
+            ratio=counted.times(required).at_digits(3),
+            component=COMPONENT_NAMES[worst.component],
+        ),
+        tuple(evidence),
+        disproof=Text("Padding costs time only where arithmetic limits."),
+        technical=True,
     )
 
 
-def _cost(other: Batch, size: int, timed: Sequence[Batch]) -> str:
-    base = next(one for one in timed if one.batch == size)
-    more = other.seconds / base.seconds - 1
-    gain = other.tokens_per_s / base.tokens_per_s
-    word = f"costs {share(more)} more" if more >= 0 else f"costs {share(-more)} less"
-    return (
-        f"batch {other.batch} {word} a step and gives {significant(gain, 2)} times the tokens a "
-        "second"
-    )
-
-
-def _padding(stages: Stages, work: Sequence[Counted]) -> BenchFinding | None:
-    wasted = [one for one in work if one.ratio is not None and one.ratio >= PADDING_WORTH_SAYING]
-    if not wasted:
-        return None
-    worst = max(wasted, key=lambda one: (one.ratio or 0.0) * one.needed)
-    return BenchFinding(
-        f"In {worst.kind} the GPU computes {significant(worst.ratio)} times the FLOPs that the "
-        f"model needs for {worst.part}: the rest is padding.",
-        f"Counters of one launch of each kernel x its calls: {flop_count(worst.counted)}; needed: "
-        f"{flop_count(worst.needed)}.{_rows(stages, worst)}",
-        "Padding costs time only where arithmetic limits.",
-    )
-
-
-def _rows(stages: Stages, worst: Counted) -> str:
-    """Say how few rows attention has in decode, where Tensor Cores work on tiles of them."""
-    if worst.part != "attention" or worst.kind != "decode" or stages.shard is None:
-        return ""
-    group = stages.shard.heads // stages.shard.kv_heads
-    rows = counted(group, "row")
-    return f" Tensor Cores work on tiles; a step has {rows} of queries for a key-value head."
-
-
-def _agreement(agreed: Sequence[Agreement]) -> BenchFinding | None:
-    own = [one for one in agreed if "vLLM's time per output token" in one.source]
-    rate = next((one for one in own if "MBU" in one.quantity), own[0] if own else None)
-    if rate is None:
-        return None
-    name = "MBU" if "MBU" in rate.quantity else "step time"
-    return BenchFinding(
-        f"The {name} of decode by the trace differs from that by vLLM's own throughput by "
-        f"{difference(rate.difference)}.",
-        f"{quantity(rate.trace, rate.unit)} by the trace's median step, "
-        f"{quantity(rate.other, rate.unit)} by {rate.source}, of the batch that ran under the "
-        "trace.",
+def _agreement(agreed: Sequence[Agreement]) -> Iterator[Finding]:
+    """Yield how far the trace is from vLLM's own throughput: by MBU where that is known."""
+    by_vllm = [one for one in agreed if one.source is THROUGHPUT]
+    if not by_vllm:
+        return
+    rate = next((one for one in by_vllm if one.unit == "fraction"), by_vllm[0])
+    difference = rate.difference.value or 0.0
+    name = Text("MBU") if rate.unit == "fraction" else Text("step time")
+    yield Finding(
+        "agreement_with_engine",
+        Text(
+            "The {quantity} of decode by the trace and by vLLM's own throughput differ by {part}.",
+            quantity=name,
+            part=Number(abs(difference), "fraction"),
+        ),
+        (
+            Evidence(Text("by the trace's median step"), Number(rate.trace, rate.unit, digits=3)),
+            Evidence(rate.source, Number(rate.elsewhere, rate.unit, digits=3)),
+            Text("of the batch that ran under the trace"),
+        ),
+        technical=True,
     )

@@ -1,42 +1,55 @@
-"""Sums the engine steps of a trace by kind, beside what the model needed for them."""
+"""Engine steps of a trace by kind, beside the FLOPs and bytes that the model needs for them."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.build.peaks import Peaks, peaks
-from nsight_prof.parsers.cells import Row, count, known, number, records, text
+import pandas as pd
+
+from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
+from nsight_prof.parsers.cells import Row, count, records
 from nsight_prof.parsers.model_shape import ModelShape
+from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.engine.stages.works import Counts, works
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
-from nsight_prof.reports.serving.formulas import (
-    Flops,
-    Traffic,
-    Work,
-    total_flops,
-    total_traffic,
-)
+from nsight_prof.reports.serving.formulas import Flops, Traffic, Work, total_flops, total_traffic
 
-KINDS = ("prefill", "mixed", "decode")
-"""Kinds of steps that compute something, in the order of a report."""
-NO_WORK = (
-    "which tokens each step computed is not known: the requests of the trace were not recorded, "
-    "or its steps do not fit them"
+NO_WORK = Text(
+    "which tokens each step computed is not known: the requests of the trace were not recorded, or "
+    "its steps do not fit them"
 )
+SUMS = {
+    "time_ns": "time_ns",
+    "kernel_ns": "kernel_ns",
+    "busy_ns": "busy_ns",
+    "idle_inside_ns": "idle_inside_ns",
+    "idle_after_ns": "idle_after_ns",
+    "collective_ns": "collective_ns",
+    "exposed_ns": "collective_exposed_ns",
+}
+"""Field of a kind -> column of engine_steps that it is the sum of."""
 
 
 @dataclass(frozen=True)
-class Needed:
-    """What the model needed for the steps of a kind, on one GPU, summed over them."""
+class ModelWork:
+    """What the model needs for the steps of a kind, on one GPU, summed over them."""
 
     flops: Flops
     traffic: Traffic
     works: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time of a step by the roofs, and the roof that sets it."""
+
+    limited_by: str
+    roof: Peak
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,8 @@ class Kind:
     collective_ns: float
     exposed_ns: float
     gaps: tuple[tuple[str, float], ...]
-    needed: Needed | None
+    work: ModelWork | None
+    floor: Floor | None
 
     @property
     def idle_ns(self) -> float:
@@ -72,18 +86,33 @@ class Kind:
 
     @property
     def mean_ns(self) -> float:
-        """Time a step."""
+        """Time per step."""
         return self.time_ns / self.steps
 
     @property
     def flop_rate(self) -> float:
-        """Needed FLOP/s; NaN where what was needed is not known."""
-        return self.needed.flops.total / self.time_ns * 1e9 if self.needed else math.nan
+        """Needed FLOP/s; NaN where the work is not known."""
+        return self.work.flops.total / self.time_ns * 1e9 if self.work else math.nan
 
     @property
     def read_rate(self) -> float:
-        """Needed B/s of reading; NaN where what was needed is not known."""
-        return self.needed.traffic.read / self.time_ns * 1e9 if self.needed else math.nan
+        """Needed B/s of reading; NaN where the work is not known."""
+        return self.work.traffic.read / self.time_ns * 1e9 if self.work else math.nan
+
+    @property
+    def over_floor(self) -> Number:
+        """Time of a step over its floor."""
+        floor = self.floor.seconds * 1e9 if self.floor else None
+        return self.per_step("time_ns").times(Number(floor, "ns"))
+
+    def per_step(self, field: str) -> Number:
+        """Return one of its times as that of a step."""
+        column = SUMS.get(field, "period_ns")
+        return self.number(getattr(self, field) / self.steps, "ns", column)
+
+    def number(self, value: float | None, unit: str, column: str = "") -> Number:
+        """Return a value that rests on its steps."""
+        return Number(value, unit, (Ref("engine_steps", self.kind, column),))
 
 
 @dataclass(frozen=True)
@@ -96,7 +125,7 @@ class Stages:
     gpus: int
     span_ns: float
     steps: int
-    reason: str
+    reason: Value | None
 
     @property
     def shard(self) -> ModelShape | None:
@@ -108,115 +137,109 @@ class Stages:
         return next((kind for kind in self.kinds if kind.kind == name), None)
 
 
+def timed_steps(run: Run) -> pd.DataFrame:
+    """Return steps with GPU work, with columns `time_ns` and `idle_here_ns`.
+
+    Both are of the time to the next step; of the last step, to its own end.
+    """
+    frame = run.engine_steps[run.engine_steps["gpu_end_ns"].notna()].copy()
+    alone = frame["gpu_end_ns"] - frame["gpu_start_ns"]
+    frame["time_ns"] = frame["period_ns"].fillna(alone)
+    frame["idle_here_ns"] = frame["idle_ns"].fillna(frame["idle_inside_ns"])
+    return frame
+
+
+def first_gpu(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps of the first GPU in their order."""
+    first = steps.sort_values(["device", "pid"]).head(1)
+    return steps.merge(first[["device", "pid"]]).sort_values("step")
+
+
 def stages_of(run: Run) -> Stages | None:
     """Return the steps of a trace by kind; None where it has no engine steps with GPU work."""
-    rows = [row for row in records(run.engine_steps) if not math.isnan(number(row["gpu_end_ns"]))]
-    ranks = sorted({(count(row["device"]) or 0, count(row["pid"]) or 0) for row in rows})
-    mine = [row for row in rows if (count(row["device"]), count(row["pid"])) == ranks[0]]
-    mine.sort(key=lambda row: number(row["step"]))
-    if not any(text(row["kind"]) in KINDS for row in mine):
+    every = timed_steps(run)
+    steps = first_gpu(every)
+    if not steps["kind"].isin(list(KIND_NAMES)).any():
         return None
     engine = engine_of(run)
-    found, reason = _works(run, mine, engine)
-    gaps = _gaps(run, ranks[0])
-    whole = sum(_time(row) for row in mine)
-    kinds = [_kind(name, mine, found, gaps, whole, engine) for name in KINDS]
-    return Stages(
-        kinds=tuple(kind for kind in kinds if kind is not None),
-        engine=engine,
-        roofs=peaks(run, engine.dtype if engine else ""),
-        gpus=len({device for device, _ in ranks}),
-        span_ns=whole,
-        steps=len(mine),
-        reason=reason,
-    )
+    roofs = peaks(run, engine.dtype if engine else "")
+    found, reason = _works(run, steps, engine)
+    gaps = run.engine_gaps.merge(steps[["step", "device", "pid", "kind"]])
+    gaps["activity"] = gaps["activity"].replace("", pd.NA).fillna(gaps["cause"])
+    idle = gaps.groupby(["kind", "activity"])["idle_ns"].sum().sort_values(ascending=False)
+    span = float(steps["time_ns"].sum())
+    kinds = []
+    for name in KIND_NAMES:
+        rows = steps[steps["kind"] == name]
+        if len(rows):
+            work = _model_work([found.get(int(step)) for step in rows["step"]], engine)
+            by_activity = idle.loc[[name]].droplevel(0) if name in idle.index else idle.iloc[:0]
+            causes = tuple((str(key), float(ns)) for key, ns in by_activity.items())
+            kinds.append(_kind(name, rows, span, causes, work, roofs))
+    return Stages(tuple(kinds), engine, roofs, every["device"].nunique(), span, len(steps), reason)
 
 
-def _works(run: Run, rows: Sequence[Row], engine: Engine | None) -> tuple[dict[int, Work], str]:
+def _works(
+    run: Run, steps: pd.DataFrame, engine: Engine | None
+) -> tuple[dict[int, Work], Value | None]:
     """Return the work of each step, and why it is not known for all."""
     if engine is None or engine.shard is None:
-        why = engine.reason if engine else "the target recorded no engine"
-        return {}, why
-    steps = [row for row in rows if text(row["kind"]) in KINDS]
-    counts = [
-        Counts(
-            count(row["prefill_requests"]) or 0,
-            count(row["prefill_tokens"]) or 0,
-            count(row["decode_requests"]) or 0,
-            count(row["decode_tokens"]) or 0,
-        )
-        for row in steps
-    ]
-    made = works(counts, traced_requests(run))
-    known_ones = {
-        count(row["step"]) or 0: work
-        for row, work in zip(steps, made, strict=True)
+        return {}, Verbatim(engine.reason) if engine else Text("the target recorded no engine")
+    rows = records(steps[steps["kind"].isin(list(KIND_NAMES))])
+    found = works([_counts(row) for row in rows], traced_requests(run))
+    by_step = {
+        int(row["step"]): work
+        for row, work in zip(rows, found, strict=True)
         if work is not None
-    }
-    return known_ones, "" if len(known_ones) == len(steps) else NO_WORK
+    }  # fmt: skip
+    return by_step, None if len(by_step) == len(rows) else NO_WORK
+
+
+def _counts(row: Row) -> Counts:
+    names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+    return Counts(*(count(row[name]) or 0 for name in names))
+
+
+def _model_work(found: Sequence[Work | None], engine: Engine | None) -> ModelWork | None:
+    works = tuple(work for work in found if work is not None)
+    if len(works) < len(found) or engine is None or engine.shard is None:
+        return None
+    return ModelWork(total_flops(engine.shard, works), total_traffic(engine.shard, works), works)
 
 
 def _kind(
     name: str,
-    rows: Sequence[Row],
-    found: dict[int, Work],
-    gaps: dict[int, dict[str, float]],
-    whole: float,
-    engine: Engine | None,
-) -> Kind | None:
-    mine = [row for row in rows if text(row["kind"]) == name]
-    if not mine:
-        return None
-    steps = [count(row["step"]) or 0 for row in mine]
-    causes: dict[str, float] = defaultdict(float)
-    for step in steps:
-        for activity, idle in gaps.get(step, {}).items():
-            causes[activity] += idle
-    time = sum(_time(row) for row in mine)
-    prompts, generated = _sum(mine, "prefill_tokens"), _sum(mine, "decode_tokens")
-    requests = [number(r["prefill_requests"]) + number(r["decode_requests"]) for r in mine]
+    rows: pd.DataFrame,
+    span: float,
+    gaps: tuple[tuple[str, float], ...],
+    work: ModelWork | None,
+    roofs: Peaks,
+) -> Kind:
+    sums = {field: float(rows[column].fillna(0).sum()) for field, column in SUMS.items()}
+    generated = int(rows["decode_tokens"].sum())
     return Kind(
         kind=name,
-        steps=len(mine),
-        requests=statistics.median(requests),
-        tokens=round(prompts + generated),
-        generated=round(generated),
-        time_ns=time,
-        step_ns=statistics.median(_time(row) for row in mine),
-        share=time / whole if whole > 0 else math.nan,
-        kernel_ns=_sum(mine, "kernel_ns"),
-        busy_ns=_sum(mine, "busy_ns"),
-        idle_inside_ns=_sum(mine, "idle_inside_ns"),
-        idle_after_ns=_sum(mine, "idle_after_ns"),
-        collective_ns=_sum(mine, "collective_ns"),
-        exposed_ns=_sum(mine, "collective_exposed_ns"),
-        gaps=tuple(sorted(causes.items(), key=lambda item: -item[1])),
-        needed=_needed([found.get(step) for step in steps], engine),
+        steps=len(rows),
+        requests=float((rows["prefill_requests"] + rows["decode_requests"]).median()),
+        tokens=int(rows["prefill_tokens"].sum()) + generated,
+        generated=generated,
+        step_ns=float(rows["time_ns"].median()),
+        share=sums["time_ns"] / span if span > 0 else math.nan,
+        gaps=gaps,
+        work=work,
+        floor=_floor(work, len(rows), sums["time_ns"], roofs),
+        **sums,
     )
 
 
-def _needed(made: list[Work | None], engine: Engine | None) -> Needed | None:
-    ours = tuple(work for work in made if work is not None)
-    if len(ours) < len(made) or engine is None or engine.shard is None:
+def _floor(work: ModelWork | None, steps: int, time_ns: float, roofs: Peaks) -> Floor | None:
+    if work is None:
         return None
-    return Needed(total_flops(engine.shard, ours), total_traffic(engine.shard, ours), ours)
-
-
-def _time(row: Row) -> float:
-    """Return the time of a step: to the next one, or to its own end for the last."""
-    period = known(row["period_ns"])
-    return number(row["gpu_end_ns"]) - number(row["gpu_start_ns"]) if period is None else period
-
-
-def _sum(rows: Sequence[Row], column: str) -> float:
-    return sum(known(row[column]) or 0.0 for row in rows)
-
-
-def _gaps(run: Run, rank: tuple[int, int]) -> dict[int, dict[str, float]]:
-    """Return step -> what the host did -> idle time of the GPU."""
-    found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in records(run.engine_gaps):
-        if (count(row["device"]), count(row["pid"])) == rank:
-            step = count(row["step"]) or 0
-            found[step][text(row["activity"]) or text(row["cause"])] += number(row["idle_ns"])
-    return found
+    compute, memory = roofs.attained(work.flops.total / time_ns * 1e9), roofs.memory
+    if compute is None or memory is None:
+        return None
+    reading = work.traffic.read / memory.value / steps
+    computing = work.flops.total / compute.value / steps
+    if reading > computing:
+        return Floor("memory", memory, reading)
+    return Floor("arithmetic", compute, computing)

@@ -1,6 +1,6 @@
 """Works out which tokens each engine step computed, from its counts and the requests that ran.
 
-The trace tells how many requests and new tokens a step had. What they had in the KV cache follows
+The trace has the requests and new tokens of each step. What they had in the KV cache follows
 from vLLM's scheduler: first come, first served, a prompt that does not fit is cut, and requests
 that have a token go on (vllm/v1/core/sched/scheduler.py, 0.20).
 """
@@ -27,7 +27,7 @@ class Counts:
 
 @dataclass
 class _Prompt:
-    left: int
+    pending: int
     done: int
     outputs: int
 
@@ -44,10 +44,10 @@ def works(steps: Iterable[Counts], batches: Sequence[Requests]) -> list[Work | N
     )
     running: list[_Prompt] = []
     found: list[Work | None] = []
-    lost = not batches
+    explained = bool(batches)
     for step in steps:
-        work = None if lost else _step(step, waiting, running)
-        lost = work is None
+        work = _step(step, waiting, running) if explained else None
+        explained = work is not None
         found.append(work)
     return found
 
@@ -60,23 +60,24 @@ def _step(step: Counts, waiting: deque[_Prompt], running: list[_Prompt]) -> Work
     going_on = running[: step.decode_requests]
     decode = tuple(request.done for request in going_on)
     chunks = []
-    left = step.prefill_tokens
-    for place, prompt in enumerate(list(waiting)[: step.prefill_requests]):
-        new = min(prompt.left, left)
+    tokens = step.prefill_tokens
+    prompts = list(waiting)[: step.prefill_requests]
+    for prompt in prompts:
+        new = min(prompt.pending, tokens)
         # Only the last prompt of a step is cut.
-        if new <= 0 or (new < prompt.left and place + 1 < step.prefill_requests):
+        if new <= 0 or (new < prompt.pending and prompt is not prompts[-1]):
             return None
         chunks.append((new, prompt.done))
-        left -= new
-    if left:
+        tokens -= new
+    if tokens:
         return None
     for request in going_on:
         request.done += 1
         request.outputs -= 1
     for new, _ in chunks:
         prompt = waiting[0]
-        prompt.left, prompt.done = prompt.left - new, prompt.done + new
-        if prompt.left == 0:
+        prompt.pending, prompt.done = prompt.pending - new, prompt.done + new
+        if prompt.pending == 0:
             running.append(waiting.popleft())
             running[-1].outputs -= 1
     running[:] = [request for request in running if request.outputs != 0]

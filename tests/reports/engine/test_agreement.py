@@ -1,6 +1,5 @@
 """The trace beside the host's clock and vLLM's own numbers, of the traced batch alone."""
 
-import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,8 @@ import pytest
 from nsight_prof.reports.engine.stages.agreement import Agreement, agreements
 from nsight_prof.reports.engine.stages.kinds import stages_of
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Text
+from tests.sections import words
 
 Make = Callable[..., Run]
 FLOPS_OF_VLLM = (
@@ -35,7 +36,7 @@ def totals(traced: bool, seconds: float) -> dict[str, Any]:
 def found(run: Run) -> dict[tuple[str, str], Agreement]:
     stages = stages_of(run)
     assert stages is not None
-    return {(one.quantity, one.source): one for one in agreements(run, stages)}
+    return {(words(one.quantity), words(one.source)): one for one in agreements(run, stages)}
 
 
 def test_steps_rates_and_flops_beside_vllms_own(serving_run: Make) -> None:
@@ -47,20 +48,20 @@ def test_steps_rates_and_flops_beside_vllms_own(serving_run: Make) -> None:
     own = "vLLM's time per output token"
     step = told["decode step: busy + idle", own]
     assert step.trace == 450
-    assert step.other == pytest.approx(450)
+    assert step.elsewhere == pytest.approx(450)
     host = told["decode step: busy + idle", "host's clock"]
-    assert host.difference == pytest.approx(-0.1)
-    rate = told["output tokens a second in decode", own]
+    assert host.difference.value == pytest.approx(-0.1)
+    rate = told["output tokens per second in decode", own]
     assert rate.trace == pytest.approx(2 / 450e-9)
     flops = told["FLOPs", "vLLM's estimate"]
     assert flops.trace == FLOPS_OF_VLLM
-    tokens = told["tokens a second, prompts and output", "vLLM's counters over the host's time"]
+    tokens = told["tokens per second, prompts and output", "vLLM's counters over the host's time"]
     # 20 of prompts, one of each of 2 requests by the prefill, 4 by decode steps.
     assert tokens.trace == pytest.approx(26 / 2100e-9)
-    assert tokens.other == pytest.approx(26 / 2200e-9)
+    assert tokens.elsewhere == pytest.approx(26 / 2200e-9)
 
 
 def test_what_was_not_recorded_is_not_compared(serving_run: Make, base: SimpleNamespace) -> None:
     run = serving_run(serving_points=[base.point | {"decode_step_s": None}])
     assert found(run) == {}
-    assert math.isnan(Agreement("q", "ns", 1.0, 0.0, "s").difference)
+    assert Agreement(Text("q"), "ns", 1.0, 0.0, Text("s")).difference.value is None

@@ -10,6 +10,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.reports.engine.stages.counted import Counted, counted
 from nsight_prof.reports.engine.stages.kinds import stages_of
 from nsight_prof.reports.load import Run, load_run
+from tests.sections import words as shown
 
 Make = Callable[..., Run]
 MIXED = 1000.0
@@ -46,7 +47,7 @@ def told(run: Run, **changed: list[dict[str, Any]]) -> dict[str, Counted]:
     again = load_run(run.path)
     stages = stages_of(again)
     assert stages is not None
-    return {one.part: one for one in counted(again, stages) if one.kind == "prefill"}
+    return {one.component: one for one in counted(again, stages) if one.kind == "prefill"}
 
 
 def test_calls_times_one_launch_over_what_the_model_needs(serving_run: Make) -> None:
@@ -59,11 +60,11 @@ def test_calls_times_one_launch_over_what_the_model_needs(serving_run: Make) -> 
     products, attention = found["matrix products"], found["attention"]
     assert products.counted == 6e6
     # 2 FLOP x 20 tokens x 3 layers x (4 x 64 x 64 + 3 x 64 x 96), and 2 logits of 100 x 64.
-    assert products.needed == 2 * 20 * 3 * (4 * 64 * 64 + 3 * 64 * 96) + 2 * 2 * 100 * 64
-    assert products.ratio == pytest.approx(6e6 / products.needed)
+    assert products.required == 2 * 20 * 3 * (4 * 64 * 64 + 3 * 64 * 96) + 2 * 2 * 100 * 64
+    assert products.ratio == pytest.approx(6e6 / products.required)
     assert attention.counted == 3e5
     # 4 x 64 FLOP x 3 layers x 2 prompts x 10 x 11 / 2 pairs.
-    assert attention.needed == 4 * 64 * 3 * 2 * 55
+    assert attention.required == 4 * 64 * 3 * 2 * 55
 
 
 @pytest.mark.parametrize(
@@ -84,8 +85,8 @@ def test_a_kernel_that_was_not_counted_leaves_the_ratio_open(
     )["matrix products"]
     assert found.counted is None
     assert found.ratio is None
-    assert words in found.reason
-    assert "25 % of their time" in found.reason
+    assert words in shown(found.reason)
+    assert "25 % of their time" in shown(found.reason)
 
 
 def test_next_to_nothing_without_counters_does_not_matter(serving_run: Make) -> None:
@@ -96,7 +97,7 @@ def test_next_to_nothing_without_counters_does_not_matter(serving_run: Make) -> 
         counters=[counters("a", 2e6)],
     )
     assert found["matrix products"].counted == 6e6
-    assert "no kernel" in found["attention"].reason
+    assert "no kernel" in shown(found["attention"].reason)
 
 
 def test_products_of_many_sizes_are_rounded_up_to_the_tile(serving_run: Make) -> None:
@@ -113,7 +114,7 @@ def test_products_of_many_sizes_are_rounded_up_to_the_tile(serving_run: Make) ->
     assert found.by_tile == exact
     lost = told(serving_run(), gemms=sizes[:1], **given)["matrix products"]
     assert lost.counted is None
-    assert "different sizes" in lost.reason
+    assert "different sizes" in shown(lost.reason)
     given["counters"] = [counters("mixed", 12345.0)]
     assert told(serving_run(), gemms=sizes, **given)["matrix products"].counted is None
 

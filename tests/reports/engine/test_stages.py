@@ -1,7 +1,6 @@
 """Prefill and decode of a small model whose FLOPs, bytes and times are known."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,14 @@ import pytest
 
 from nsight_prof.parsers.model_shape import model_shape
 from nsight_prof.reports.engine import sections
-from nsight_prof.reports.engine.stages.findings import limit
-from nsight_prof.reports.engine.stages.kinds import Stages, stages_of
+from nsight_prof.reports.engine.stages.kinds import Floor, Kind, Stages, stages_of
 from nsight_prof.reports.engine.stages.section import section
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import render_metrics, schema
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic
 from nsight_prof.reports.views import report_view
+from tests.sections import finding, rows, table, told, words
 
 Make = Callable[..., Run]
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -48,6 +47,11 @@ def made(run: Run) -> Stages:
     return stages
 
 
+def floor_of(kind: Kind) -> Floor:
+    assert kind.floor is not None
+    return kind.floor
+
+
 def test_times_and_tokens_of_each_kind(serving_run: Make) -> None:
     stages = made(serving_run())
     first, second = stages.kinds
@@ -65,20 +69,21 @@ def test_times_and_tokens_of_each_kind(serving_run: Make) -> None:
 def test_mfu_mbu_and_floors(serving_run: Make) -> None:
     stages = made(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
     first, second = stages.kinds
-    assert first.needed is not None
-    assert first.needed.flops.total == PREFILL
-    assert second.needed is not None
-    assert second.needed.traffic.read == READ
-    what, peak, floor = limit(stages, first)
-    assert (what, peak and peak.key) == ("arithmetic", "steady")
-    assert floor == pytest.approx(600e-9)
-    what, peak, floor = limit(stages, second)
-    assert (what, peak and peak.key) == ("memory", "read")
-    assert floor == pytest.approx(225e-9)
-    assert floor <= second.mean_ns / 1e9
-    told = section(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
-    assert told is not None
-    numbers = told.numbers["kinds"]
+    assert first.work is not None
+    assert first.work.flops.total == PREFILL
+    assert second.work is not None
+    assert second.work.traffic.read == READ
+    floor = floor_of(first)
+    assert (floor.limited_by, floor.roof.key) == ("arithmetic", "steady")
+    assert floor.seconds == pytest.approx(600e-9)
+    floor = floor_of(second)
+    assert (floor.limited_by, floor.roof.key) == ("memory", "read")
+    assert floor.seconds == pytest.approx(225e-9)
+    assert floor.seconds <= second.mean_ns / 1e9
+    found = section(serving_run(measured_roofs=[STEADY, BURST, DRAM]))
+    assert found is not None
+    assert [row["Time over floor"] for row in rows(table(found, "stages-floors"))] == [2, 2]
+    numbers = found.numbers["kinds"]
     assert numbers["prefill"]["mfu_steady"] == pytest.approx(0.5)
     assert numbers["prefill"]["mfu_burst"] == pytest.approx(0.25)
     assert numbers["decode"]["mbu_read"] == pytest.approx(0.5)
@@ -87,13 +92,11 @@ def test_mfu_mbu_and_floors(serving_run: Make) -> None:
 def test_a_step_faster_than_the_steady_roof_is_held_to_the_burst_roof(serving_run: Make) -> None:
     slow = STEADY | {"value": 0.9 * PREFILL / 1200e-9}
     stages = made(serving_run(measured_roofs=[slow, BURST, DRAM]))
-    _, peak, floor = limit(stages, stages.kinds[0])
-    assert peak is not None
-    assert peak.key == "burst"
-    assert floor == pytest.approx(300e-9)
-    told: Any = section(serving_run(measured_roofs=[slow, BURST, DRAM]))
-    text = " ".join(finding.limits for finding in told.findings)
-    assert "111.1 % of the steady roof" in text
+    floor = floor_of(stages.kinds[0])
+    assert floor.roof.key == "burst"
+    assert floor.seconds == pytest.approx(300e-9)
+    found: Any = section(serving_run(measured_roofs=[slow, BURST, DRAM]))
+    assert "111 % of the steady roof" in told(found)
 
 
 def test_without_measured_roofs_the_datasheet_is_named_and_without_it_nothing_is_told(
@@ -105,36 +108,37 @@ def test_without_measured_roofs_the_datasheet_is_named_and_without_it_nothing_is
     assert from_sheet.roofs.compute is None
     bare = serving_run(roofs=[])
     stages = made(bare)
-    assert math.isnan(limit(stages, stages.kinds[0])[2])
-    told = section(bare)
-    assert told is not None
-    assert "prof run recipes/roofline.yaml" in told.intro
-    assert told.numbers["kinds"]["decode"]["floor_s"] is None
-    assert not any("floor" in finding.sentence for finding in told.findings)
+    assert stages.kinds[0].floor is None
+    found = section(bare)
+    assert found is not None
+    assert "prof run recipes/roofline.yaml" in told(found)
+    assert found.numbers["kinds"]["decode"]["floor_s"] is None
+    assert found.figures == ()
+    assert not any("floor" in words(finding.verdict) for finding in found.findings)
 
 
 def test_without_an_engine_times_remain(serving_run: Make) -> None:
-    told = section(serving_run(engines=[]))
-    assert told is not None
-    assert "recorded no engine" in told.intro
-    assert [table.title for table in told.tables][0] == "Steps by kind"
-    assert told.numbers["kinds"]["prefill"]["flops"] is None
+    found = section(serving_run(engines=[]))
+    assert found is not None
+    assert "recorded no engine" in told(found)
+    assert found.tables[0].key == "stages-times"
+    assert found.numbers["kinds"]["prefill"]["flops"] is None
 
 
 def test_an_unknown_model_is_a_reason(serving_run: Make, base: SimpleNamespace) -> None:
     unknown = base.engine | {"model_config": json.dumps(CONFIG | {"model_type": "mamba"})}
-    told = section(serving_run(engines=[unknown]))
-    assert told is not None
-    assert "model type mamba" in told.intro
+    found = section(serving_run(engines=[unknown]))
+    assert found is not None
+    assert "model type mamba" in told(found)
 
 
 def test_steps_that_do_not_fit_the_requests_have_no_work(
     serving_run: Make, base: SimpleNamespace
 ) -> None:
-    told = section(serving_run(serving_points=[base.point | {"batch": 1}]))
-    assert told is not None
-    assert "do not fit them" in told.intro
-    assert told.numbers["kinds"]["decode"]["mbu_read_sheet"] is None
+    found = section(serving_run(serving_points=[base.point | {"batch": 1}]))
+    assert found is not None
+    assert "do not fit them" in told(found)
+    assert found.numbers["kinds"]["decode"]["floor_s"] is None
 
 
 def test_a_run_without_engine_steps_has_no_section(
@@ -157,12 +161,12 @@ def test_of_two_gpus_the_first_stands_for_both(serving_run: Make, base: SimpleNa
     )
     stages = made(run)
     assert (stages.gpus, stages.kinds[0].busy_ns) == (2, 990)
-    assert stages.kinds[0].needed is not None
-    assert stages.kinds[0].needed.flops.total == PREFILL / 2
-    told = section(run)
-    assert told is not None
-    collectives = next(table for table in told.tables if table.title.startswith("Collectives"))
-    assert collectives.rows[0] == ("prefill", "100 ns", "8.3 %", "60.0 ns", "40.0 %")
+    assert stages.kinds[0].work is not None
+    assert stages.kinds[0].work.flops.total == PREFILL / 2
+    found = section(run)
+    assert found is not None
+    first = rows(table(found, "stages-collectives"))[0]
+    assert list(first.values()) == ["prefill", 100, pytest.approx(1 / 12), 60, 0.4]
 
 
 def test_other_batches_tell_what_a_larger_one_costs(
@@ -176,13 +180,15 @@ def test_other_batches_tell_what_a_larger_one_costs(
         base.point | plain | {"case": "c", "batch": 32, "decode_step_s": None, "status": "failed"},
         base.point | plain | {"case": "d", "batch": 64, "decode_step_s": 1.0, "engine": "eager"},
     ]
-    told = section(serving_run(serving_points=points, measured_roofs=[STEADY, BURST, DRAM]))
-    assert told is not None
-    assert [one["batch"] for one in told.numbers["batches"]] == [2, 16]
-    first = told.findings[0].sentence
-    assert ": +10.0 %, for 7.3 times the tokens a second" in first
-    assert "costs 10.0 % more a step and gives 7.3 times the tokens" in told.findings[0].plain
-    assert "MBU 50.0 %" in first
+    found = section(serving_run(serving_points=points, measured_roofs=[STEADY, BURST, DRAM]))
+    assert found is not None
+    assert [one["batch"] for one in found.numbers["batches"]] == [2, 16]
+    larger = finding(found, "larger_batch")
+    assert larger.action is not None
+    for text in (larger.verdict, larger.action):
+        assert "10 % more time per" in words(text)
+        assert "7.3x the tokens per second" in words(text)
+    assert "at 50 % of the measured DRAM read roof" in words(found.findings[0].verdict)
 
 
 def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) -> None:
@@ -190,8 +196,8 @@ def test_the_report_shows_the_sections_and_fits_its_schema(serving_run: Make) ->
     view = report_view(run)
     assert [made.key for made in view.sections][0] == "stages"
     assert {"stages", "model"} <= {made.key for made in view.sections}
-    assert view.answer[:2] == tuple(Writer().text(f.verdict) for f in view.sections[0].findings[:2])
-    written = json.loads(render_metrics(view, run.gaps))
+    assert view.answer[:2] == tuple(f.verdict for f in view.sections[0].findings[:2])
+    written = json.loads(render_metrics(view, page_links(run, view), run.gaps))
     jsonschema.validate(written, schema())
     assert [s["key"] for s in written["sections"]] == [s.key for s in view.sections]
     assert all("figures" not in s for s in written["sections"])
@@ -206,6 +212,6 @@ def test_a_program_that_serves_nothing_has_no_sections(run: Run) -> None:
 
 def test_idle_time_is_named_by_what_the_host_did(serving_run: Make, base: SimpleNamespace) -> None:
     gaps = [base.gaps[0] | {"activity": "", "cause": "cudaEventSynchronize"}]
-    told: Any = section(serving_run(engine_gaps=gaps))
-    cells = dict(zip(told.tables[0].columns, told.tables[0].rows[0], strict=True))
-    assert cells["GPU idle, mostly"] == "17.5 %: cudaEventSynchronize"
+    found: Any = section(serving_run(engine_gaps=gaps))
+    first = rows(table(found, "stages-times"))[0]
+    assert first["GPU idle, mostly"] == "17.5 %: cudaEventSynchronize"
