@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.formats import difference, duration, listed, seconds
+from nsight_prof.reports.formats import difference, listed, seconds
 from nsight_prof.reports.page.units import quantity
 from tests.recorded import whole_report
 
@@ -159,7 +159,7 @@ def test_what_the_operator_view_does_more_stands_above_the_modules(run: Path) ->
     traced = (ran["total_ns"] / runs).groupby(ran["kernel_id"].map(named)).sum()
     more = seen["gpu_ns"] / steps - seen["kernel"].map(traced).fillna(0.0)
     first = seen.loc[more.idxmax()]
-    assert f"{duration(more.max())} a step more of" in lines[at + 2]
+    assert f"{quantity(more.max(), 'ns', 2)} more per step" in lines[at + 2]
     assert first["operator"] in lines[at + 2].replace("\\", "")
     values = finding(run, "operator_view_excess", "decode")["values"]
     assert values["viewed"]["value"] == pytest.approx(first["gpu_ns"] / steps)

@@ -22,9 +22,9 @@ def sections(run: Run, savings: Savings) -> tuple[Section, ...]:
 
     `savings` is what the report says of single kernels.
     """
-    old = (steps(run), model.section(run), collectives.section(run))
-    first, *rest = (None if section is None else page_section(section) for section in old)
-    found = (stages(run), first, operators(run, savings), *rest)
+    old = (model.section(run), collectives.section(run))
+    rest = (None if section is None else page_section(section) for section in old)
+    found = (stages(run), steps(run), operators(run, savings), *rest)
     return tuple(section for section in found if section is not None)
 
 

@@ -142,7 +142,7 @@ def timed_steps(run: Run) -> pd.DataFrame:
 
     Both are of the time to the next step; of the last step, to its own end.
     """
-    frame = run.engine_steps[run.engine_steps["gpu_end_ns"].notna()].copy()
+    frame = run.engine_steps.dropna(subset=["gpu_start_ns", "gpu_end_ns"]).copy()
     alone = frame["gpu_end_ns"] - frame["gpu_start_ns"]
     frame["time_ns"] = frame["period_ns"].fillna(alone)
     frame["idle_here_ns"] = frame["idle_ns"].fillna(frame["idle_inside_ns"])

@@ -1,4 +1,4 @@
-"""Names of kinds of steps and of roofs as sentences take them."""
+"""Names of kinds of steps, roofs and activities as sentences take them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,24 @@ ROOF_NAMES = {
     "datasheet peak": Text("datasheet peak"),
     "datasheet bandwidth": Text("datasheet bandwidth"),
 }
+ACTIVITY_NAMES = {
+    "gaps between queued operations": Text("gaps between queued operations"),
+    "launch latency": Text("launch latency"),
+    "scheduling": Text("scheduling"),
+    "input preparation": Text("input preparation"),
+    "launches of the forward pass": Text("launches of the forward pass"),
+    "sampling": Text("sampling"),
+    "detokenizing and outputs": Text("detokenizing and outputs"),
+    "engine loop outside of named ranges": Text("engine loop outside of named ranges"),
+    "worker outside of named ranges": Text("worker outside of named ranges"),
+    "blocking CUDA call": Text("blocking CUDA call"),
+}
+"""What the host did while the GPU was idle, as table engine_gaps has it."""
 
 
-def kind_name(kind: str) -> Value:
-    """Return the name of a kind of steps, or of a stage that the user named."""
-    return KIND_NAMES.get(kind) or Verbatim(kind)
+def activity_name(activity: str) -> Value:
+    """Return the name of what the host did; a range or call that has none as it is."""
+    return ACTIVITY_NAMES.get(activity) or Verbatim(activity)
 
 
 def roof_name(name: str) -> Value:

@@ -12,7 +12,7 @@ from nsight_prof.reports.engine.stages.batches import Batch, batches
 from nsight_prof.reports.engine.stages.counted import COMPONENT_NAMES, Counted, counted
 from nsight_prof.reports.engine.stages.findings import BYTES, FLOPS, findings
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
-from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
+from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name, roof_name
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
@@ -110,7 +110,7 @@ def _times(stages: Stages) -> Table[Kind]:
         part = Number(kind.idle_ns / kind.time_ns, "fraction", digits=3)
         if not kind.gaps or not kind.gaps[0][1] > 0:
             return part
-        return Text("{part}: {activity}", part=part, activity=Verbatim(kind.gaps[0][0]))
+        return Text("{part}: {activity}", part=part, activity=activity_name(kind.gaps[0][0]))
 
     return Table(
         "stages-times",

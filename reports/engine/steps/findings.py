@@ -1,185 +1,247 @@
-"""Sentences about engine steps: is the GPU idle, for what, and what does tracing change."""
+"""Findings about engine steps: is the GPU idle, for what, and what does tracing change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from nsight_prof.parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
-from nsight_prof.reports.bench.models import BenchFinding
+from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     TRACED,
     UNTRACED,
-    HostTime,
+    HostClock,
     KindTime,
     RankTime,
-    host_total,
     trace_total,
 )
-from nsight_prof.reports.formats import counted, difference, listed, seconds, share, significant
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.engine import engine_of
 
 HOST_BOUND = 0.3
-"""Share of a step that the host makes the GPU idle from which the host limits it."""
-
-
-WORTH_SAYING = 0.05
-"""Part of a step from which the idle time of prefill has a sentence of its own."""
-LEAST = 0.001
+"""Part of a step that the host makes the GPU idle from which the host limits it."""
+LARGE_IDLE = 0.05
+"""Part of a step from which the idle time of prefill has a finding of its own."""
+NEGLIGIBLE = 0.001
 """Part of a step below which idle time is none."""
 CLOSE = 0.02
 """Difference between two timings of the same steps up to which they agree."""
-
 ENOUGH = 8
 """Host-timed steps from which their median is compared with the trace."""
+CAUSES = 4
+"""Activities that the evidence has."""
 
 
 def findings(
-    run: Run,
-    kinds: tuple[KindTime, ...],
-    ranks: tuple[RankTime, ...],
-    host: tuple[HostTime, ...],
-) -> tuple[BenchFinding, ...]:
-    """Return what the steps show, idle time of the longest kind first."""
+    run: Run, kinds: Sequence[KindTime], ranks: Sequence[RankTime], host: HostClock
+) -> Iterator[Finding]:
+    """Yield what the steps show, idle time of decode and of the longest kind first."""
     engine = engine_of(run)
-    mode = engine.mode if engine else ""
     order = sorted(kinds, key=lambda kind: (kind.kind != "decode", -kind.total))
-    made = [
-        *(_idle(kind, mode) for kind in order),
-        *(_collectives(kind.kind, ranks) for kind in order),
-        _agreement(run, kinds, host),
-        _overhead(run, host),
-    ]
-    return tuple(finding for finding in made if finding is not None)
+    for kind in order:
+        idle = kind.share(kind.idle_mean).value or 0.0
+        if kind.kind == "decode" or idle >= LARGE_IDLE:
+            limited = kind.host_idle * 2 >= kind.idle_mean
+            yield _host_limits(kind, engine.mode if engine else "") if limited else _keeps_up(kind)
+    for kind in order:
+        yield from _collectives(kind, [rank for rank in ranks if rank.kind == kind.kind])
+    yield from _agreement(run, kinds, host)
+    yield from _overhead(host)
 
 
-def _idle(kind: KindTime, mode: str) -> BenchFinding | None:
-    """Say how long the GPU is idle and for what; of decode always, else where it is much."""
-    part = _of(kind.idle_mean, kind)
-    if kind.kind != "decode" and part < WORTH_SAYING:
-        return None
-    by_host = {name: value for name, value in kind.idle_by.items() if name not in OF_GPU}
-    host = sum(by_host.values())
-    step = f"{seconds(kind.idle_mean)} ({share(part)}) of a {kind.kind} step"
-    if host * 2 < kind.idle_mean:
-        own = (kind.idle_mean - host) / kind.launches if kind.launches else 0.0
-        waits = "hardly waits" if _of(host, kind) >= LEAST else "does not wait"
-        return BenchFinding(
-            f"The GPU {waits} for the CPU in {kind.kind}: it is idle {step}, in gaps of "
-            f"{seconds(own)} between kernels that are queued already; the CPU schedules, samples "
-            "and detokenizes while the GPU works.",
-            _evidence(kind),
-            plain=f"The CPU keeps up: in {kind.kind} the GPU works {share(1 - part)} of the time.",
+def _keeps_up(kind: KindTime) -> Finding:
+    launches = kind.median["launches"]
+    gap = (kind.idle_mean - kind.host_idle) / launches if launches else 0.0
+    name, share = KIND_NAMES[kind.kind], kind.share(kind.idle_mean)
+    values: dict[str, Value] = {
+        "kind": name,
+        "part": share,
+        "idle": kind.number(kind.idle_mean, "ns", "idle_ns"),
+        "gap": Number(gap, "ns"),
+    }
+    verdict = Text(
+        "The GPU does not wait for the CPU in {kind}: it is idle for {part} of a step ({idle}), in "
+        "gaps of {gap} between kernels that are queued already.",
+        **values,
+    )
+    if (kind.share(kind.host_idle).value or 0.0) >= NEGLIGIBLE:
+        verdict = Text(
+            "The GPU hardly waits for the CPU in {kind}: it is idle for {part} of a step ({idle}), "
+            "mostly in gaps of {gap} between kernels that are queued already.",
+            **values,
         )
-    main = next(iter(by_host))
-    limits = "The CPU limits" if _of(host, kind) >= HOST_BOUND else "The GPU waits for the CPU in"
-    graph = main == LAUNCHES and mode == "eager"
-    return BenchFinding(
-        f"{limits} {kind.kind}: the GPU is idle {step}{_between(kind)}, "
-        f"{share(host / kind.idle_mean)} of that waiting for the CPU, the longest for: {main}"
-        f"{'; a CUDA graph would launch the step at once' if graph else ''}.",
-        _evidence(kind),
-        "Tracing slows the CPU down: without it the GPU waits less.",
-        f"In {kind.kind} the GPU waits {share(_of(host, kind))} of the time for the CPU ({main}).",
+    return Finding(
+        "host_keeps_up",
+        verdict,
+        (*_evidence(kind), Text("the CPU schedules, samples and detokenizes while the GPU works")),
+        plain=Text(
+            "The CPU keeps up: in {kind} the GPU works {part} of the time.",
+            kind=name,
+            part=Number(1 - (share.value or 0.0), "fraction"),
+        ),
     )
 
 
-def _between(kind: KindTime) -> str:
-    if _of(kind.after_mean, kind) < LEAST:
-        return ""
-    return f", {seconds(kind.after_mean)} of it between a step and the next"
-
-
-def _of(value: float, kind: KindTime) -> float:
-    whole = kind.busy + kind.idle
-    return value / whole if whole else 0.0
-
-
-def _evidence(kind: KindTime) -> str:
-    parts = [f"{name} {seconds(value)}" for name, value in list(kind.idle_by.items())[:4]]
-    told = f"; idle by cause, a step: {listed(parts)}" if parts else ""
-    return (
-        f"{counted(kind.steps, 'step')}, median {seconds(kind.seconds)}, of which kernels "
-        f"{seconds(kind.kernel)} in {counted(kind.launches, 'launch')}{told}."
+def _host_limits(kind: KindTime, mode: str) -> Finding:
+    activity = next(name for name in kind.idle_by if name not in OF_GPU)
+    share = kind.share(kind.host_idle)
+    after = kind.share(kind.after_mean).value or 0.0
+    values: dict[str, Value] = {
+        "kind": KIND_NAMES[kind.kind],
+        "part": kind.share(kind.idle_mean),
+        "idle": kind.number(kind.idle_mean, "ns", "idle_ns"),
+        "between": Text(", {time} of it between steps", time=Number(kind.after_mean, "ns"))
+        if after >= NEGLIGIBLE
+        else "",
+        "host": Number(kind.host_idle / kind.idle_mean, "fraction"),
+        "activity": activity_name(activity),
+        "graph": Text("; a CUDA graph would launch the step at once")
+        if activity == LAUNCHES and mode == "eager"
+        else "",
+    }
+    verdict = Text(
+        "The GPU waits for the CPU in {kind}: it is idle for {part} of a step ({idle}{between}), "
+        "{host} of that for the CPU, most for {activity}{graph}.",
+        **values,
+    )
+    if (share.value or 0.0) >= HOST_BOUND:
+        verdict = Text(
+            "The CPU limits {kind}: the GPU is idle for {part} of a step ({idle}{between}), {host} "
+            "of that waiting for the CPU, most for {activity}{graph}.",
+            **values,
+        )
+    return Finding(
+        "host_bound_step",
+        verdict,
+        tuple(_evidence(kind)),
+        disproof=Text("Tracing slows the CPU down: without it the GPU waits less."),
+        plain=Text(
+            "In {kind} the GPU waits {part} of the time for the CPU ({activity}).",
+            kind=values["kind"],
+            part=share,
+            activity=values["activity"],
+        ),
     )
 
 
-def _collectives(kind: str, ranks: tuple[RankTime, ...]) -> BenchFinding | None:
-    mine = [rank for rank in ranks if rank.kind == kind]
-    if not mine or not any(rank.collective for rank in mine):
-        return None
-    count = len(mine)
-    step = sum(rank.seconds for rank in mine) / count
-    time = sum(rank.collective for rank in mine) / count
-    exposed = sum(rank.exposed for rank in mine) / count
-    known = [rank.waiting for rank in mine if rank.waiting is not None]
-    waits = f", {seconds(sum(known) / count)} of it waiting for another GPU" if known else ""
-    return BenchFinding(
-        f"Collectives take {share(time / step if step else 0)} of a {kind} step "
-        f"({seconds(time)}{waits}); {share(exposed / time if time else 0)} of their time no other "
-        "kernel runs beside them.",
-        f"{counted(count, 'GPU')}, mean of their steps of {seconds(step)}.",
+def _evidence(kind: KindTime) -> Iterator[Evidence | Text]:
+    yield Text(
+        "{n} step, median {step}, of which kernels {kernels} in {launches} launches",
+        "{n} steps, median {step}, of which kernels {kernels} in {launches} launches",
+        n=kind.steps,
+        step=kind.middle("time_ns"),
+        kernels=kind.middle("kernel_ns"),
+        launches=Number(kind.median["launches"], "count"),
     )
+    for activity, idle in list(kind.idle_by.items())[:CAUSES]:
+        yield Text(
+            "idle per step for {activity}: {idle}",
+            activity=activity_name(activity),
+            idle=Number(idle, "ns"),
+        )
 
 
-def agreement(
-    run: Run, kinds: tuple[KindTime, ...], host: tuple[HostTime, ...]
-) -> dict[str, float]:
+def _collectives(kind: KindTime, ranks: Sequence[RankTime]) -> Iterator[Finding]:
+    def mean(column: str) -> Number:
+        known = [value for rank in ranks if (value := rank.number(column).value) is not None]
+        return Number(sum(known) / len(known) if known else None, "ns")
+
+    step, time, waiting = map(mean, ("time_ns", "collective_ns", "collective_wait_ns"))
+    if not time.value:
+        return
+    yield Finding(
+        "collectives",
+        Text(
+            "Collectives take {part} of a {kind} step ({time}{waiting}); {exposed} of their time "
+            "no other kernel runs beside them.",
+            part=time.share_of(step),
+            kind=KIND_NAMES[kind.kind],
+            time=time,
+            waiting=Text(", {time} of it waiting for another GPU", time=waiting)
+            if waiting.value is not None
+            else "",
+            exposed=mean("collective_exposed_ns").share_of(time),
+        ),
+        (Text("{n} GPU, mean of its steps of {step}", "{n} GPUs, mean of their steps of {step}",
+              n=len(ranks), step=step),),
+        technical=True,
+    )  # fmt: skip
+
+
+def agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> dict[str, float]:
     """Return busy + idle of the trace over what the host timed of the same steps, minus 1.
 
     Of the whole batch, and of the median decode step: a step of the host returns after it has
     issued the next one, so that the first step of a batch, the prefill, seems longer to it, and
     few steps differ by chance.
     """
-    found = {}
-    traced, whole = trace_total(run), host_total(run, TRACED)
-    if traced is not None and whole:
-        found["batch"] = traced / whole - 1
-    for kind in kinds:
-        timed = [o for o in host if (o.when, o.kind) == (TRACED, kind.kind)]
-        if kind.kind == "decode" and timed and timed[0].steps >= ENOUGH:
-            found["decode step"] = kind.seconds / timed[0].seconds - 1
-    return found
+    pairs = {"batch": (trace_total(run), host.batch(TRACED))}
+    decode = next((kind for kind in kinds if kind.kind == "decode"), None)
+    if decode and len(host.steps.get((TRACED, "decode"), ())) >= ENOUGH:
+        step = Number(decode.median["time_ns"] / 1e9, "s")
+        pairs["decode step"] = step, host.step(TRACED, "decode")
+    found = {name: (trace - timed).share_of(timed).value for name, (trace, timed) in pairs.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _agreement(
-    run: Run, kinds: tuple[KindTime, ...], host: tuple[HostTime, ...]
-) -> BenchFinding | None:
-    """Compare what the trace adds up with what the host timed in the same run."""
+def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator[Finding]:
+    """Yield whether what the trace adds up is what the host timed in the same run."""
     found = agreement(run, kinds, host)
     if not found:
-        return None
-    told = listed([f"{what} {difference(value)}" for what, value in found.items()])
-    close = all(abs(value) <= CLOSE for value in found.values())
-    words = f"agree within {significant(100 * CLOSE, 1)} %" if close else "differ"
-    return BenchFinding(
-        f"Busy and idle time of the trace and the time that the host measured {words}: {told}.",
-        f"batch: {seconds(trace_total(run))} in the trace, {seconds(host_total(run, TRACED))} by "
-        "the host's clock.",
-    )
-
-
-def _overhead(run: Run, host: tuple[HostTime, ...]) -> BenchFinding | None:
-    """Say what tracing adds, against the run without any profiler where there is one."""
-    traced = host_total(run, TRACED)
-    for when, words in (
-        (UNTRACED, "the target run by itself"),
-        (BEFORE, "the same process before the trace"),
-    ):
-        plain = host_total(run, when)
-        if traced is None or not plain:
-            continue
-        compared = [
-            (one.kind, one.seconds, other.seconds)
-            for one in host
-            for other in host
-            if (one.when, other.when) == (TRACED, when) and one.kind == other.kind
-        ]
-        steps = listed([f"{kind} step {difference(a / b - 1)}" for kind, a, b in compared])
-        times = [f"{kind} step {seconds(a)} against {seconds(b)}" for kind, a, b in compared]
-        return BenchFinding(
-            f"Tracing changes the time of the batch by {difference(traced / plain - 1)} ({steps}), "
-            f"compared with {words}.",
-            f"by the host's clock: batch {seconds(traced)} against {seconds(plain)}; "
-            f"{'; '.join(times)}.",
+        return
+    labels = {"batch": Text("batch"), "decode step": Text("decode step")}
+    differences = [
+        Text("{name} {difference}", name=labels[name], difference=Number(value, "fraction"))
+        for name, value in found.items()
+    ]
+    verdict = Text("The trace and the host's clock differ: {differences}.", differences=differences)
+    if all(abs(value) <= CLOSE for value in found.values()):
+        verdict = Text(
+            "The trace and the host's clock agree within {close}: {differences}.",
+            close=Number(CLOSE, "fraction", digits=1),
+            differences=differences,
         )
-    return None
+    batch = Text(
+        "batch: {trace} of busy and idle time in the trace, {host} by the host's clock",
+        trace=trace_total(run).at_digits(3),
+        host=host.batch(TRACED).at_digits(3),
+    )
+    yield Finding("agreement_with_host", verdict, (batch,), technical=True)
+
+
+def _overhead(host: HostClock) -> Iterator[Finding]:
+    """Yield what tracing adds, against the run without any profiler where there is one."""
+    traced = host.batch(TRACED)
+    when = next((w for w in (UNTRACED, BEFORE) if host.batch(w).value), "")
+    if traced.value is None or not when:
+        return
+    base = host.batch(when)
+    evidence = [
+        Text("batch {traced} against {base} by the host's clock",
+             traced=traced.at_digits(3), base=base.at_digits(3))
+    ]  # fmt: skip
+    for kind, name in KIND_NAMES.items():
+        step, base_step = host.step(TRACED, kind), host.step(when, kind)
+        if step.value is not None and base_step.value is not None:
+            evidence.append(
+                Text(
+                    "{kind} step {traced} against {base} ({difference})",
+                    kind=name,
+                    traced=step.at_digits(3),
+                    base=base_step.at_digits(3),
+                    difference=(step - base_step).share_of(base_step),
+                )
+            )
+    yield Finding(
+        "tracing_overhead",
+        Text(
+            "Tracing changes the time of the batch by {difference}, against {base}.",
+            difference=(traced - base).share_of(base),
+            base=Text("the target run by itself")
+            if when == UNTRACED
+            else Text("the same process before the trace"),
+        ),
+        tuple(evidence),
+        technical=True,
+    )

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,20 +15,19 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.bench.adapter import page_section
-from nsight_prof.reports.bench.models import BenchTable, Section
 from nsight_prof.reports.engine.steps.section import section
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
     TRACED,
     UNTRACED,
-    host_times,
-    host_total,
+    host_clock,
     kind_times,
     rank_times,
 )
 from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page import Section
 from nsight_prof.reports.plots.gallery import bench_pictures
+from tests.sections import finding, rows, table, told, words
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"
 # What the host timed of the same capture, traced and before: seconds and outputs of each step.
@@ -111,15 +111,11 @@ def made(run: Run) -> Section:
     return found
 
 
-def table(found: Section, title: str) -> BenchTable:
-    return next(t for t in found.tables if t.title == title)
-
-
 def test_busy_and_idle_of_the_trace_agree_with_the_clock_of_the_host(graphs: Run) -> None:
     found = made(graphs)
     assert set(found.numbers["agreement"]) == {"batch", "decode step"}
     assert all(abs(value) < 0.02 for value in found.numbers["agreement"].values())
-    assert any("agree within 2" in finding.sentence for finding in found.findings)
+    assert "agree within 2" in words(finding(found, "agreement_with_host").verdict)
 
 
 def test_numbers_are_those_of_the_table(graphs: Run) -> None:
@@ -135,35 +131,39 @@ def test_numbers_are_those_of_the_table(graphs: Run) -> None:
 
 def test_a_host_that_keeps_ahead_is_not_blamed(graphs: Run, layers: Run) -> None:
     graph, eager = made(graphs).findings[0], made(layers).findings[0]
-    assert "The GPU does not wait for the CPU in decode" in graph.sentence
-    assert "The CPU limits decode" in eager.sentence
-    assert "launches of the forward pass" in eager.sentence
+    assert words(graph.verdict).startswith("The GPU does not wait for the CPU in decode")
+    assert graph.rule == "host_keeps_up"
+    assert words(eager.verdict).startswith("The CPU limits decode")
+    assert words(eager.verdict.values["activity"]) == "launches of the forward pass"
 
 
 def test_what_tracing_adds_is_stated(graphs: Run) -> None:
     traced, before = (sum(s for s, _ in HOST[key]) for key in (True, False))
-    assert host_total(graphs, TRACED) == pytest.approx(traced)
-    assert host_total(graphs, BEFORE) == pytest.approx(before)
-    finding = next(f for f in made(graphs).findings if f.sentence.startswith("Tracing changes"))
-    assert f"{100 * (traced / before - 1):+.1f} %" in finding.sentence
+    host = host_clock(graphs)
+    assert host.batch(TRACED).value == pytest.approx(traced)
+    assert host.batch(BEFORE).value == pytest.approx(before)
+    difference: Any = finding(made(graphs), "tracing_overhead").verdict.values["difference"]
+    assert difference.value == pytest.approx(traced / before - 1)
 
 
 def test_a_step_without_outputs_belongs_to_the_next(graphs: Run) -> None:
-    times = {(one.when, one.kind): one.seconds for one in host_times(graphs)}
-    assert times[TRACED, "prefill"] == pytest.approx(HOST[True][0][0] + HOST[True][1][0])
-    assert times[TRACED, "decode"] == pytest.approx(median(s for s, _ in HOST[True][2:]))
+    host = host_clock(graphs)
+    first = HOST[True][0][0] + HOST[True][1][0]
+    assert host.step(TRACED, "prefill").value == pytest.approx(first)
+    assert host.step(TRACED, "decode").value == pytest.approx(median(s for s, _ in HOST[True][2:]))
 
 
 def test_modules_are_shown_or_said_not_to_be_there(graphs: Run, layers: Run) -> None:
-    shown = table(made(layers), "GPU time of the model's modules")
-    assert any("mlp.gate_up_proj" in row[1] for row in shown.rows)
-    assert not any(t.title == shown.title for t in made(graphs).tables)
-    assert any(text.startswith("No time by module") for text in made(graphs).method)
+    shown = rows(table(made(layers), "engine-modules"))
+    assert any("mlp.gate_up_proj" in row["Module"] for row in shown)
+    assert "engine-modules" not in {one.key for one in made(graphs).tables}
+    method: Any = made(graphs).parts[-1]
+    assert any(words(text).startswith("No time by module") for text in method.items)
 
 
 def test_figures_can_be_drawn(graphs: Run, layers: Run) -> None:
     for run in (graphs, layers):
-        pictures = bench_pictures([page_section(made(run))])
+        pictures = bench_pictures([made(run)])
         assert {picture.name for picture in pictures} == {"engine-steps", "engine-idle"}
         for picture in pictures:
             picture.draw()
@@ -175,7 +175,7 @@ def test_a_run_without_engine_steps_has_no_section(run: Run) -> None:
 
 def steps_of_ranks(collective: list[int], wait: list[int | None]) -> pd.DataFrame:
     """Two decode steps on each of two GPUs; the second has no period."""
-    rows = []
+    every = []
     for device in (0, 1):
         for step in (0, 1):
             row: dict[str, Any] = {column.name: 0 for column in tables.tables()["engine_steps"]}
@@ -196,8 +196,8 @@ def steps_of_ranks(collective: list[int], wait: list[int | None]) -> pd.DataFram
                 "collective_wait_ns": wait[device],
                 "cause": "",
             }
-            rows.append(row)
-    return tables.check(pd.DataFrame(rows), "engine_steps")
+            every.append(row)
+    return tables.check(pd.DataFrame(every), "engine_steps")
 
 
 def rank_run(frame: pd.DataFrame, **more: pd.DataFrame) -> Any:
@@ -208,22 +208,21 @@ def rank_run(frame: pd.DataFrame, **more: pd.DataFrame) -> Any:
 def test_ranks_stand_beside_each_other() -> None:
     run = rank_run(steps_of_ranks([300, 100], [200, 0]))
     ranks = rank_times(run)
-    assert [(r.device, round(r.collective * 1e9)) for r in ranks] == [(0, 300), (1, 100)]
-    assert [r.waiting for r in ranks] == [pytest.approx(200e-9), 0.0]
+    assert [(r.device, r.mean["collective_ns"]) for r in ranks] == [(0, 300), (1, 100)]
+    assert [r.mean["collective_wait_ns"] for r in ranks] == [200, 0]
     found = made(run)
-    finding = next(f for f in found.findings if f.sentence.startswith("Collectives"))
-    share = 200 / ((1000 + 900) / 2)
-    assert f"{100 * share:.1f} % of a decode step" in finding.sentence
-    assert "100 ns of it waiting" in finding.sentence
-    assert table(found, "Each GPU, and its collectives").rows[0][0] == "decode"
-    assert "each of 2 GPUs" in found.intro
+    verdict = finding(found, "collectives").verdict
+    part: Any = verdict.values["part"]
+    assert part.value == pytest.approx(200 / ((1000 + 900) / 2))
+    assert "100 ns of it waiting" in words(verdict)
+    assert rows(table(found, "engine-gpus"))[0]["Step"] == "decode"
+    assert "each of 2 GPUs" in told(found)
 
 
 def test_an_unknown_wait_is_not_told() -> None:
     found = made(rank_run(steps_of_ranks([300, 100], [None, None])))
-    finding = next(f for f in found.findings if f.sentence.startswith("Collectives"))
-    assert "waiting" not in finding.sentence
-    assert all(rank["collective_waiting_s"] is None for rank in found.numbers["ranks"])
+    assert "waiting" not in words(finding(found, "collectives").verdict)
+    assert all(math.isnan(rank["collective_waiting_s"]) for rank in found.numbers["ranks"])
 
 
 def test_one_gpu_without_collectives_has_no_ranks() -> None:
@@ -247,10 +246,10 @@ def test_the_run_by_itself_goes_before_the_same_process() -> None:
         process=1, case="c", t_s=0.0, outputs=2, tokens=2
     )
     run = rank_run(frame, host_steps=tables.check(steps, "host_steps"))
-    assert host_total(run, UNTRACED) == pytest.approx(0.4)
-    finding = next(f for f in made(run).findings if f.sentence.startswith("Tracing changes"))
-    assert "batch by +50.0 %" in finding.sentence
-    assert "the target run by itself" in finding.sentence
+    assert host_clock(run).batch(UNTRACED).value == pytest.approx(0.4)
+    verdict = words(finding(made(run), "tracing_overhead").verdict)
+    assert "batch by 50 %" in verdict
+    assert "the target run by itself" in verdict
 
 
 def test_generations_with_another_number_of_steps_are_left_out() -> None:
@@ -259,8 +258,9 @@ def test_generations_with_another_number_of_steps_are_left_out() -> None:
         source="trace", traced=True, repeat=1, process=1, case="c", t_s=0.0, outputs=2, tokens=2
     )
     run = rank_run(frame, host_steps=tables.check(steps, "host_steps"))
-    assert host_times(run) == ()
-    assert host_total(run, TRACED) is None
+    host = host_clock(run)
+    assert (host.steps, host.batches) == ({}, {})
+    assert host.batch(TRACED).value is None
 
 
 def test_kinds_have_an_order_and_empty_steps_no_time() -> None:
