@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, Verbatim
+from nsight_prof.reports.page import Finding, Number, Text, Value, Verbatim
 from nsight_prof.reports.studies.gemm_staircase.points import Curve, Point
 from nsight_prof.reports.studies.gemm_staircase.steps import (
     Batches,
-    Inversion,
     OddSize,
     Staircase,
     Step,
     inversions,
     median_loss,
-    step_at,
     steps_at,
     worst_step,
 )
@@ -32,7 +30,6 @@ LARGE = 0.1
 DOUBLED = 2.0
 LISTED = 8
 """Paddings that the evidence lists."""
-Facts = list[Evidence | Text]
 
 
 @dataclass(frozen=True)
@@ -58,62 +55,34 @@ def findings(measured: Measured) -> tuple[Finding, ...]:
     return tuple(finding for rule in rules if (finding := rule(measured)) is not None)
 
 
-def _fraction(value: float) -> Number:
+def _fraction(value: float | None) -> Number:
     return Number(value, "fraction")
 
 
-@dataclass(frozen=True)
-class _Uneven:
-    """The worst size of each side that is no multiple of 8, of one dtype, the worst side first."""
-
-    worst: tuple[OddSize, ...]
-    padded: tuple[OddSize, ...]
-
-    @property
-    def losses(self) -> list[Text]:
-        """Each of these sizes with its loss."""
-        return [
-            Text("{size} loses {loss}", size=size.label, loss=_lost(size))
-            if (size.loss or 0.0) >= 0
-            else Text("{size} gains {gain}", size=size.label, gain=_fraction(-(size.loss or 0.0)))
-            for size in self.worst
-        ]
-
-
-def _lost(size: OddSize) -> Number:
-    refs = (size.point.ref,) if size.point else ()
-    return Number(size.loss, "fraction", refs)
-
-
-def _uneven(odd: Sequence[OddSize]) -> _Uneven | None:
-    worst, padded = [], []
-    for side in "mnk":
-        ran = [size for size in odd if size.side == side and size.loss is not None]
-        uneven = [size for size in ran if size.away % MULTIPLE]
-        if uneven:
-            worst.append(max(uneven, key=lambda size: size.loss or 0.0))
-            padded += [size for size in ran if size.away == MULTIPLE]
-    worst.sort(key=lambda size: -(size.loss or 0.0))
-    return _Uneven(tuple(worst), tuple(padded)) if worst else None
-
-
 def _odd_sizes(measured: Measured) -> Finding | None:
-    """State what sizes that are no multiple of 8 lose, by side, and what padding gives back."""
-    by_dtype = {}
-    for dtype in dict.fromkeys(size.base.dtype for size in measured.odd):
-        uneven = _uneven([size for size in measured.odd if size.base.dtype == dtype])
-        if uneven is not None:
-            by_dtype[dtype] = uneven
-    if not by_dtype:
+    """State what sizes that are no multiple of 8 lose, and what padding gives back."""
+    ran = [size for size in measured.odd if size.point and size.loss is not None]
+    worst = [max(sizes, key=_loss) for sizes in _by_side(ran) if sizes]
+    if not worst:
         return None
-    uneven = next(iter(by_dtype.values()))
-    worst = uneven.worst[0]
-    base = worst.base
-    evidence: Facts = []
-    for group in by_dtype.values():
-        evidence += _odd_evidence(group)
-    refused = [size.refused for size in measured.odd if size.refused]
-    if refused:
+    base = worst[0].base
+    leading = sorted((size for size in worst if size.base == base), key=_loss, reverse=True)
+    most_lost = leading[0]
+    evidence: list[Text] = []
+    if padded := [size for size in ran if size.base == base and size.away == MULTIPLE]:
+        evidence.append(
+            Text(
+                "padded to {size} at most {loss} is lost",
+                size=str(max(padded, key=_loss).size),
+                loss=_fraction(max(0.0, *map(_loss, padded))),
+            )
+        )
+    evidence += [
+        Text("{kernel}: {losses}", kernel=b.name, losses=_losses([s for s in worst if s.base == b]))
+        for b in dict.fromkeys(size.base for size in worst)
+        if b != base
+    ]
+    if refused := [size.refused for size in measured.odd if size.refused]:
         reasons = sorted({f"{r.dtype}, {r.status}: {r.reason}" for r in refused})
         evidence.append(
             Text(
@@ -123,23 +92,22 @@ def _odd_sizes(measured: Measured) -> Finding | None:
                 reasons=[Verbatim(reason) for reason in reasons],
             )
         )
-    padded = next((size for size in uneven.padded if size.side == worst.side), None)
     action = Text("Round M, N and K up to a multiple of 8.")
-    if padded is not None and padded.point is not None and worst.point is not None:
+    instead = next((size for size in padded if size.side == most_lost.side), None)
+    if instead and instead.point and most_lost.point:
         action = Text(
             "Round M, N and K up to a multiple of 8: {padded} takes {saved} less time than {size}.",
-            padded=padded.label,
-            saved=_fraction(1 - padded.point.seconds / worst.point.seconds),
-            size=worst.label,
+            padded=instead.label,
+            saved=_fraction(1 - instead.point.seconds / most_lost.point.seconds),
+            size=most_lost.label,
         )
-    loss = worst.loss or 0.0
     return Finding(
         "odd_sizes",
         Text(
             "Sizes that are no multiple of 8 fall off the fast kernels: in {kernel}, {losses} of "
             "the throughput of {base}.",
             kernel=base.name,
-            losses=uneven.losses,
+            losses=_losses(leading),
             base=base.shape,
         ),
         tuple(evidence),
@@ -148,107 +116,88 @@ def _odd_sizes(measured: Measured) -> Finding | None:
         plain=Text(
             "A size that is no multiple of 8 can cost a matrix product {part} of its speed: round "
             "it up to the next multiple.",
-            part=_fraction(loss),
-        )
-        if loss >= LARGE
-        else None,
-        technical=loss < LARGE,
+            part=_fraction(most_lost.loss),
+        ),
+        technical=_loss(most_lost) < LARGE,
     )
 
 
-def _odd_evidence(uneven: _Uneven) -> Facts:
-    base = uneven.worst[0].base
-    evidence: Facts = [
+def _loss(size: OddSize) -> float:
+    return size.loss or 0.0
+
+
+def _by_side(ran: Sequence[OddSize]) -> list[list[OddSize]]:
+    """Return the sizes that are no multiple of 8, by base and side."""
+    groups: dict[tuple[Point, str], list[OddSize]] = {}
+    for size in ran:
+        if size.away % MULTIPLE:
+            groups.setdefault((size.base, size.side), []).append(size)
+    return list(groups.values())
+
+
+def _losses(sizes: Sequence[OddSize]) -> list[Text]:
+    return [
         Text(
-            "{kernel}: base {time}, {rate} by {name}",
-            kernel=base.name,
-            time=base.time,
-            rate=base.throughput,
-            name=_kernel(base),
-        ),
-        *(
-            Text("{loss} ({name})", loss=loss, name=_kernel(size.point))
-            for size, loss in zip(uneven.worst, uneven.losses, strict=True)
-            if size.point
-        ),
-    ]
-    if uneven.padded:
-        largest = max(uneven.padded, key=lambda size: size.loss or 0.0)
-        evidence.append(
-            Text(
-                "padded to {size} at most {loss} is lost",
-                size=str(largest.size),
-                loss=_fraction(max(largest.loss or 0.0, 0.0)),
-            )
+            "{size} loses {loss}",
+            size=size.label,
+            loss=Number(size.loss, "fraction", (size.point.ref,) if size.point else ()),
         )
-    return evidence
-
-
-def _kernel(point: Point) -> Value:
-    return Verbatim(point.kernel) if point.kernel else Text("unknown kernel")
+        if _loss(size) >= 0
+        else Text("{size} gains {gain}", size=size.label, gain=_fraction(-_loss(size)))
+        for size in sizes
+    ]
 
 
 def _wave_edges(measured: Measured) -> Finding | None:
     """State what the edges of waves cost a pinned tile, and the library at the same sizes."""
-    rows = []
-    for staircase in measured.staircases:
-        steps = steps_at(staircase.measured, staircase.edges())
-        if steps:
-            rows.append((staircase, max(steps, key=lambda step: step.loss), steps))
-    if not rows:
+    fitted = [s for s in measured.staircases if steps_at(s.measured, s.edges())]
+    if not fitted:
         return None
-    staircase, worst, _ = rows[0]
-    library = library_of(staircase, measured.sweeps)
-    of_library = steps_at(library, staircase.edges()) if library else []
-    evidence: Facts = []
-    for row in rows:
-        evidence += _edge_evidence(*row, library_of(row[0], measured.sweeps))
-    verdict = Text(
-        "One row past a full wave costs a fixed tile up to {loss}: {kernel} takes {after} at M = "
-        "{m} and {before} at M = {fits}.",
-        loss=worst.cost,
-        m=str(worst.after.m),
-        after=worst.after.time,
-        fits=str(worst.before.m),
-        before=worst.before.time,
-        kernel=staircase.curve.name,
-    )
-    plain = None
-    if of_library:
-        at_most = max(step.loss for step in of_library)
-        verdict = Text(
-            "One row past a full wave costs a fixed tile up to {loss}: {kernel} takes {after} at M "
-            "= {m} and {before} at M = {fits}; {library} loses at most {least} at these edges.",
-            **{**verdict.values, "library": library_name(library), "least": _fraction(at_most)},
-        )
+    first = fitted[0]
+    worst = max(steps_at(first.measured, first.edges()), key=lambda step: step.loss)
+    library = library_of(first, measured.sweeps)
+    of_library = steps_at(library, first.edges()) if library else []
+    spared, plain = None, None
+    if library and of_library:
+        at_most = _fraction(max(step.loss for step in of_library))
+        name = library.points[0].library
+        spared = Text("; {library} loses at most {loss} at these edges", library=name, loss=at_most)
         plain = Text(
             "A batch that is one row too large for the GPU's last full round of work can cost "
             "{loss} more time in a kernel of one fixed shape. NVIDIA's library, which picks a "
             "shape for each size, loses at most {least} there.",
             loss=worst.cost,
-            least=_fraction(at_most),
+            least=at_most,
         )
     chosen = library.at(worst.after.m) if library else None
-    action = Text(
-        "With a {tile} tile keep M at or below the end of a wave ({edges}).",
-        tile=staircase.tiling.name,
-        edges=[str(edge) for edge in staircase.edges()],
-    )
-    if chosen is not None and chosen.tiling is not None:
-        action = Text(
-            "With a {tile} tile keep M at or below the end of a wave ({edges}), or choose the tile "
-            "by size: {library} takes {chosen} at M = {m} and needs {time}.",
-            **action.values,
-            library=chosen.library,
-            chosen=chosen.tiling.name,
-            m=str(chosen.m),
-            time=chosen.time,
-        )
     return Finding(
         "wave_edges",
-        verdict,
-        tuple(evidence),
-        action=action,
+        Text(
+            "One row past a full wave costs a fixed tile up to {loss}: {kernel} takes {after} at M "
+            "= {m} and {before} at M = {fits}{library}.",
+            loss=worst.cost,
+            kernel=first.curve.name,
+            after=worst.after.time,
+            m=str(worst.after.m),
+            before=worst.before.time,
+            fits=str(worst.before.m),
+            library=spared or "",
+        ),
+        tuple(fact for s in fitted for fact in _edge_evidence(s, library_of(s, measured.sweeps))),
+        action=Text(
+            "With a {tile} tile keep M at or below the end of a wave ({edges}){alternative}.",
+            tile=first.tiling.name,
+            edges=[str(edge) for edge in first.edges()],
+            alternative=Text(
+                ", or choose the tile by size: {library} takes {tile} at M = {m} and needs {time}",
+                library=chosen.library,
+                tile=chosen.tiling.name,
+                m=str(chosen.m),
+                time=chosen.time,
+            )
+            if chosen and chosen.tiling
+            else "",
+        ),
         disproof=Text(
             "Times as measured: a fuller wave draws more power, so that at a lower clock the step "
             "is smaller than at a fixed one."
@@ -258,93 +207,31 @@ def _wave_edges(measured: Measured) -> Finding | None:
     )
 
 
-def library_name(curve: Curve | None) -> str:
-    """Return what chooses the tiles of a sweep."""
-    return curve.points[0].library if curve else ""
-
-
-def _edge_evidence(
-    staircase: Staircase, worst: Step, steps: Sequence[Step], library: Curve | None
-) -> Facts:
-    first = worst.before
-    evidence: Facts = [
-        Text(
-            "{kernel}, N = {n}, K = {k}: {range} at {edges} edges of waves",
-            kernel=first.name,
-            n=str(first.n),
-            k=str(first.k),
-            range=_range(steps),
-            edges=len(steps),
-        ),
-        Text(
-            "M = {m}: {time} ({interval}) at {clock}, begins wave {wave}",
-            m=str(worst.after.m),
-            time=worst.after.time,
-            interval=_interval(worst.after),
-            clock=Number(worst.after.clock_hz, "Hz", digits=3),
-            wave=staircase.waves_at(worst.after.m),
-        ),
-        Text(
-            "M = {m}: {time} ({interval}) at {clock}",
-            m=str(first.m),
-            time=first.time,
-            interval=_interval(first),
-            clock=Number(first.clock_hz, "Hz", digits=3),
-        ),
+def _edge_evidence(staircase: Staircase, library: Curve | None) -> list[Text]:
+    return [
+        Text("{kernel}: {costs} at the edges of waves", kernel=curve.name, costs=_range(steps))
+        for curve in (staircase.measured, library)
+        if curve and (steps := steps_at(curve, staircase.edges()))
     ]
-    of_library = steps_at(library, staircase.edges()) if library else []
-    if library is None or not of_library:
-        return evidence
-    evidence.append(Text("{kernel}: {range}", kernel=library.name, range=_range(of_library)))
-    step = step_at(library, first.m)
-    tiles = [p.tiling.name for p in (step.before, step.after) if p.tiling] if step else []
-    if len(set(tiles)) > 1:
-        evidence.append(
-            Text(
-                "at M = {m} it changes its tile from {before} to {after}",
-                m=str(first.m),
-                before=tiles[0],
-                after=tiles[1],
-            )
-        )
-    return evidence
 
 
 def _range(steps: Sequence[Step]) -> Value:
     losses = [step.loss for step in steps]
-    if len(losses) == 1:
-        return _fraction(losses[0])
     return Text("{low} to {high}", low=_fraction(min(losses)), high=_fraction(max(losses)))
-
-
-def _interval(point: Point) -> Value:
-    return Text(
-        "{low} to {high}",
-        low=Number(point.low, "s", digits=3),
-        high=Number(point.high, "s", digits=3),
-    )
 
 
 def _padding(measured: Measured) -> Finding | None:
     """State how well the library chooses: sizes beaten by larger ones, and its largest step."""
-    evidence: Facts = []
-    leading: tuple[Curve, list[Inversion], Step | None] | None = None
+    evidence: list[Text] = []
     for curve in measured.libraries:
-        beaten, step = inversions(curve), worst_step(curve, SMALL)
-        beaten = beaten if beaten and beaten[0].gain >= NEGLIGIBLE else []
-        step = step if step and step.loss >= NEGLIGIBLE else None
-        if not beaten and step is None:
-            continue
-        leading = leading or (curve, beaten, step)
-        evidence += _padding_evidence(curve, beaten, step)
-    if leading is None:
+        evidence += _padding_evidence(curve)
+    if not evidence:
         return None
-    curve, beaten, step = leading
-    if not beaten:
-        verdict = Text(
-            "{kernel} chooses its tiles well: no size is slower than a larger one.",
-            kernel=curve.name,
-        )
+    curve = measured.libraries[0]
+    beaten = inversions(curve)
+    if not beaten or beaten[0].gain < NEGLIGIBLE:
+        verdict = Text("{kernel} chooses its tiles well: no larger size is faster.",
+                       kernel=curve.name)  # fmt: skip
         return Finding("padding", verdict, tuple(evidence), technical=True)
     worst = beaten[0]
     return Finding(
@@ -352,19 +239,17 @@ def _padding(measured: Measured) -> Finding | None:
         Text(
             "Computing more rows can be faster: {n} of {total} sizes of {kernel} take longer than "
             "a larger one, by up to {saved}.",
-            saved=worst.saved,
             n=len(beaten),
             total=len(curve.points),
             kernel=curve.name,
+            saved=worst.saved,
         ),
         tuple(evidence),
         action=Text(
-            "Pad M where it pays: M = {m} padded to {larger} takes {saved} less time ({before} "
-            "becomes {after}).",
+            "Pad M where it pays: M = {m} takes {before}, padded to {larger} {after}.",
             m=str(worst.point.m),
-            larger=str(worst.larger.m),
-            saved=_fraction(worst.gain),
             before=worst.point.time,
+            larger=str(worst.larger.m),
             after=worst.larger.time,
         ),
         disproof=Text("Another version of the library, or another GPU, chooses other tiles."),
@@ -372,28 +257,23 @@ def _padding(measured: Measured) -> Finding | None:
     )
 
 
-def _padding_evidence(curve: Curve, beaten: Sequence[Inversion], step: Step | None) -> Facts:
-    evidence: Facts = []
-    if beaten:
-        evidence.append(
-            Text(
-                "{kernel}, {n} of {total} sizes at N = {columns}, saved by padding: {paddings}",
-                kernel=curve.name,
-                n=len(beaten),
-                total=len(curve.points),
-                columns=str(curve.points[0].n),
-                paddings=[
-                    Text(
-                        "{m} to {larger} {saved}",
-                        m=str(inversion.point.m),
-                        larger=str(inversion.larger.m),
-                        saved=_fraction(inversion.gain),
-                    )
-                    for inversion in beaten[:LISTED]
-                ],
-            )
+def _padding_evidence(curve: Curve) -> list[Text]:
+    evidence = []
+    paddings = [
+        Text(
+            "{m} to {larger} {saved}",
+            m=str(inversion.point.m),
+            larger=str(inversion.larger.m),
+            saved=_fraction(inversion.gain),
         )
-    if step is not None:
+        for inversion in inversions(curve)[:LISTED]
+    ]
+    step = worst_step(curve, SMALL)
+    if paddings and inversions(curve)[0].gain >= NEGLIGIBLE:
+        evidence.append(
+            Text("{kernel}, saved by padding M: {paddings}", kernel=curve.name, paddings=paddings)
+        )
+    if step is not None and step.loss >= NEGLIGIBLE:
         evidence.append(
             Text(
                 "{kernel}: largest step for one row {loss}, from M = {m} ({before}) to {larger} "
@@ -401,9 +281,9 @@ def _padding_evidence(curve: Curve, beaten: Sequence[Inversion], step: Step | No
                 kernel=curve.name,
                 loss=step.cost,
                 m=str(step.before.m),
-                before=_interval(step.before),
+                before=step.before.time,
                 larger=str(step.after.m),
-                after=_interval(step.after),
+                after=step.after.time,
             )
         )
     return evidence
@@ -415,18 +295,8 @@ def _small_batches(measured: Measured) -> Finding | None:
     if not batches:
         return None
     first, last = batches[0].points[0], batches[0].points[-1]
-    doubled = {batch.dtype: _doubled(batch, measured.libraries) for batch in batches}
-    evidence: Facts = []
-    for batch in batches:
-        evidence += _batch_evidence(batch)
-    action = Text("Collect requests: up to M = {m} rows cost little.", m=last.m)
-    if at := next((point for point in doubled.values() if point), None):
-        action = Text(
-            "Collect requests: up to M = {m} rows cost little, and only at M = {doubled} has the "
-            "time of one row doubled.",
-            m=last.m,
-            doubled=at.m,
-        )
+    sweep = next((c for c in measured.libraries if c.name == first.name), None)
+    slow = [p for p in (sweep.points if sweep else ()) if p.seconds > DOUBLED * first.seconds]
     extra = Number(batches[0].extra(last.m), "fraction", (last.ref, first.ref))
     return Finding(
         "small_batches",
@@ -441,8 +311,21 @@ def _small_batches(measured: Measured) -> Finding | None:
             fast=first.time,
             times=last.throughput.times(first.throughput),
         ),
-        tuple(evidence),
-        action=action,
+        tuple(
+            Text(
+                "{kernel}: {extra} longer at M = {m}, weights from DRAM at {rate}",
+                kernel=batch.points[0].name,
+                extra=_fraction(batch.extra(batch.points[-1].m)),
+                m=batch.points[-1].m,
+                rate=batch.points[-1].bandwidth,
+            )
+            for batch in batches
+        ),
+        action=Text(
+            "Collect requests: up to M = {m} rows cost little{doubled}.",
+            m=last.m,
+            doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
+        ),
         disproof=Text("Holds where the weights do not stay in L2 between calls."),
         plain=Text(
             "Answering {n} requests at once takes only {part} longer than answering one: answer "
@@ -453,70 +336,34 @@ def _small_batches(measured: Measured) -> Finding | None:
     )
 
 
-def _doubled(batch: Batches, libraries: Sequence[Curve]) -> Point | None:
-    sweep = next((curve for curve in libraries if curve.name == batch.points[0].name), None)
-    points = sweep.points if sweep else ()
-    return next((p for p in points if p.seconds > DOUBLED * batch.points[0].seconds), None)
-
-
-def _batch_evidence(batch: Batches) -> Facts:
-    first, last = batch.points[0], batch.points[-1]
-    evidence: Facts = [
-        Text(
-            "{kernel}: M = {m} takes {extra} longer; weights of {n} x {k} come from DRAM at {fast} "
-            "(M = {smallest}) and {slow} (M = {m})",
-            kernel=first.name,
-            m=last.m,
-            extra=_fraction(batch.extra(last.m) or 0.0),
-            n=str(first.n),
-            k=str(first.k),
-            fast=first.bandwidth,
-            smallest=first.m,
-            slow=last.bandwidth,
-        )
-    ]
-    if hot := batch.hot_at(first.m):
-        evidence.append(Text("with warm weights M = {m} takes {time}", m=first.m, time=hot.time))
-    return evidence
-
-
 def _tile_model(measured: Measured) -> Finding | None:
     """State what a wave costs, and whether the steps are told from a smooth rise."""
     if not measured.staircases:
         return None
-    staircase = measured.staircases[0]
-    waves = staircase.waves
-    real = all(s.beats_controls for s in measured.staircases)
-    evidence: Facts = []
-    for fitted in measured.staircases:
-        evidence += _fit_evidence(fitted)
-    values: dict[str, Value] = {
-        "kernel": staircase.curve.name,
-        "wave": Number(waves.t_unit_s, "s"),
-        "fixed": Number(waves.t0_s, "s"),
-        "error": _fraction(waves.quality.median_error),
-    }
+    first = measured.staircases[0]
+    verdict = Text(
+        "The steps cannot be told from a smooth rise: models without waves predict as well."
+    )
+    if real := all(staircase.beats_controls for staircase in measured.staircases):
+        verdict = Text(
+            "The steps are real: {fixed} + waves x {wave} predicts the latency of {kernel} within "
+            "{error}.",
+            fixed=Number(first.waves.t0_s, "s"),
+            wave=Number(first.waves.t_unit_s, "s"),
+            kernel=first.curve.name,
+            error=_fraction(first.waves.quality.median_error),
+        )
     return Finding(
         "tile_model",
-        Text(
-            "The steps are real: a wave of {kernel} takes {wave}, and {fixed} + waves x {wave} "
-            "predicts the latency within {error}.",
-            **values,
-        )
-        if real
-        else Text(
-            "The steps cannot be told from a smooth rise: {fixed} + waves x {wave} predicts the "
-            "latency of {kernel} within {error}, and a model without waves does as well.",
-            **values,
-        ),
-        tuple(evidence),
+        verdict,
+        tuple(fact for staircase in measured.staircases for fact in _fit_evidence(staircase)),
         action=Text(
             "Estimate sizes before measuring them: waves = ceil(tiles / ({sms} SMs x {ctas} CTA "
             "per SM)), tiles = ceil(M / {tile_m}) x ceil(N / {tile_n}).",
-            sms=staircase.sm_count,
-            ctas=staircase.ctas_per_sm,
-            tile_m=staircase.tiling.tile_m,
-            tile_n=staircase.tiling.tile_n,
+            sms=first.sm_count,
+            ctas=first.ctas_per_sm,
+            tile_m=first.tiling.tile_m,
+            tile_n=first.tiling.tile_n,
         )
         if real
         else None,
@@ -525,29 +372,23 @@ def _tile_model(measured: Measured) -> Finding | None:
     )
 
 
-def _fit_evidence(staircase: Staircase) -> Facts:
-    waves, curve = staircase.waves, staircase.curve
-    evidence: Facts = [
+def _fit_evidence(staircase: Staircase) -> list[Text]:
+    evidence = [
         Text(
-            "{kernel}: median error {error}, p90 {p90}, R^2 {r_squared} over {n} sizes; controls "
-            "{controls}",
-            kernel=curve.name,
-            error=_fraction(waves.quality.median_error),
-            p90=_fraction(waves.quality.p90_error),
-            r_squared=Number(waves.quality.r_squared, digits=4),
-            n=waves.points,
-            controls=[
+            "{kernel}: median errors {errors}",
+            kernel=staircase.curve.name,
+            errors=[
                 Text(
                     "{error} ({model})",
-                    error=_fraction(control.quality.median_error),
-                    model=MODELS[control.model],
+                    error=_fraction(fit.quality.median_error),
+                    model=MODELS[fit.model],
                 )
-                for control in staircase.fits[1:]
+                for fit in staircase.fits
             ],
         )
     ]
-    inside = median_loss(curve, staircase.tile_edges())
-    edges = median_loss(curve, staircase.edges())
+    inside = median_loss(staircase.curve, staircase.tile_edges())
+    edges = median_loss(staircase.curve, staircase.edges())
     if inside is not None and edges is not None:
         evidence.append(
             Text(
@@ -564,79 +405,47 @@ def _throughput(measured: Measured) -> Finding | None:
     """State the best throughput of each kernel, and what the choice of the tile gains."""
     if not measured.sweeps:
         return None
-    by_dtype: dict[str, list[Curve]] = {}
-    for curve in measured.sweeps:
-        by_dtype.setdefault(curve.dtype, []).append(curve)
-    dtype, curves = next(iter(by_dtype.items()))
-    best = sorted((curve.fastest for curve in curves), key=lambda point: -point.rate)
-    evidence: Facts = []
-    for name, group in by_dtype.items():
-        rates = [_best(curve.fastest, measured.sms) for curve in group]
-        evidence.append(Text("{dtype}: {rates}", dtype=name, rates=rates))
-        evidence += [fact for curve in group for fact in _busiest(curve)]
-    first = best[0]
-    values: dict[str, Value] = {
-        "dtype": dtype,
-        "kernel": first.library,
-        "rate": first.throughput,
-        "m": str(first.m),
-        "n": str(first.n),
-        "k": str(first.k),
-    }
-    verdict = Text(
-        "The best {dtype} product of the sweep reaches {rate}: {kernel} at M = {m} (N = {n}, K = "
-        "{k}).",
-        **values,
-    )
-    action = None
-    if len(best) > 1:
-        gained = first.throughput.times(best[1].throughput)
-        verdict = Text(
-            "The best {dtype} product of the sweep reaches {rate}: {kernel} at M = {m} (N = {n}, K "
-            "= {k}), {times} the best of {second}.",
-            **values,
-            times=gained,
-            second=best[1].library,
-        )
-        if best[1].tiling is not None:
-            action = Text(
-                "Prefer {kernel}, which chooses a tile for each size, to a pinned {tile}: {times} "
-                "at the best size of each.",
-                kernel=first.library,
-                tile=best[1].tiling.name,
-                times=gained,
-            )
-    return Finding("best_throughput", verdict, tuple(evidence), action=action, technical=True)
-
-
-def _best(point: Point, sms: int | None) -> Text:
-    if not sms:
-        return Text(
-            "{kernel} {rate} (M = {m})",
-            kernel=point.library,
-            rate=point.throughput,
-            m=str(point.m),
-        )
-    return Text(
-        "{kernel} {rate} (M = {m}, {per_sm} per SM)",
-        kernel=point.library,
-        rate=point.throughput,
-        m=str(point.m),
-        per_sm=Number(point.rate / sms, "FLOP/s"),
-    )
-
-
-def _busiest(curve: Curve) -> Facts:
-    """Return the highest use of the Tensor Cores by counters."""
-    counted = [point for point in curve.points if point.tensor_pct is not None]
-    if not counted:
-        return []
-    best = max(counted, key=lambda point: point.tensor_pct or 0.0)
-    return [
+    dtype = measured.sweeps[0].dtype
+    best = [curve.fastest for curve in measured.sweeps if curve.dtype == dtype]
+    best.sort(key=lambda point: -point.rate)
+    first, runner_up = best[0], best[1] if len(best) > 1 else None
+    return Finding(
+        "best_throughput",
         Text(
-            "{kernel}: Tensor pipe active {busy} at M = {m}",
-            kernel=curve.name,
-            busy=Number(best.tensor_pct, "%", (best.ref,)),
-            m=str(best.m),
+            "The best {dtype} product of the sweep reaches {rate}: {kernel} at M = {m} (N = {n}, K "
+            "= {k}).",
+            dtype=dtype,
+            rate=first.throughput,
+            kernel=first.library,
+            m=str(first.m),
+            n=str(first.n),
+            k=str(first.k),
+        ),
+        tuple(fact for curve in measured.sweeps for fact in _best(curve, measured.sms)),
+        action=Text(
+            "Prefer {kernel}, which chooses a tile for each size, to a pinned {tile}: {times} at "
+            "the best size of each.",
+            kernel=first.library,
+            tile=runner_up.tiling.name,
+            times=first.throughput.times(runner_up.throughput),
         )
-    ]
+        if runner_up and runner_up.tiling
+        else None,
+        technical=True,
+    )
+
+
+def _best(curve: Curve, sms: int | None) -> list[Text]:
+    """Return the best throughput of a kernel and the highest use of its Tensor Cores."""
+    point = curve.fastest
+    values: dict[str, Value] = {"kernel": curve.name, "rate": point.throughput, "m": str(point.m)}
+    facts = [Text("{kernel} {rate} (M = {m})", **values)]
+    if sms:
+        per_sm = Number(point.rate / sms, "FLOP/s")
+        facts = [Text("{kernel} {rate} (M = {m}, {per_sm} per SM)", **values, per_sm=per_sm)]
+    counted = [point for point in curve.points if point.tensor_pct is not None]
+    if counted:
+        busiest = max(counted, key=lambda point: point.tensor_pct or 0.0)
+        busy = Number(busiest.tensor_pct, "%", (busiest.ref,))
+        facts.append(Text("Tensor pipe active {busy} at M = {m}", busy=busy, m=str(busiest.m)))
+    return facts

@@ -71,8 +71,8 @@ class Point:
 
     @property
     def time(self) -> Number:
-        """The median time of a call."""
-        return Number(self.seconds, "s", (self.ref,))
+        """The median time of a call, with its confidence interval."""
+        return Number(self.seconds, "s", (self.ref,), low=self.low, high=self.high)
 
     @property
     def throughput(self) -> Number:
@@ -167,10 +167,7 @@ def at_one_clock(curve: Curve) -> tuple[Curve, float | None]:
     def scaled(point: Point) -> Point:
         factor = (point.clock_hz or median) / median
         return replace(
-            point,
-            seconds=point.seconds * factor,
-            low=point.low * factor,
-            high=point.high * factor,
+            point, seconds=point.seconds * factor, low=point.low * factor, high=point.high * factor
         )
 
     return replace(curve, points=tuple(map(scaled, curve.points))), median

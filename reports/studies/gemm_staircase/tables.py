@@ -37,9 +37,7 @@ def size_tables(
     def tile(cell: Callable[[Point, Tiling], Value | None]) -> Callable[[Point], Value | None]:
         return lambda point: cell(point, point.tiling) if point.tiling else None
 
-    def of_waves(
-        cell: Callable[[Point, Tiling, int], Value],
-    ) -> Callable[[Point], Value | None]:
+    def of_waves(cell: Callable[[Point, Tiling, int], Value]) -> Callable[[Point], Value | None]:
         def counted(point: Point) -> Value | None:
             at_once = slots.get((point.dtype, point.variant), sms)
             return cell(point, point.tiling, at_once) if point.tiling and at_once else None
@@ -58,6 +56,9 @@ def size_tables(
             Text("Throughput per SM"),
             lambda point: Number(point.rate / sms, "FLOP/s") if sms else None,
             "TFLOP/s",
+        ),
+        Column(
+            Text("SM clock"), lambda point: Number(point.clock_hz, "Hz") if point.clock_hz else None
         ),
         Column(
             Text("Tensor pipe"),
@@ -95,11 +96,11 @@ def size_tables(
                 note=None
                 if tables
                 else Text(
-                    "Latency: median. Tensor pipe: cycles in which it is active (counters). Tile: "
-                    "rows of M x columns of N that one CTA computes. Tail efficiency: tiles over "
-                    "waves x slots; tile use: useful elements over those that the tiles cover. Of "
-                    "cuBLAS the tile is known where counters were collected and K is not split; "
-                    "its waves assume one CTA per SM."
+                    "Latency: median and 95 % interval. Tensor pipe: cycles in which it is active "
+                    "(counters). Tile: rows of M x columns of N that one CTA computes. Tail "
+                    "efficiency: tiles over waves x slots; tile use: useful elements over those "
+                    "that the tiles cover. Of cuBLAS the tile is known where counters were "
+                    "collected and K is not split; its waves assume one CTA per SM."
                 ),
                 refs=lambda point: [point.ref],
             )

@@ -54,28 +54,18 @@ def _dram(measured: Measured) -> Finding | None:
     roof = read or write
     if roof is None:
         return None
-    rate, fraction = roof.number, Number(roof.of_datasheet, "fraction")
-    verdict = Text("DRAM reads reach {rate}{of}.", rate=rate, of=_of_datasheet(roof))
-    plain = Text("This GPU reads its memory at {rate}.", rate=rate.at_digits(3))
-    if read is None:
-        verdict = Text("DRAM writes reach {rate}{of}.", rate=rate, of=_of_datasheet(roof))
-        plain = Text("This GPU writes its memory at {rate}.", rate=rate.at_digits(3))
-    elif write is not None:
-        verdict = Text(
-            "DRAM reads reach {rate}{of}, writes {written}.",
-            rate=rate,
-            of=_of_datasheet(roof),
-            written=write.number,
-        )
-    if read is not None and fraction.value is not None:
-        plain = Text(
-            "This GPU reads its memory at {rate}, {part} of what its maker promises.",
-            rate=rate.at_digits(3),
-            part=fraction,
-        )
+    promised, rate = Number(roof.of_datasheet, "fraction"), roof.number.at_digits(3)
+    of = Text(", {part} of what its maker promises", part=promised) if promised.value else ""
     return Finding(
         "dram_bandwidth",
-        verdict,
+        Text(
+            "DRAM reads reach {rate}{of}{writes}.",
+            rate=roof.number,
+            of=_of_datasheet(roof),
+            writes=Text(", writes {rate}", rate=write.number) if write else "",
+        )
+        if read
+        else Text("DRAM writes reach {rate}{of}.", rate=roof.number, of=_of_datasheet(roof)),
         (*_evidence(roof), *_confirmation(roof)),
         action=Text(
             "Divide the bytes that a kernel must move by this rate: the kernel cannot be faster."
@@ -84,7 +74,9 @@ def _dram(measured: Measured) -> Finding | None:
             "Counters with over 5 % other DRAM bytes than the probe asked for, or a faster kernel, "
             "would disprove it."
         ),
-        plain=plain,
+        plain=Text("This GPU reads its memory at {rate}{of}.", rate=rate, of=of)
+        if read
+        else Text("This GPU writes its memory at {rate}{of}.", rate=rate, of=of),
     )
 
 
@@ -95,24 +87,11 @@ def _tensor(measured: Measured) -> Finding | None:
     bursts.sort(key=lambda roof: -roof.value)
     usual = measured.find("tensor", "burst", "bf16") or bursts[0]
     steady = measured.find("tensor", "steady", usual.dtype)
+    eight_bit = measured.find("tensor", "burst", "fp8")
     rates = [
         Text("{dtype} {rate}{of}", dtype=roof.dtype, rate=roof.number, of=_of_sheet(roof))
         for roof in bursts
     ]
-    eight_bit = measured.find("tensor", "burst", "fp8")
-    plain = Text(
-        "It multiplies matrices ({dtype}) at up to {rate}.",
-        dtype=usual.dtype,
-        rate=usual.number.at_digits(3),
-    )
-    if steady is not None:
-        plain = Text(
-            "It multiplies matrices ({dtype}) at up to {rate}, and at {steady} when the load "
-            "lasts.",
-            dtype=usual.dtype,
-            rate=usual.number.at_digits(3),
-            steady=steady.number.at_digits(3),
-        )
     return Finding(
         "tensor_peaks",
         Text(
@@ -132,41 +111,41 @@ def _tensor(measured: Measured) -> Finding | None:
             "The products are those of libraries, int8 of Triton where it is faster. A faster "
             "library or shape on the same data at the same clock would disprove it."
         ),
-        plain=plain,
+        plain=Text(
+            "It multiplies matrices ({dtype}) at up to {rate}{lasting}.",
+            dtype=usual.dtype,
+            rate=usual.number.at_digits(3),
+            lasting=Text(", and at {rate} when the load lasts", rate=steady.number.at_digits(3))
+            if steady
+            else "",
+        ),
     )
 
 
 def _ridges(measured: Measured) -> Finding | None:
     """State from which arithmetic intensity on arithmetic limits, not DRAM."""
-    by_pipe = {(pipe.pipe, pipe.dtype): pipe for pipe in measured.ridges}
-    tensor = by_pipe.get(("tensor", "bf16"))
-    vector = next((pipe for pipe in measured.ridges if pipe.pipe == "fp32"), None)
-    if tensor is None or tensor.at("dram").value is None:
+    by_pipe = {(pipe.pipe, pipe.dtype if pipe.pipe == "tensor" else ""): pipe
+               for pipe in measured.ridges if "dram" in pipe.intensity}  # fmt: skip
+    tensor, vector = by_pipe.get(("tensor", "bf16")), by_pipe.get(("fp32", ""))
+    if tensor is None:
         return None
-    from_dram = tensor.at("dram")
-    verdict = Text(
-        "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic.",
-        ridge=from_dram,
-    )
-    if vector is not None and vector.at("dram").value is not None:
-        verdict = Text(
-            "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic, FP32 "
-            "code without them below {vector}.",
-            ridge=from_dram,
-            vector=vector.at("dram"),
-        )
-    evidence = []
-    if tensor.at("l2").value is not None:
-        evidence.append(Evidence(Text("against L2:"), tensor.at("l2")))
+    ridge = tensor.at("dram")
     return Finding(
         "ridge_points",
-        verdict,
-        tuple(evidence),
+        Text(
+            "A bf16 kernel on the Tensor Cores is memory-bound below {ridge} of DRAM traffic"
+            "{vector}.",
+            ridge=ridge,
+            vector=Text(", FP32 code without them below {ridge}", ridge=vector.at("dram"))
+            if vector
+            else "",
+        ),
+        (Evidence(Text("against L2:"), tensor.at("l2")),) if "l2" in tensor.intensity else (),
         action=Text(
             "Below the ridge point move fewer bytes: fuse kernels, keep data in L2, store narrower "
             "types. A product with bf16 weights does about M FLOP per byte, so batch at least "
             "{rows} rows before arithmetic is what to tune.",
-            rows=Number(from_dram.value, "", from_dram.refs),
+            rows=Number(ridge.value, "", ridge.refs),
         ),
         disproof=Text("Burst roofs; under lasting load the ridge points move down with the clock."),
         technical=True,
@@ -319,23 +298,19 @@ def _launch_shape(measured: Measured) -> Finding | None:
     reads = (s for s in searches if (s.roof.key, s.roof.kind) == ("dram", "read"))
     chosen = next(reads, worst)
     loss = Number(1 - worst.poorest_fraction, "fraction", (worst.roof.ref,))
-    sentence = Text(
-        "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of the "
-        "best, the median {median}.",
-        n=len(chosen.rates),
-        roof=chosen.roof.name,
-        poorest=Number(chosen.poorest_fraction, "fraction", (chosen.roof.ref,)),
-        median=Number(chosen.median_fraction, "fraction"),
-    )
-    if worst is not chosen:
-        sentence = Text(
-            "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of "
-            "the best, the median {median}; {worst} loses up to {loss}.",
-            **{**sentence.values, "worst": worst.roof.name, "loss": loss},
-        )
     return Finding(
         "launch_shape",
-        sentence,
+        Text(
+            "The launch shape matters: of {n} shapes for {roof} the poorest reaches {poorest} of "
+            "the best, the median {median}{worst}.",
+            n=len(chosen.rates),
+            roof=chosen.roof.name,
+            poorest=Number(chosen.poorest_fraction, "fraction", (chosen.roof.ref,)),
+            median=Number(chosen.median_fraction, "fraction"),
+            worst=""
+            if worst is chosen
+            else Text("; {roof} loses up to {loss}", roof=worst.roof.name, loss=loss),
+        ),
         tuple(
             Evidence(Text("poorest for {roof}:", roof=search.roof.name), _shape(search.poorest))
             for search in ((chosen,) if worst is chosen else (chosen, worst))
@@ -526,28 +501,27 @@ def _host(measured: Measured) -> Finding | None:
     pinned = [r for w in ("h2d", "d2h") if (r := measured.find("host", f"{w}-pinned")) is not None]
     if not pinned:
         return None
-    rates = [
-        Text("{rate} host to device", rate=roof.number)
-        if roof.kind == "h2d-pinned"
-        else Text("{rate} device to host", rate=roof.number)
+    losses = [
+        1 - pageable.value / roof.value
         for roof in pinned
+        if (pageable := measured.find("host", f"{roof.kind[:3]}-pageable")) is not None
     ]
-    losses = []
-    for roof in pinned:
-        pageable = measured.find("host", roof.kind.replace("pinned", "pageable"))
-        if pageable is not None:
-            losses.append(1 - pageable.value / roof.value)
-    verdict = Text("Copies between pinned memory and the GPU reach {rates}.", rates=rates)
+    pageable_loss: Value = ""
     if losses:
-        verdict = Text(
-            "Copies between pinned memory and the GPU reach {rates}; pageable memory loses up to "
-            "{loss}.",
-            rates=rates,
-            loss=Number(max(losses), "fraction"),
-        )
+        loss = Number(max(losses), "fraction")
+        pageable_loss = Text("; pageable memory loses up to {loss}", loss=loss)
     return Finding(
         "host_transfers",
-        verdict,
+        Text(
+            "Copies between pinned memory and the GPU reach {rates}{pageable}.",
+            rates=[
+                Text("{rate} host to device", rate=roof.number)
+                if roof.kind == "h2d-pinned"
+                else Text("{rate} device to host", rate=roof.number)
+                for roof in pinned
+            ],
+            pageable=pageable_loss,
+        ),
         _evidence(*pinned),
         action=Text("Pin the host buffers of copies (cudaHostAlloc, pin_memory=True)."),
         disproof=Text("Holds for this host; no counter of the GPU sees it."),

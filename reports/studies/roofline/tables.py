@@ -90,10 +90,7 @@ def _rates(
             Column(Text("Roof"), lambda roof: f"{roof.name}{' *' if roof.is_ceiling else ''}"),
             Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
             Column(per_clock, lambda roof: _if_known(roof.per_clock_sm, ""), digits=DIGITS),
-            Column(
-                Text("SM clock"),
-                lambda roof: roof.clock if roof.per_clock_sm > 0 else None,
-            ),
+            Column(Text("SM clock"), lambda roof: roof.clock if roof.per_clock_sm > 0 else None),
             Column(Text("Of the counters' peak"), lambda r: _if_known(r.of_counters, "fraction")),
             Column(Text("Of the datasheet"), lambda r: _if_known(r.of_datasheet, "fraction")),
             Column(Text("Counters"), lambda roof: VERDICTS[roof.accepted]),
@@ -127,10 +124,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
             Column(Text("What"), lambda roof: roof.name),
             Column(Text("Value"), lambda roof: roof.number, digits=DIGITS),
             Column(Text("Cycles"), cycles, digits=DIGITS),
-            Column(
-                Text("SM clock"),
-                lambda roof: roof.clock if roof.kind == "latency" else None,
-            ),
+            Column(Text("SM clock"), lambda roof: roof.clock if roof.kind == "latency" else None),
             Column(
                 Text("Counters"),
                 lambda roof: None if roof.key == "host" else VERDICTS[roof.accepted],

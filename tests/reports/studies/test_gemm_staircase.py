@@ -168,7 +168,7 @@ def test_fits_the_pinned_kernel_and_says_that_the_steps_are_real(
         assert best["median_error"] < 0.01 < fits[dtype, "triton", "continuous"]["median_error"]
     finding = by_rule(found)["tile_model"]
     assert Writer().text(finding.verdict).startswith("The steps are real")
-    assert sum("R^2" in line for line in evidence(finding)) == 2  # of both dtypes
+    assert sum("median errors" in line for line in evidence(finding)) == 2  # of both dtypes
     assert finding.action is not None
     assert finding.action.values["sms"] == SMS
 
@@ -220,7 +220,7 @@ def test_shows_warm_weights_beside_cold_ones(
     found = made_section(make_bench_run([*rows, hot], target="gemm_staircase"))
     row = cells(table_of(found, "gemm-batches"), 0)
     assert "cuBLAS bf16: hot" not in row
-    assert row["cuBLAS fp8: hot"] == "5.00 us"
+    assert row["cuBLAS fp8: hot"].startswith("5.00 us")
     fits = made_section(make_bench_run(rows, target="gemm_staircase"))
     assert found.numbers["fits"] == fits.numbers["fits"]  # a hot case is no point of the sweep
 
