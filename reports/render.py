@@ -47,7 +47,7 @@ from nsight_prof.reports.plots.gallery import (
 )
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
-from nsight_prof.reports.prediction import prediction_view
+from nsight_prof.reports.predict import prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages

@@ -158,10 +158,11 @@ class Writer:
         # The row is where they are from: a link would lead to itself.
         unlinked = replace(value, refs=()) if isinstance(value, Number) else value
         shown = self.value(unlinked, digits, column.unit)
-        if not isinstance(value, Number) or value.low is None or value.high is None:
+        if not isinstance(value, Number) or value.low is value.high is None:
             return shown
         ends = self._interval(value.interval, value.digits or digits, column.unit)
-        return f"{shown} ({self.markup.escape(ends)})"
+        bound = None in (value.low, value.high) and value.value in (value.low, value.high)
+        return self.markup.escape(ends) if bound else f"{shown} ({self.markup.escape(ends)})"
 
     def _number(self, number: Number, digits: int, unit: str) -> str:
         if number.value is None:
@@ -170,15 +171,20 @@ class Writer:
         return self._linked(self.markup.escape(shown), number.refs)
 
     def _interval(self, interval: Interval, digits: int, unit: str) -> str:
-        if interval.low is None or interval.high is None:
-            return NA
-        low = _quantity(interval.low, interval.unit, digits, unit)
-        high = _quantity(interval.high, interval.unit, digits, unit)
+        low, high = (
+            "" if end is None else _quantity(end, interval.unit, digits, unit)
+            for end in (interval.low, interval.high)
+        )
+        write = Writer(self.language)
+        if not low:
+            return write.text(Text("at most {high}", high=high)) if high else NA
+        if not high:
+            return write.text(Text("at least {low}", low=low))
         # "1.7 to 2.1 us": the unit once where it is that of both.
         number, _, name = low.rpartition(" ")
         if number and high.endswith(f" {name}"):
             low = number
-        return Writer(self.language).text(Text("{low} to {high}", low=low, high=high))
+        return write.text(Text("{low} to {high}", low=low, high=high))
 
     def _list(self, parts: list[str]) -> str:
         *most, last = parts

@@ -13,7 +13,7 @@ from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.language import LANGUAGES, words_of
 from nsight_prof.reports.plots.gallery import Picture
-from nsight_prof.reports.prediction import PredictionView
+from nsight_prof.reports.predict import PredictionView
 from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.provenance import Provenance

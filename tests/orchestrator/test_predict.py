@@ -56,6 +56,11 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     assert set(run.predicted_operators["bound_by"]) == {"dram", "tensor"}
     report = (out / "report" / "report.md").read_text()
     assert "tier T0" in report
+    assert "TPOT of at least 3.0 ms" in report  # a datasheet bounds one end only
+    assert "Most to gain in decode: weights of half the bytes" in report
+    # Points of other prompts are no answer to what another batch would change.
+    assert "`batch/b8/p512/o128` instead of `batch/b1/p512/o128`" in report
+    assert "instead of `batch/b8/p512/o128`" not in report
     # What follows a table without an empty line is one more row of it.
     assert "|\n<a id=" not in report
     assert (out / "report" / "report.html").is_file()

@@ -1,0 +1,5 @@
+"""The report of a prediction: how fast a model will serve, or how far predictions lay off."""
+
+from nsight_prof.reports.predict.view import PredictionView, prediction_view
+
+__all__ = ["PredictionView", "prediction_view"]

@@ -1,0 +1,386 @@
+"""Sections of a prediction: points, time of each step, what would change it, and sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import (
+    Bullets,
+    Column,
+    Evidence,
+    Finding,
+    Name,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
+
+OPEN_STEPS = 2
+"""Tables of steps that are open; the others are folded."""
+TOKEN_RATE, REQUEST_RATE = "tokens/s", "requests/s"
+THROUGHPUT = "output_tokens_per_s"
+TIERS = {
+    "T0": Text(
+        "the roofline of a datasheet: a lower bound of time, or carried over from another GPU"
+    ),
+    "T1": Text("kernels of other shapes, measured on a GPU of this kind"),
+    "T2": Text("products of these very outputs and inputs, measured on a GPU of this kind"),
+    "T3": Text("a recorded engine that served this model on a GPU of this kind"),
+}
+SAME = ("experiment", "prompt_tokens", "output_tokens")
+"""What points that are compared have in common."""
+KINDS = {"decode": Text("decode"), "prefill": Text("prefill")}
+LIMITS = {
+    "dram": Text("memory"),
+    "tensor": Text("compute"),
+    "host": Text("the host"),
+    "gpu": Text("the GPU"),
+}
+METHOD = (
+    Text(
+        "Intervals are the 5th and 95th percentile of what held-out measurements differed from "
+        "their prediction: of each measured pair of outputs and inputs all sizes were left out of "
+        "the fit. An interval of a step or point has all its operators at the same end."
+    ),
+    Text(
+        "Points come from a simulation of continuous batching: requests that generate go first, "
+        "the rest of a step's tokens goes to prompts, the last of which is cut."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What a decode step could save at most, in seconds of its GPU time.
+
+    Attributes:
+        step: its row of predicted_steps.
+        weights, kv_cache: by half of the bytes.
+        kernels: by every kernel at its roofline.
+        gaps: by no gaps; NaN where these are not known.
+    """
+
+    step: Row
+    weights: float
+    kv_cache: float
+    kernels: float
+    gaps: float
+
+    def of_step(self, seconds: float) -> Number:
+        """Return a saving as part of the step's GPU time."""
+        part = seconds / number(self.step["gpu_s"])
+        return Number(part, "fraction", missing="no recorded engine or host costs")
+
+    @property
+    def largest(self) -> tuple[float, Text]:
+        """The largest saving and what brings it."""
+        changes = (
+            (self.weights, Text("weights of half the bytes (FP8)")),
+            (self.kv_cache, Text("a KV cache of half the bytes (FP8)")),
+            (self.kernels, Text("kernels at their roofline")),
+            (self.gaps, Text("no gaps between kernels")),
+        )
+        return max((c for c in changes if c[0] > 0), key=lambda c: c[0], default=changes[0])
+
+
+def answer(run: Run) -> list[Text]:
+    """Return the first and the last point, and what would speed decode up most."""
+    points = records(run.predicted_points)
+    good = [row for row in points if row["status"] == "ok"]
+    texts = [_sentence(row) for row in (good if len(good) < 3 else (good[0], good[-1]))]
+    if savings := _savings(run):
+        seconds, change = savings[-1].largest
+        texts.append(
+            Text(
+                "Most to gain in decode: {change}, at most {part} of a step of {case}.",
+                change=change,
+                part=savings[-1].of_step(seconds),
+                case=text(savings[-1].step["case"]),
+            )
+        )
+    if bad := len(points) - len(good):
+        texts.append(
+            Text(
+                "{n} point is not predicted: more KV cache is needed than there is.",
+                "{n} points are not predicted: more KV cache is needed than there is.",
+                n=bad,
+            )
+        )
+    return texts
+
+
+def _sentence(row: Row) -> Text:
+    load = Text("batches of {n}", n=count(row["batch"]) or 0)
+    if known(row["batch"]) is None:
+        load = Text("{n} client", "{n} clients", n=count(row["concurrency"]) or 0)
+    return Text(
+        "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
+        "TPOT of {tpot} and {rate} (tier {tier}).",
+        gpu=text(row["gpu"]),
+        model=text(row["model"]),
+        load=load,
+        prompt=int(row["prompt_tokens"]),
+        output=int(row["output_tokens"]),
+        ttft=_with_interval(_point(row, "ttft_p50_s", "s")),
+        tpot=_with_interval(_point(row, "tpot_p50_s", "s")),
+        rate=_with_interval(_point(row, THROUGHPUT, TOKEN_RATE)),
+        tier=text(row["tier"]),
+    )
+
+
+def _with_interval(value: Number) -> Value:
+    if value.low is value.high is None:
+        return value
+    if None in (value.low, value.high):
+        return value.interval
+    return Text("{value} ({interval})", value=value, interval=value.interval)
+
+
+def _name(row: Row) -> Name:
+    case = text(row["case"])
+    return Name(case, Ref("predicted_points", case))
+
+
+def _point(row: Row, name: str, unit: str) -> Number:
+    return _predicted(row, name, unit, Ref("predicted_points", text(row["case"]), name))
+
+
+def _predicted(row: Row, name: str, unit: str, *refs: Ref) -> Number:
+    """Return a predicted value with its interval; an end that nothing bounds is open."""
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    return Number(row[name], unit, refs, "not predicted", known(low), known(high))
+
+
+def sections(run: Run) -> tuple[Section, ...]:
+    """Return all sections of the report."""
+    return (_points(run), _steps(run), _changes(run), _sources(run))
+
+
+def _points(run: Run) -> Section:
+    points, request = records(run.predicted_points), run.manifest.recipe.get("predict") or {}
+    tokens = next((number(row["kv_tokens"]) for row in points), None)
+    kv_bytes = None if tokens is None else number(request.get("kv_bytes_per_token")) * tokens
+    return Section(
+        "points",
+        Text("How fast it serves"),
+        (
+            Text(
+                "Each number with its interval in brackets. The KV cache of each GPU holds "
+                "{tokens} tokens ({bytes}) beside {weights} of weights.",
+                tokens=Number(tokens, "count"),
+                bytes=Number(kv_bytes, "B", digits=3),
+                weights=Number(known(request.get("weight_bytes")), "B", digits=3),
+            ),
+            Table(
+                "predicted-points",
+                Text("Points"),
+                [
+                    Column(Text("Point"), lambda row: text(row["case"])),
+                    Column(Text("TTFT, median"), lambda row: _point(row, "ttft_p50_s", "s")),
+                    Column(Text("TPOT, median"), lambda row: _point(row, "tpot_p50_s", "s")),
+                    Column(
+                        Text("Output"),
+                        lambda row: _point(row, THROUGHPUT, TOKEN_RATE),
+                        TOKEN_RATE,
+                    ),
+                    Column(
+                        Text("Answered"),
+                        lambda row: _point(row, "requests_per_s", REQUEST_RATE),
+                        REQUEST_RATE,
+                    ),
+                    Column(Text("KV cache used"), _kv_used),
+                    Column(Text("Tier"), lambda row: text(row["tier"])),
+                ],
+                points,
+                refs=lambda row: [Ref("predicted_points", text(row["case"]))],
+            ),
+        ),
+    )
+
+
+def _kv_used(row: Row) -> Number:
+    needed, tokens = number(row["kv_needed_tokens"]), number(row["kv_tokens"])
+    return Number(needed / tokens if tokens > 0 else None, "fraction")
+
+
+def _steps(run: Run) -> Section:
+    """Return what each step spends its time on, decode first."""
+    operators = records(run.predicted_operators)
+    steps = sorted(records(run.predicted_steps), key=lambda row: row["kind"] != "decode")
+    tables = []
+    for index, step in enumerate(steps):
+        of_step = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
+        tables.append(_step(step, of_step, f"predicted-step-{index + 1}", index >= OPEN_STEPS))
+    return Section(
+        "steps",
+        Text("What a step spends its time on"),
+        (
+            Text(
+                "Of each operator the time of all its calls in the step, and what the datasheet's "
+                "roofline allows: the difference is what a better kernel could gain."
+            ),
+            *tables,
+        ),
+    )
+
+
+def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]:
+    rows = sorted(operators, key=lambda row: -number(row["seconds"]))
+    if (gap := known(step["gap_s"])) is not None:
+        share = gap / number(step["gpu_s"])
+        rows.append({"operator": None, "seconds": gap, "share": share, "bound_by": "host"})
+    note, host = None, known(step["host_s"])
+    if text(step["bound_by"]) == "host":
+        note = Text("The step waits for the host, which needs {time}.", time=Number(host, "s"))
+    elif host is not None:
+        note = Text("The host needs at least {time}.", time=Number(host, "s"))
+    gaps = Text("gaps between kernels")
+    return Table(
+        key,
+        Text(
+            "{case}: {kind}, {time}",
+            case=text(step["case"]),
+            kind=KINDS[step["kind"]],
+            time=_with_interval(_predicted(step, "seconds", "s").at_digits(3)),
+        ),
+        [
+            Column(Text("Operator"), lambda row: text(row["operator"]) or gaps),
+            Column(Text("Calls"), lambda row: _cell(row, "calls", "count")),
+            Column(Text("Rows"), lambda row: _cell(row, "m", "count")),
+            Column(Text("Time"), lambda row: _predicted(row, "seconds", "s")),
+            Column(Text("Share"), lambda row: _cell(row, "share", "fraction")),
+            Column(Text("Roofline"), lambda row: _cell(row, "roofline_s", "s")),
+            Column(Text("Bound by"), lambda row: _limit(row["bound_by"])),
+            Column(Text("Tier"), lambda row: text(row.get("tier")) or None),
+        ],
+        rows,
+        note=note,
+        folded=folded,
+    )
+
+
+def _cell(row: Row, name: str, unit: str) -> Number | None:
+    return Number(number(row[name]), unit) if name in row else None
+
+
+def _limit(name: object) -> Value:
+    return LIMITS.get(text(name), Verbatim(text(name)))
+
+
+def _savings(run: Run) -> list[Savings]:
+    """Return what each decode step could save, by its operators: upper limits, no forecasts."""
+    operators, found = run.predicted_operators, []
+    for step in records(run.predicted_steps):
+        if step["kind"] != "decode":
+            continue
+        rows = operators[operators["case"].eq(step["case"]) & operators["kind"].eq("decode")]
+        found.append(
+            Savings(
+                step,
+                _half_of_bytes(rows[rows["group"].eq("product")]),
+                _half_of_bytes(rows[rows["group"].eq("decode attention")]),
+                float((rows["seconds"] - rows["roofline_s"]).clip(lower=0).sum()),
+                number(step["gap_s"]),
+            )
+        )
+    return found
+
+
+def _half_of_bytes(operators: pd.DataFrame) -> float:
+    """Return the seconds that half of the bytes would save where moving them takes the time."""
+    return float(operators[operators["bound_by"].eq("dram")]["roofline_s"].sum()) / 2
+
+
+def _changes(run: Run) -> Section:
+    points = records(run.predicted_points[run.predicted_points["status"].eq("ok")])
+    return Section(
+        "changes",
+        Text("What would change it"),
+        (
+            Text(
+                "What a decode step could save at most, as part of its GPU time. These are limits "
+                "by the datasheet's roofline: kernels for other types were not measured, so no "
+                "time is predicted for them."
+            ),
+            *(
+                _comparison(before, after)
+                for before, after in zip(points, points[1:], strict=False)
+                if all(before[name] == after[name] for name in SAME)
+            ),
+            Table(
+                "predicted-savings",
+                Text("Limits of what a decode step could save"),
+                [
+                    Column[Savings](Text("Point"), lambda row: text(row.step["case"])),
+                    Column(Text("Weights of half the bytes"), lambda row: row.of_step(row.weights)),
+                    Column(
+                        Text("KV cache of half the bytes"), lambda row: row.of_step(row.kv_cache)
+                    ),
+                    Column(
+                        Text("Every kernel at its roofline"), lambda row: row.of_step(row.kernels)
+                    ),
+                    Column(Text("No gaps"), lambda row: row.of_step(row.gaps)),
+                    Column(Text("Waits for"), lambda row: _limit(row.step["bound_by"])),
+                ],
+                _savings(run),
+            ),
+        ),
+    )
+
+
+def _comparison(before: Row, after: Row) -> Finding:
+    first, second = _point(before, THROUGHPUT, TOKEN_RATE), _point(after, THROUGHPUT, TOKEN_RATE)
+    return Finding(
+        "comparison",
+        Text(
+            "{after} instead of {before} gives {rate} the tokens/s at {tpot} the TPOT.",
+            after=_name(after),
+            before=_name(before),
+            rate=second.times(first),
+            tpot=_point(after, "tpot_p50_s", "s").times(_point(before, "tpot_p50_s", "s")),
+        ),
+        (Evidence(Text("tokens/s, both as predicted above:"), [first, second]),),
+    )
+
+
+def _sources(run: Run) -> Section:
+    request = run.manifest.recipe.get("predict") or {}
+    shares = run.predicted_operators.groupby("tier")["seconds"].sum()
+    total = float(shares.sum())
+    runs = request.get("on")
+    names: Value = Text("no recorded run")
+    if isinstance(runs, list) and runs:
+        names = [str(name) for name in runs]
+    return Section(
+        "sources",
+        Text("What it rests on"),
+        (
+            Text(
+                "Measured: {runs}. Datasheet: {datasheet}.",
+                runs=names,
+                datasheet=text(request.get("datasheet")),
+            ),
+            Table(
+                "predicted-tiers",
+                Text("Tiers"),
+                [
+                    Column[str](Text("Tier"), str),
+                    Column(Text("Source"), lambda tier: TIERS[tier]),
+                    Column(
+                        Text("Of the predicted GPU time"),
+                        lambda tier: Number(float(shares[tier]) / total, "fraction"),
+                    ),
+                ],
+                sorted(map(str, shares.index)),
+            ),
+            Bullets(Text("How it was measured"), METHOD),
+        ),
+    )
