@@ -12,13 +12,16 @@ from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.analysis.run_time import WALL, RunTime
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.formats import clock, duration, listed, share
+from nsight_prof.reports.formats import shorten
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Number, Text, Value, Verbatim
 from nsight_prof.reports.profiled import profiled
 from nsight_prof.reports.view_models import Caveat, KernelRow
 
 MOST = 8
 """Bullets of the list; what is beyond stands in the last one."""
+LONGEST = 160
+"""Characters of a reason that a caveat shows; table gaps has all of it."""
 
 
 def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Caveat, ...]:
@@ -29,7 +32,7 @@ def caveats(run: Run, kernels: tuple[KernelRow, ...], time: RunTime) -> tuple[Ca
     if len(found) <= MOST:
         return tuple(found)
     rest = tuple(caveat.text for caveat in found[MOST - 1 :])
-    return (*found[: MOST - 1], Caveat("Of less weight:", (), parts=rest))
+    return (*found[: MOST - 1], Caveat(Text("Of less weight:"), (), parts=rest))
 
 
 def selection_notes(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
@@ -51,8 +54,13 @@ def _failed(run: Run) -> list[Caveat]:
         if step.state in (StepState.FAILED, StepState.UNSUPPORTED):
             hint = f" ({step.hint.rstrip('.')})" if step.hint else ""
             reason = step.error.rstrip(".") or step.state.value
-            words = f"The step {step.name} gave no result: {reason}{hint}."
-            found.append(Caveat(words, (), "A part of the measurement failed; see the report."))
+            words = Text(
+                "The step {step} gave no result: {why}.",
+                step=step.name,
+                why=Verbatim(f"{reason}{hint}"),
+            )
+            plain = Text("A part of the measurement failed; see the report.")
+            found.append(Caveat(words, (), plain))
     return found
 
 
@@ -61,26 +69,34 @@ def _mixed(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
     if not rows:
         return []
     spans = [
-        f"{row.number} ({duration(row.min_ns)} to {duration(row.max_ns)}, {share(row.share)})"
+        Text(
+            "{kernel} ({low} to {high}, {part})",
+            kernel=row.number,
+            low=Number(row.min_ns, "ns", digits=3),
+            high=Number(row.max_ns, "ns", digits=3),
+            part=Number(row.share, "fraction"),
+        )
         for row in rows
     ]
-    words = (
+    words = Text(
         "Launches of one kernel that do different amounts of work: one launch does not stand for "
-        f"all, and counters are known for one only. Kernels {listed(spans)}."
+        "all, and counters are known for one only. Kernels {kernels}.",
+        kernels=spans,
     )
-    plain = (
-        f"{_part_of(time, rows)} goes to steps that differ in size from call to call; one call "
-        "of each was measured in detail."
+    plain = Text(
+        "{part} of the {whole} goes to steps that differ in size from call to call; one call of "
+        "each was measured in detail, and others may be limited by something else.",
+        **_part_of(time, rows),
     )
     return [Caveat(words, (), plain)]
 
 
-def _part_of(time: RunTime, rows: list[KernelRow]) -> str:
-    """Return "18.1 % of the run": what kernels take, in the one measure of the summary."""
-    taken = sum(row.share or 0.0 for row in rows)
+def _part_of(time: RunTime, rows: list[KernelRow]) -> dict[str, Value]:
+    """Return what part of the run kernels take, in the one measure of the summary."""
+    share = sum(row.share or 0.0 for row in rows)
     if time.basis == WALL:
-        return f"{share(time.part(taken))} of the run"
-    return f"{share(taken)} of the GPU time"
+        return {"part": Number(time.part(share), "fraction"), "whole": Text("run")}
+    return {"part": Number(share, "fraction"), "whole": Text("GPU time")}
 
 
 def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
@@ -88,16 +104,18 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
     if not flagged:
         return []
     worst = max((row.duration_difference or 0.0 for row in flagged), key=abs)
-    part = share(sum(row.share or 0.0 for row in flagged))
-    words = (
-        f"ncu and nsys disagree by more than {share(threshold('duration_difference'))} on how long "
-        f"{ranges(row.number for row in flagged)} take{'s' if len(flagged) == 1 else ''} (at worst "
-        f"{100 * worst:+.0f} %; {part} of the GPU time): counters were read at another clock, "
-        "cache state or size of work than the typical launch. Trust their counters less."
+    words = Text(
+        "ncu and nsys disagree by more than {limit} on how long {who} take (at worst {worst}; "
+        "{part} of the GPU time): counters were read at another clock, cache state or size of work "
+        "than the typical launch. Trust their counters less.",
+        limit=Number(threshold("duration_difference"), "fraction"),
+        who=ranges(row.number for row in flagged),
+        worst=f"{100 * worst:+.0f} %",
+        part=Number(sum(row.share or 0.0 for row in flagged), "fraction"),
     )
-    plain = (
-        f"For {_part_of(time, flagged)} the two measuring tools differ by up to "
-        f"{share(abs(worst))} on how long it takes, so the limits named there are less certain."
+    plain = Text(
+        "For {part} of the {whole} the diagnosis is uncertain; the times are reliable.",
+        **_part_of(time, flagged),
     )
     return [Caveat(words, (), plain)]
 
@@ -105,21 +123,23 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
 def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Tell where the profiled launch takes another time than the median launch."""
     numbers = {row.kernel_id: row.number for row in kernels}
-    parts = {
-        number: f"{number} (launch {kernel.launch}, {100 * abs(kernel.deviation):.0f} % "
-        f"{'longer' if kernel.deviation > 0 else 'shorter'})"
-        for kernel in (run.selection.kernels if run.selection else ())
-        if kernel.is_untypical and not kernel.is_mixed and kernel.deviation is not None
-        for number in [numbers.get(kernel.kernel_id)]
-        if number is not None
-    }
+    parts: dict[int, Value] = {}
+    for kernel in run.selection.kernels if run.selection else ():
+        place, off = numbers.get(kernel.kernel_id), kernel.deviation
+        if place is None or off is None or not kernel.is_untypical or kernel.is_mixed:
+            continue
+        by: dict[str, Value] = {"launch": kernel.launch, "part": f"{100 * abs(off):.0f} %"}
+        parts[place] = (
+            Text("{kernel} (launch {launch}, {part} longer)", kernel=place, **by)
+            if off > 0
+            else Text("{kernel} (launch {launch}, {part} shorter)", kernel=place, **by)
+        )
     if not parts:
         return []
-    one = len(parts) == 1
-    words = (
-        f"In the trace the profiled launch{'' if one else 'es'} of kernel{'' if one else 's'} "
-        f"{listed([parts[key] for key in sorted(parts)])} differ{'s' if one else ''} from the "
-        "median launch; all launches count as if they were like the profiled one."
+    words = Text(
+        "In the trace the profiled launch of these kernels differs from the median launch: "
+        "{kernels}. All launches count as if they were like the profiled one.",
+        kernels=[parts[key] for key in sorted(parts)],
     )
     return [Caveat(words, ())]
 
@@ -133,14 +153,17 @@ def _clock(run: Run) -> list[Caveat]:
     mean = sum(number(r["sm_clock_hz"]) * number(r["total_ns"]) for r in rows) / total
     if mean / top >= threshold("clock"):
         return []
-    words = (
-        f"The SMs ran at {clock(mean)} under ncu (mean weighted by GPU time), not at their maximum "
-        f"of {clock(top)}. Shares of a roof are at the clock of each kernel; a power or heat limit "
-        "that holds the clock down comes on top."
+    words = Text(
+        "The SMs ran at {clock} under ncu (mean weighted by GPU time), not at their maximum of "
+        "{highest}. Shares of a roof are at the clock of each kernel; a power or heat limit that "
+        "holds the clock down comes on top.",
+        clock=Number(mean, "Hz", digits=3),
+        highest=Number(top, "Hz", digits=3),
     )
-    plain = (
-        f"The GPU ran at {share(mean / top)} of its highest clock, as it does under heavy load; "
-        "all limits here are those at that clock."
+    plain = Text(
+        "The GPU ran at {part} of its highest clock, as it does under heavy load; all limits here "
+        "are those at that clock.",
+        part=Number(mean / top, "fraction"),
     )
     return [Caveat(words, (), plain)]
 
@@ -156,7 +179,8 @@ def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
             notes += selection_notes(run, kernels)[len(chosen.notes) if chosen else 0 :]
         if notes:
             lines = "; ".join(note.rstrip(".") for note in notes)
-            found.append(Caveat(f"{step.name}: {lines}.", ()))
+            words = Text("{step}: {warnings}.", step=step.name, warnings=Verbatim(lines))
+            found.append(Caveat(words, ()))
     return found
 
 
@@ -165,12 +189,23 @@ def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     odd = [row for row in records(run.gaps) if text(row["kind"]) == IMPOSSIBLE]
     if not odd:
         return []
-    parts = [f"{label(column)} of {who}" for column, who in _by_column(odd, kernels)]
-    words = (
-        f"Not available, since impossible values came out: {listed(parts)}. Passes of ncu that saw "
-        "another state of the caches or clocks do that; each kernel's block has the value."
+    parts = [_values_of([column], who) for column, who in _by_column(odd, kernels)]
+    words = Text(
+        "Not available, since impossible values came out: {values}. Passes of ncu that saw another "
+        "state of the caches or clocks do that; each kernel's block has the value.",
+        values=parts,
     )
     return [Caveat(words, ())]
+
+
+def _values_of(columns: list[str], who: Value) -> Text:
+    """Return "L1 hits of kernels 1 to 4"; of a whole table its name."""
+    labels = [label(column) for column in columns]
+    return (
+        Text("{values} of {who}", values=labels, who=who)
+        if any(columns)
+        else Text("{who}", who=who)
+    )
 
 
 def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
@@ -181,7 +216,14 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
             grouped[text(row["reason"]).rstrip(".")].append(row)
     ranked = sorted(grouped.items(), key=lambda item: -len(item[1]))
     return [
-        Caveat(f"Not available: {listed(_concerned(rows, kernels))}, because: {reason}.", ())
+        Caveat(
+            Text(
+                "Not available: {values}, because: {reason}.",
+                values=_concerned(rows, kernels),
+                reason=Verbatim(shorten(reason, LONGEST)),
+            ),
+            (),
+        )
         for reason, rows in ranked
     ]
 
@@ -195,34 +237,43 @@ def _not_collected(run: Run) -> list[Caveat]:
     """Return the columns whose counters no set of the run has, in one caveat."""
     rows = [row for row in records(run.gaps) if _is_not_collected(row)]
     parts = {f"{label(text(row['column']))} ({text(row['reason'])})" for row in rows}
-    return [Caveat(f"Not available in this run: {listed(sorted(parts))}.", ())] if parts else []
+    if not parts:
+        return []
+    return [Caveat(Text("Not available in this run: {columns}.", columns=sorted(parts)), ())]
 
 
-def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[str]:
+def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[Value]:
     """Return "L1 hits and L2 hits of kernels 1 to 4", a part for each set of kernels."""
-    columns: dict[str, list[str]] = defaultdict(list)
+    columns: dict[Value, list[str]] = defaultdict(list)
     for column, who in _by_column(rows, kernels):
-        columns[who].append(label(column))
-    return [f"{listed(names)} of {who}" if names[0] else who for who, names in columns.items()]
+        columns[who].append(column)
+    return [_values_of(names, who) for who, names in columns.items()]
 
 
 def _by_column(
     rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]
-) -> list[tuple[str, str]]:
+) -> list[tuple[str, Text]]:
     """Return (column, whose it is) in the order in which the columns come."""
     numbers = {row.kernel_id: row.number for row in kernels}
     found: dict[str, list[int]] = defaultdict(list)
-    others: dict[str, set[str]] = defaultdict(set)
+    others: dict[str, dict[Text, None]] = defaultdict(dict)
     for row in rows:
         column, key = text(row["column"]), text(row["kernel_id"])
         place = numbers.get(key)
         if place is not None:
             found[column].append(place)
+        elif key:
+            others[column][Text("a further kernel")] = None
         else:
-            others[column].add("a further kernel" if key else f"table {text(row['table'])}")
+            others[column][Text("table {name}", name=text(row["table"]))] = None
     return [
-        (column, listed([*([ranges(found[column])] if column in found else []), *sorted(who)]))
-        for column, who in {**dict.fromkeys(found, set()), **others}.items()
+        (
+            column,
+            Text(
+                "{several}", several=[*([ranges(found[column])] if column in found else []), *who]
+            ),
+        )
+        for column, who in {**dict.fromkeys(found, {}), **others}.items()
     ]
 
 
@@ -238,16 +289,18 @@ def labelled(reason: str) -> str:
     return f"{label(column)}{colon}{rest}" if colon else reason
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def ranges(numbers: Iterable[int]) -> Text:
     """Return "kernel 3" or "kernels 1 to 3, 5 and 9"."""
-    places = sorted(set(numbers))
     runs: list[list[int]] = []
-    for place in places:
+    for place in sorted(set(numbers)):
         if runs and place == runs[-1][-1] + 1:
             runs[-1].append(place)
         else:
             runs.append([place])
-    parts = []
+    parts: list[Value] = []
     for run in runs:
-        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(place) for place in run]
-    return f"kernel{'s' if len(places) > 1 else ''} {listed(parts)}"
+        span = Text("{low} to {high}", low=run[0], high=run[-1])
+        parts += [span] if len(run) > 2 else run
+    if len(runs) == 1 and len(runs[0]) == 1:
+        return Text("kernel {number}", number=runs[0][0])
+    return Text("kernels {numbers}", numbers=parts)

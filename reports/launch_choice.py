@@ -10,47 +10,56 @@ from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.selection import Selection
 from nsight_prof.reports.caveats import ranges
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.view_models import KernelRow, LeftOut
 
 NAMES = 5
 """Names that a reason lists one by one."""
 
 
-def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[str, ...]:
+def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Text, ...]:
     """Return sentences: of which launch the counters of a kernel are, and why of that one."""
     profiled = [row for row in kernels if row.profiled]
     chosen = run.selection
     if not profiled:
         return ()
     if chosen is None or not chosen.kernels or run.kernels["total_ns"].isna().all():
-        return ("The counters of a kernel are those of its first launch in the file.",)
+        return (Text("The counters of a kernel are those of its first launch in the file."),)
     selected = {one.kernel_id for one in chosen.kernels}
     mixed = {kernel.kernel_id for kernel in chosen.kernels if kernel.is_mixed}
     uneven = [row.number for row in profiled if row.kernel_id in mixed]
     beside = [row.number for row in profiled if row.kernel_id not in selected]
-    said = [_window(chosen)]
+    found = [_window(chosen)]
     if uneven:
-        said.append(
-            f"For {ranges(uneven)}, whose launches do different work, it is the launch nearest "
-            "the length that most of the kernel's time goes to."
+        found.append(
+            Text(
+                "For {who}, whose launches do different work, it is the launch nearest the length "
+                "that most of the kernel's time goes to.",
+                who=ranges(uneven),
+            )
         )
     if beside:
-        said.append(
-            f"The selection did not ask for {ranges(beside)}: ncu replayed "
-            f"{'them' if len(beside) > 1 else 'it'} because of "
-            f"{'names' if len(beside) > 1 else 'a name'} like those of selected kernels, and the "
-            "first launch counts."
+        found.append(
+            Text(
+                "The selection did not ask for {who}: ncu replayed all kernels with names like "
+                "those of selected ones, and the first launch counts.",
+                who=ranges(beside),
+            )
         )
-    return tuple(said)
+    return tuple(found)
 
 
-def _window(chosen: Selection) -> str:
+def _window(chosen: Selection) -> Text:
     last = chosen.skip + chosen.count - 1
     if last == chosen.skip:
-        return f"ncu replayed launch {chosen.skip} of each kernel (counted from 0)."
-    return (
-        f"ncu replayed launches {chosen.skip} to {last} of each kernel (counted from 0); the "
-        "counters are of the one nearest the kernel's median duration in the trace."
+        return Text(
+            "ncu replayed launch {launch} of each kernel (counted from 0).", launch=chosen.skip
+        )
+    return Text(
+        "ncu replayed launches {first} to {last} of each kernel (counted from 0); the counters are "
+        "of the one nearest the kernel's median duration in the trace.",
+        first=chosen.skip,
+        last=last,
     )
 
 

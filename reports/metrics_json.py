@@ -20,7 +20,7 @@ from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page import OpenQuestion, Text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import Links
@@ -31,8 +31,14 @@ from nsight_prof.reports.view_models import ReportView
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
 View = TypeVar("View", BenchView, ReportView)
-_PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean", types.NoneType: "null",
-          Text: "string"}  # fmt: skip
+_PLAIN: dict[Any, str] = {
+    str: "string",
+    float: "number",
+    int: "integer",
+    bool: "boolean",
+    types.NoneType: "null",
+}
+_PLAIN |= {Text: "string", OpenQuestion: "string"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +53,8 @@ class GapEntry:
 
 def render_metrics(view: ReportView, links: Links, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
-    write = Writer()
-    found = {
-        "answer": [write.text(text) for text in view.answer],
-        "findings": findings_json(view.findings, links),
-    }
-    data = dataclasses.asdict(dataclasses.replace(_lean(view), findings=(), answer=()))
+    found = {"findings": findings_json(view.findings, links)}
+    data = _data(dataclasses.replace(_lean(view), findings=()))
     return _dump("report", data, {**found, "gaps": _entries(gaps), **_sections(view)})
 
 
@@ -99,8 +101,25 @@ def _dump(
     kind: str, view: dict[str, Any] | SweepView | BenchView | JobView, extra: dict[str, Any]
 ) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
-    data = view if isinstance(view, dict) else dataclasses.asdict(view)
+    data = view if isinstance(view, dict) else _data(view)
     return json_text(head | data | extra)
+
+
+def _data(view: Any, *unsaid: str) -> dict[str, Any]:
+    """Return the fields of a view except some; sentences in English."""
+    return {f.name: _plain(getattr(view, f.name)) for f in _fields(view) if f.name not in unsaid}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, OpenQuestion):
+        return _plain(value.text)
+    if isinstance(value, Text):
+        return Writer().text(value)
+    if dataclasses.is_dataclass(value):
+        return _data(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def schema() -> dict[str, Any]:
@@ -200,7 +219,9 @@ def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         fixed = {} if inner[-1] is ... else {"minItems": len(inner), "maxItems": len(inner)}
         return items | fixed
     if inner:
-        return {"anyOf": [_described(part, definitions) for part in inner]}
+        kinds = [_described(part, definitions) for part in inner]
+        kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+        return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
     if hint.__name__ not in definitions:
         _define(hint, definitions)
     return {"$ref": f"#/$defs/{hint.__name__}"}

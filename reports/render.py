@@ -9,8 +9,9 @@ sees the old report or the new one.
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
 from nsight_prof.reports.html.page import html_pages
-from nsight_prof.reports.language import ENGLISH, words_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.metrics_json import (
     render_bench_metrics,
@@ -34,7 +34,8 @@ from nsight_prof.reports.metrics_json import (
     render_metrics,
     render_sweep_metrics,
 )
-from nsight_prof.reports.page import Section
+from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.writer import Writer
@@ -51,16 +52,16 @@ from nsight_prof.reports.predict import prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
+from nsight_prof.reports.profile.summary import summarise
+from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
-from nsight_prof.reports.summary import summarise
-from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from nsight_prof.reports.trace_view.page import trace_parts
-from nsight_prof.reports.view_models import Fact, ReportView
-from nsight_prof.reports.views import report_view, section_sentences
+from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.views import report_view, section_anchors, section_verdicts
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
 
@@ -119,34 +120,42 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     view = report_view(run)
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]
-    sources = provenance(run)
     links = page_links(run, view)
+    summary = summarise(view)
+    picture = first[0].name if first else ""
+    summary = replace(summary, first=replace(summary.first, picture=picture))
     trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
-    summary = partial(_summary, view, first)
+    leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
-        **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
-        **{"links": links, "trace": trace, "summary": summary(ENGLISH)},
-        "sections": [section_in_two(section) for section in view.sections],
+        **{"view": view, "pictures": shown, "sources": provenance(run), "notes": Footnotes()},
+        **{"links": links, "trace": trace, "summary": summary},
+        "leads": list(leads) if summary.first.actions else zip_answer(view),
     }
-    pages = profile_pages(view, content, sources, partial(render_template, style=style))
-    summaries = _summaries("stakeholder_summary.md.j2", summary, style)
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        sections = [section_in_two(section, language) for section in view.sections]
+        others = _others(REPORT, language, style)
+        write = partial(render_template, style=style, language=language)
+        pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
+        own = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
+        markdown |= _named(linked_pages({**pages.markdown, **own}), language)
+        texts |= _named({**pages.html, **own}, language)
     files = {
-        **linked_pages({**pages.markdown, **summaries}),
+        **markdown,
         METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
         **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
     }
-    leads = [Writer().text(text) for text in section_sentences(view.sections)[: HEADLINE - 1]]
-    known = [*leads, *headline(run)][:HEADLINE]
-    html = _Html({**pages.html, **summaries}, {part.name: part.html for part in trace})
+    told = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
+    known = [*told, *headline(run)][:HEADLINE]
+    html = _Html(texts, {part.name: part.html for part in trace})
     return _write(run.directory.report, files, shown, known, style, html)
 
 
-def _summary(view: ReportView, drawn: Sequence[Picture], language: str) -> SummaryView:
-    """Return the summary in a language, with the first picture of the report where it has one."""
-    made = summarise(view, language)
-    name = drawn[0].name if drawn else ""
-    return replace(made, first=replace(made.first, picture=name))
+def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
+    """Return the sentences of the answer with the ids of the places that they rest on."""
+    return list(zip(view.answer, view.answer_anchors, strict=True))
 
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:
@@ -154,40 +163,60 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
     view = bench_view(run)
     shown = bench_pictures(view.sections)
 
-    def page(sections: list[str]) -> str:
-        content = {"view": view, "pictures": shown, "sections": sections}
-        return render_template("bench.md.j2", content, style)
-
-    summaries = _summaries("bench_summary.md.j2", partial(bench_summary, view), style)
+    summary = bench_summary(view)
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        content = {"view": view, "pictures": shown, "others": _others(REPORT, language, style)}
+        page = partial(render_template, "bench.md.j2", style=style, language=language)
+        own = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
+        whole = [section_markdown(section, language) for section in view.sections]
+        places = [placeholder(section.key) for section in view.sections]
+        markdown |= _named({REPORT: page(content | {"sections": whole}), **own}, language)
+        texts |= _named({REPORT: page(content | {"sections": places}), **own}, language)
     files = {
-        REPORT: page([section_markdown(section) for section in view.sections]),
-        **summaries,
+        **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
         **_results(run, view.sections),
     }
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
-    texts = {REPORT: page([placeholder(section.key) for section in view.sections]), **summaries}
     html = _Html(texts, sections=view.sections)
     return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
 
 
-def summary_file(language: str) -> str:
-    """Return the name of the summary in a language; that in English is always there."""
-    return SUMMARY if language == ENGLISH else f"stakeholder_summary.{language}.md"
+def _languages(style: Style) -> list[str]:
+    """Return the languages of the pages: English, and those that were asked for."""
+    return list(dict.fromkeys((ENGLISH, *style.languages)))
 
 
-def _summaries(
-    template: str, make: Callable[[str], SummaryView | BenchSummary], style: Style
-) -> dict[str, str]:
-    """Return the summary in English, and a file of it for each language that was asked for."""
-    chosen = dict.fromkeys((ENGLISH, *style.languages))
-    files = {}
-    for language in chosen:
-        others = [n for n in chosen if n != language]
-        links = tuple(Fact(words_of(n).page["language"], summary_file(n)) for n in others)
-        view = replace(make(language), others=links)
-        files[summary_file(language)] = render_template(template, {"view": view}, style)
-    return files
+def file_in(name: str, language: str) -> str:
+    """Return the name of a page in a language: "report.md" is "report.ko.md" in Korean."""
+    return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
+
+
+def _named(pages: Mapping[str, str], language: str) -> dict[str, str]:
+    """Return pages under their names in a language, with links to pages in that language."""
+    if language == ENGLISH:
+        return dict(pages)
+    # Links to a language of its own ("report.zh.md") have a second dot.
+    page = re.compile(r"(?<=\]\()((?:\.\./)?[^).\s#]+\.md)")
+    return {
+        file_in(name, language): page.sub(lambda found: file_in(found[1], language), text)
+        for name, text in pages.items()
+    }
+
+
+def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
+    """Return the names of the other languages of a page, and its files in them."""
+    others = (other for other in _languages(style) if other != language)
+    # "./": `_named` leaves this link alone.
+    return [(NAMES[o], f"./{name}" if o == ENGLISH else file_in(name, o)) for o in others]
+
+
+def _summary(template: str, view: SummaryView | BenchSummary, language: str, style: Style) -> str:
+    """Return a summary in a language."""
+    named = replace(view, others=tuple(_others(SUMMARY, language, style)))
+    return render_template(template, {"view": named}, style, language)
 
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
@@ -210,9 +239,11 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
     return _write(folder, files, (), view.answer, style)
 
 
-def render_template(name: str, content: Mapping[str, Any], style: Style = PLAIN) -> str:
+def render_template(
+    name: str, content: Mapping[str, Any], style: Style = PLAIN, language: str = ENGLISH
+) -> str:
     """Return the text of one template; raises as `nsight_prof.reports.templating.render`."""
-    return _tidy(render(name, content, style.templates))
+    return _tidy(render(name, content, style.templates, language=language))
 
 
 def _tidy(text: str) -> str:
@@ -250,7 +281,10 @@ def _write(
         substep("pages")
         pages = {}
         if HTML in style.formats:
-            sections = {section.key: section_html(section, figures) for section in html.sections}
+            sections = {
+                language: {s.key: section_html(s, figures, language) for s in html.sections}
+                for language in _languages(style)
+            }
             pages = html_pages(html.texts, figures, style.templates, sections)
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
@@ -24,14 +24,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats
+from nsight_prof.reports.bench.adapter import translated
 from nsight_prof.reports.caveats import labelled
-from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.writer import InMarkdown, Writer
 from nsight_prof.reports.profile import links
 
 SUFFIX = ".j2"
 MARKDOWN, HTML = FORMATS = ("md", "html")
+PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
+"""What `Writer` makes words of, wherever a template writes it."""
 BUNDLED = "prof"
 """Prefix of the bundled templates for a template of the user's that builds on one of them."""
 FAULTS = (
@@ -170,8 +173,11 @@ def _environment(
     environment.filters.update(FILTERS)
     plain = Writer(language)
     environment.filters["translated"] = partial(_translated, plain)
+    environment.filters["plain"] = plain.value
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
-    environment.filters["link"] = partial(_link, Writer(language, InMarkdown()))
+    write = Writer(language, InMarkdown())
+    bound = {"link": _link, "capital": _capital, "sentence": _sentence, "sentences": _sentences}
+    environment.filters |= {name: partial(use, write) for name, use in bound.items()}
     for name in ("linked", "evidence_value"):
         environment.filters[name] = partial(links.FILTERS[name], language=language)
     environment.globals["_"] = Text
@@ -180,7 +186,7 @@ def _environment(
 
 def _words(write: Writer, value: Any) -> Any:
     """Return a text or number as words of a language; anything else as it is."""
-    return write.value(value) if isinstance(value, (Text, Number)) else value
+    return write.value(value) if isinstance(value, PAGE_VALUES) else value
 
 
 def _translated(write: Writer, word: str) -> str:
@@ -191,6 +197,23 @@ def _translated(write: Writer, word: str) -> str:
 def _link(write: Writer, shown: Any, target: str) -> formats.Markdown:
     """Return a text as a link to an id of the report ("#caveats") or a file beside it."""
     return formats.Markdown(write.markup.link(str(_words(write, shown)), target))
+
+
+def _capital(write: Writer, value: Any) -> formats.Markdown:
+    """Return a text with a capital at its start, as a cell of a table begins."""
+    text = str(_finalize(write, value))
+    return formats.Markdown(text[:1].upper() + text[1:])
+
+
+def _sentence(write: Writer, value: Any) -> formats.Markdown:
+    """Return a text or the value of a fact; what is there in English only says so."""
+    return formats.Markdown(translated(value, write))
+
+
+def _sentences(write: Writer, texts: Sequence[Text]) -> formats.Markdown:
+    """Return texts as one paragraph."""
+    between = "" if write.language == "zh" else " "
+    return formats.Markdown(between.join(_sentence(write, text) for text in texts))
 
 
 def bound_label(bound: str) -> str:
@@ -205,6 +228,10 @@ FILTERS: dict[str, Callable[..., str]] = {
     "bound_label": bound_label,
     "translated": str,
     "link": _link,
+    "capital": _capital,
+    "sentence": _sentence,
+    "sentences": _sentences,
+    "plain": str,
 }
 """What templates may send a value through."""
 
@@ -232,7 +259,7 @@ def _names(owner: Any) -> list[str]:
 
 def _finalize(write: Writer, value: Any) -> Any:
     """Escape all that a template writes, unless a filter made it markdown on purpose."""
-    if isinstance(value, (Text, Number)):
+    if isinstance(value, PAGE_VALUES):
         return write.value(value)
     return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
 

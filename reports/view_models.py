@@ -23,7 +23,7 @@ from nsight_prof.reports.figure_models import (
 )
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.ncu_rule_models import RulesView
-from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.roof_comparison import RoofComparison
 from nsight_prof.reports.time_models import HostCost as HostCost
 from nsight_prof.reports.time_models import IdleRow as IdleRow
@@ -198,10 +198,10 @@ class Caveat:
     `parts` are the points of a caveat that lists several.
     """
 
-    text: str
+    text: Text | str
     concerns: tuple[str, ...]
-    plain: str = ""
-    parts: tuple[str, ...] = ()
+    plain: Text | str = ""
+    parts: tuple[Text | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Method:
     cache_control: str
     sets: tuple[str, ...]
     passes: tuple[int, int] | None
-    choice: tuple[str, ...]
+    choice: tuple[Text, ...]
     profiled_kernels: int
     total_kernels: int
 
@@ -286,7 +286,7 @@ class ReportView:
     answer: tuple[Text, ...]
     answer_anchors: tuple[str, ...]
     findings: tuple[Finding, ...]
-    abstained: tuple[str, ...]
+    abstained: tuple[OpenQuestion, ...]
     rules_abstained: tuple[RuleAbstention, ...]
     environment: tuple[Fact, ...]
     gpu_time_ns: float | None

@@ -25,8 +25,9 @@ from nsight_prof.reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
-from nsight_prof.reports.findings.model import Finding, verbatim
-from nsight_prof.reports.findings.ranking import abstained, findings, profiled_share
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
+from nsight_prof.reports.findings.ranking import findings
 from nsight_prof.reports.gemm import Padding, paddings
 from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
@@ -40,7 +41,7 @@ from nsight_prof.reports.method_view import (
     method,
 )
 from nsight_prof.reports.ncu_rules import rules_view
-from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import OPEN
 from nsight_prof.reports.profiled import kernel_time
@@ -68,9 +69,9 @@ def report_view(run: Run) -> ReportView:
     stages, idle_time = stage_views(run, kernels), idle_rows(run)
     kinds = kind_table(run)
     panels, missed = rooflines(run, kernels)
-    open_questions = tuple(abstained(run))
+    unanswered = open_questions(run)
     made = sections(run, savings(kernels, found))
-    answer, anchors = _answer(found, open_questions, made)
+    answer, anchors = _answer(found, unanswered, made)
     spent = run_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
@@ -81,7 +82,7 @@ def report_view(run: Run) -> ReportView:
         answer=answer,
         answer_anchors=anchors,
         findings=tuple(found),
-        abstained=open_questions,
+        abstained=unanswered,
         rules_abstained=_rules_abstained(run, kernels),
         environment=environment(run),
         **_whole_times(run),
@@ -163,16 +164,15 @@ def _whole_times(run: Run) -> dict[str, Any]:
 
 
 def _answer(
-    found: list[Finding],
-    open_questions: tuple[str, ...],
-    made: tuple[Section, ...],
+    found: list[Finding], unanswered: tuple[OpenQuestion, ...], made: tuple[Section, ...]
 ) -> tuple[tuple[Text, ...], tuple[str, ...]]:
     """Return the sentences of the answer, and the ids of the places that they rest on."""
-    leads = section_sentences(made)
-    most = ANSWERS - 1 if leads else ANSWERS
-    told = answer_sentences(found[:most], open_questions)
-    anchors = (*section_anchors(made), *_answer_anchors(found[:most], len(told)))
-    return (*leads, *told), anchors
+    leads = section_verdicts(made)
+    top = found[: ANSWERS - 1 if leads else ANSWERS]
+    # How the time divides by limits says already what share was not measured.
+    rest = () if any(f.key == "bounds" for f in top) else unanswered[:1]
+    anchors = (*section_anchors(made), *(f.anchor for f in top), *(OPEN for _ in rest))
+    return (*leads, *(f.verdict for f in top), *(question.text for question in rest)), anchors
 
 
 def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbstention, ...]:
@@ -193,28 +193,15 @@ def tier(run: Run) -> str:
     return names.get((traced, counted), "counters only" if counted else "nothing")
 
 
-def answer_sentences(found: list[Finding], open_questions: tuple[str, ...]) -> tuple[Text, ...]:
-    """Return the sentences that the report starts with: the largest findings, what is open."""
-    top = [finding.verdict for finding in found[:ANSWERS]]
-    # How the time divides by limits says already what share was not measured.
-    told = any(finding.key == "bounds" for finding in found)
-    return (*top, *(() if told else map(verbatim, open_questions[:1])))
-
-
-def section_sentences(made: tuple[Section, ...]) -> tuple[Text, ...]:
+def section_verdicts(made: tuple[Section, ...]) -> tuple[Text, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
     return tuple(finding.verdict for finding in leading(made))
 
 
 def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
-    """Return the ids of the sections whose sentences `section_sentences` returns, in its order."""
+    """Return the ids of the sections whose findings `section_verdicts` returns, in its order."""
     of = {id(finding): section.key for section in made for finding in section.findings}
     return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
-
-
-def _answer_anchors(found: list[Finding], told: int) -> tuple[str, ...]:
-    """Return the ids of the findings that the answer begins with, then that of open questions."""
-    return (*(f.anchor for f in found), *(OPEN for _ in range(told - len(found))))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:

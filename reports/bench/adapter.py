@@ -10,7 +10,7 @@ import re
 
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section, Source
 from nsight_prof.reports.html.order import sort_key
-from nsight_prof.reports.language import Words
+from nsight_prof.reports.language import words_of
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -111,18 +111,29 @@ def _column(table: BenchTable, place: int) -> Column[Row]:
 
 
 def is_verbatim(text: Text) -> bool:
-    """Say whether a text came formatted."""
-    return text.message == "{verbatim}"
+    """Say whether a text came formatted: it is one sentence of others."""
+    values = list(text.values.values())
+    return len(values) == 1 and isinstance(values[0], Verbatim) and text.message[:1] == "{"
 
 
-def translated(value: Value, words: Words) -> str:
-    """Return a value in a language; English, with a mark, where it has no translation."""
+def translated(value: Value | str, write: Writer) -> str:
+    """Return a value in the language of a writer; English, with a mark, where there is no other."""
+    words = words_of(write.language)
+    escape = write.markup.escape
     if isinstance(value, Text) and not is_verbatim(value):
-        write = Writer(words.language)
-        return write.text(value) if write.translates(value) else words.marked(Writer().text(value))
+        return (
+            write.text(value)
+            if write.translates(value)
+            else escape(words.marked(_PLAIN.text(value)))
+        )
+    if isinstance(value, str):
+        return escape(words.of(value))
     if isinstance(value, Verbatim):
-        return words.shown(value.text)
-    return words.of(Writer().value(value)) if isinstance(value, Text) else Writer().value(value)
+        return escape(words.shown(value.text))
+    return escape(words.of(_PLAIN.text(value))) if isinstance(value, Text) else write.value(value)
+
+
+_PLAIN = Writer()
 
 
 def shape(text: Text) -> str:

@@ -12,33 +12,13 @@ from typing import Any
 from nsight_prof.reports.formats import Markdown, markdown
 from nsight_prof.reports.html.body import Body, Carried, body
 from nsight_prof.reports.html.folds import pack
+from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.html import Fragment, Heading
 from nsight_prof.reports.templating import render
 from nsight_prof.reports.trace_view import page as trace
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
-WORDS = {
-    "en": {
-        "contents": "Contents",
-        "theme": "Dark or light",
-        "fold": "Open or close all details",
-        "skip": "Skip to the report",
-    },
-    "ko": {
-        "contents": "목차",
-        "theme": "어둡게 또는 밝게",
-        "fold": "모두 펼치기 또는 접기",
-        "skip": "본문으로 건너뛰기",
-    },
-    "zh": {
-        "contents": "目录",
-        "theme": "深色或浅色",
-        "fold": "展开或收起所有细节",
-        "skip": "跳到正文",
-    },
-}
-"""What the page around the text says, by language."""
 OVERVIEW = "overview.svg"
 """The picture that the summary within a report shares with it."""
 DEEPEST = 3
@@ -49,30 +29,38 @@ def html_pages(
     files: Mapping[str, str],
     figures: Mapping[str, str],
     templates: Path | None = None,
-    sections: Mapping[str, Fragment] | None = None,
+    sections: Mapping[str, Mapping[str, Fragment]] | None = None,
 ) -> dict[str, str]:
     """Return the HTML files of a report: one for each markdown file that is not carried within.
 
     `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
-    `sections` stand where report.md has a place for them (reports.html.body.placeholder). The
-    page of report.md carries the pages of counters and stakeholder_summary.md. Raises as
-    `html_page`.
+    `sections` by language stand where report.md has a place for them
+    (reports.html.body.placeholder). The page of report.md, as that of report.ko.md, carries the
+    pages of counters and the summary in its language. Raises as `html_page`.
     """
     texts = {name: text for name, text in files.items() if name.endswith(".md")}
     pages = {}
     for name, text in texts.items():
         if "/" in name:
             continue
-        is_report = name == "report.md"
-        folds = {n: t for n, t in texts.items() if "/" in n} if is_report else {}
-        summary = texts.get("stakeholder_summary.md", "") if is_report else ""
-        stem = name.removesuffix(".md")
-        language = stem.partition(".")[2] or "en"
-        pages[f"{stem}.html"] = html_page(
-            text, figures=figures, folds=folds, summary=summary, language=language,
-            templates=templates, sections=sections if is_report else None,
-        )  # fmt: skip
+        language = _language(name)
+        is_report = name.startswith("report.")
+        same = {n: t for n, t in texts.items() if is_report and _language(n) == language}
+        pages[f"{name.removesuffix('.md')}.html"] = html_page(
+            text,
+            figures=figures,
+            folds={n: t for n, t in same.items() if "/" in n},
+            summary=next((t for n, t in same.items() if n.startswith("stakeholder_summary")), ""),
+            language=language,
+            templates=templates,
+            sections=(sections or {}).get(language) if is_report else None,
+        )
     return pages
+
+
+def _language(name: str) -> str:
+    """Return the language of a page: "ko" of report.ko.md."""
+    return name.removesuffix(".md").partition(".")[2] or ENGLISH
 
 
 def html_page(
@@ -96,12 +84,14 @@ def html_page(
     Raises:
         ArtifactUnreadable: the template of the page cannot be used.
     """
-    places = {"report.md": "top", "stakeholder_summary.md": SUMMARY_PLACE} if summary else {}
+    suffix = "" if language == ENGLISH else f".{language}"
+    report = f"report{suffix}.md"
+    places = {report: "top", f"stakeholder_summary{suffix}.md": SUMMARY_PLACE} if summary else {}
     main = body(
         text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places, sections or {})
     )
     # The summary leads to the report, which is this page.
-    inside = Carried(places=dict.fromkeys(("report.md", OVERVIEW), "top"))
+    inside = Carried(places=dict.fromkeys((report, OVERVIEW), "top"))
     half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
     script, style = _file("page.js"), _file("page.css")
@@ -110,7 +100,6 @@ def html_page(
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
         "language": language,
-        "words": WORDS.get(language, WORDS["en"]),
         "style": markdown(style),
         "script": markdown(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -119,7 +108,7 @@ def html_page(
         "folds": pack(folds or {}),
         "summary": markdown(_summary(half)) if half else "",
     }
-    return render(TEMPLATE, content, templates, _finalize)
+    return render(TEMPLATE, content, templates, _finalize, language)
 
 
 def _finalize(value: Any) -> Any:

@@ -5,7 +5,7 @@ Whoever finds something makes a `Section` of texts, findings, tables and figures
 words, in one language.
 """
 
-from nsight_prof.reports.page.finding import Evidence, Finding
+from nsight_prof.reports.page.finding import Evidence, Finding, OpenQuestion
 from nsight_prof.reports.page.number import Interval, Number, Ref
 from nsight_prof.reports.page.section import Bullets, Fact, Figure, Json, Part, Section
 from nsight_prof.reports.page.table import Column, Table
@@ -22,6 +22,7 @@ __all__ = [
     "Json",
     "Name",
     "Number",
+    "OpenQuestion",
     "Part",
     "Ref",
     "Section",

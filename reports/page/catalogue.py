@@ -11,7 +11,9 @@ from functools import cache
 from importlib import resources
 
 ENGLISH = "en"
-LANGUAGES = ("en", "ko", "zh")
+NAMES = {"en": "English", "ko": "한국어", "zh": "中文"}
+"""Names of the languages, each in itself."""
+LANGUAGES = tuple(NAMES)
 
 
 @cache

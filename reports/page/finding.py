@@ -26,6 +26,17 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class OpenQuestion:
+    """What the measurements do not tell, with the reason.
+
+    `plain` is the same for readers who do not know GPUs; None where it is nothing to them.
+    """
+
+    text: Text
+    plain: Text | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that the measurements support.
 

@@ -21,6 +21,7 @@ NA, NONE = "n/a", "–"
 IN_TEXT, IN_TABLE = 2, 3
 """Significant digits."""
 _TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
+_WORDS, _PLACEHOLDER = re.compile(r"[A-Za-z]"), re.compile(r"\{\w+\}")
 """Where Chinese has a space: between its characters and Latin letters or digits."""
 
 
@@ -109,7 +110,8 @@ class Writer:
 
     def translates(self, text: Text) -> bool:
         """Say whether the language has the text, and all texts in it."""
-        return self.language == ENGLISH or all(m in self._known for m in text.messages())
+        messages = (m for m in text.messages() if _WORDS.search(_PLACEHOLDER.sub("", m)))
+        return self.language == ENGLISH or all(m in self._known for m in messages)
 
     def word(self, word: str) -> str:
         """Return an English word or name in the language, without markup; as it is if unknown."""

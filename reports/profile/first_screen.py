@@ -2,119 +2,98 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from functools import cache
-
-from nsight_prof.parsers.packaged import packaged_yaml
 from nsight_prof.reports.analysis.run_time import WALL
-from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.formats import duration, rounded_share
-from nsight_prof.reports.language import Words
-from nsight_prof.reports.summary_models import Action, FirstScreen, SummaryRow
-from nsight_prof.reports.summary_rows import IDLE, OTHER, Table
-from nsight_prof.reports.summary_steps import english, gain_of, is_near, problem, subjects
+from nsight_prof.reports.page import Number, Text, Value
+from nsight_prof.reports.page.frame import LEVELS
+from nsight_prof.reports.profile.actions import actions, problem, subjects
+from nsight_prof.reports.profile.plain_words import PROBLEMS, WAITS
+from nsight_prof.reports.profile.savings import OF_IDLE, Savings, Step, kernels_of
+from nsight_prof.reports.profile.summary_models import Action, FirstScreen, SummaryRow
+from nsight_prof.reports.profile.time_parts import (
+    IDLE,
+    OTHER,
+    TimeParts,
+    limit_of,
+    reached,
+    whole_of,
+)
 from nsight_prof.reports.view_models import ReportView
 
-MOST, STAGES = 5, 2
-"""Rows of the table of what to do; stages that one of them names."""
-WORTH = 0.01
-"""Part of the run from which on a gain is worth a row."""
 LARGE = 0.1
-"""Part of the run that one line must save to be the verdict; a run that saves less in all is near
+"""Part of the run that one step must save to be the verdict; a run that saves less in all is near
 its limits."""
 
 
 def first_screen(
-    view: ReportView, shown: Table, answer: str, machine: str, words: Words
+    view: ReportView, parts: TimeParts, saved: Savings, machine: Text, answer: Text
 ) -> FirstScreen:
-    """Return the first screen of `view`.
-
-    `shown` divides its time; `answer` is the verdict where there is no other.
-    """
+    """Return the first screen of `view`; `answer` is the verdict where there is no other."""
     time = view.run_time
-    found = _actions(view, words)
-    first = next(iter(found), None)
-    gpu = machine or words.page["unnamed_gpu"]
-    spent = {"gpu": gpu, "time": duration(time.whole_ns)}
-    key = "line_unsure" if first is None else "line"
-    line = words.say(key, **spent, sure=first.sure if first else "") if time.whole_ns else gpu
-    saves = words.page["saves_most" if time.basis == WALL else "saves_gpu"]
-    return FirstScreen(
-        line, _verdict(view, shown, first, words) or answer, found, saves, alt=words.page["picture"]
+    found = actions(view, saved)
+    spent: dict[str, Value] = {"gpu": machine, "time": Number(time.whole_ns, "ns", digits=3)}
+    line = Text("{gpu} · {time}", **spent) if time.whole_ns else machine
+    if found and time.whole_ns:
+        line = Text("{gpu} · {time} · how sure: {sure}", **spent, sure=LEVELS[found[0].sure])
+    verdict = _verdict(view, parts, saved, found) or answer
+    return FirstScreen(line, verdict, found, "wall" if time.basis == WALL else "gpu")
+
+
+def _verdict(
+    view: ReportView, parts: TimeParts, saved: Savings, found: tuple[Action, ...]
+) -> Text | None:
+    """Return the one sentence that says what is wrong; None where no time is known."""
+    time = view.run_time
+    if not time.whole_ns or not parts.rows:
+        return None
+    whole = whole_of(time)
+    if found and (found[0].gain.value or 0.0) >= LARGE:
+        return _of_step(view, parts, saved.steps[0], found[0])
+    total = sum(row.gain or 0.0 for row in parts.rows)
+    gain = Number(total, "fraction")
+    kernels = [row for row in parts.rows if row.kind not in (IDLE, OTHER)]
+    if total < LARGE and all(row.gain is None for row in kernels):
+        longest = max(kernels or parts.rows, key=lambda row: row.time_ns or 0.0)
+        return Text(
+            "{thing} takes {part} of the {whole}; what limits it was not measured.",
+            **{"thing": longest.what, "part": Number(longest.share, "fraction"), "whole": whole},
+        )
+    if total < LARGE:
+        return Text(
+            "This program is near the limits of the hardware: at most {gain} can be saved with the "
+            "same work.",
+            gain=gain,
+        )
+    if found and (found[0].gain.value or 0.0) >= total / 2:
+        return Text(
+            "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
+            **{"gain": gain, "whole": whole, "do": found[0].do},
+        )
+    return Text(
+        "Up to {gain} of the {whole} can be saved, in several steps.", gain=gain, whole=whole
     )
 
 
-def _verdict(view: ReportView, shown: Table, first: Action | None, words: Words) -> str:
-    """Return the one sentence that says what is wrong; empty where no time is known."""
-    time = view.run_time
-    if not time.whole_ns or not shown.rows:
-        return ""
-    whole = words.word("words", f"whole_{time.basis}")
-    rows = [row for row in shown.rows if row.kind != OTHER] or list(shown.rows)
-    longest = max(rows, key=lambda row: row.time_ns or 0.0)
-    best = max(rows, key=lambda row: row.gain or 0.0)
-    if best.kind == IDLE and (best.gain or 0.0) >= LARGE:
-        return words.say("verdict_idle", part=rounded_share(best.share), why=best.limited_by)
-    said = {"thing": best.what, "part": rounded_share(best.share), "whole": whole}
-    if (best.gain or 0.0) >= LARGE:
-        gain = rounded_share(best.gain)
-        return words.say("verdict_part", limit=_limit(best, words), gain=gain, **said)
-    total = sum(row.gain or 0.0 for row in shown.rows)
-    if all(row.gain is None for row in shown.rows if row.kind not in (IDLE, OTHER)):
-        said |= {"thing": longest.what, "part": rounded_share(longest.share)}
-        return words.say("verdict_open", **said)
-    if total < LARGE:
-        return words.say("verdict_near", gain=rounded_share(total))
-    said = {"gain": rounded_share(total), "whole": whole}
-    if first is not None and first.gain >= total / 2:
-        return words.say("verdict_step", do=first.do, **said)
-    return words.say("verdict_spread", **said)
-
-
-def _limit(row: SummaryRow, words: Words) -> str:
-    if row.reached is None:
-        return row.limited_by
-    return words.page["used"].format(limit=row.limited_by, part=rounded_share(row.reached))
-
-
-def _actions(view: ReportView, words: Words) -> tuple[Action, ...]:
-    """Return what to do, findings of one advice together, the largest gain first."""
-    whole = view.run_time.whole_ns or 0.0
-    groups: dict[str, list[Finding]] = defaultdict(list)
-    for row in view.findings:
-        if row.rank is not None and row.plain and gain_of(view, row) and not is_near(row):
-            groups[english(row.plain)].append(row)
-    gains = {key: min(1.0, sum(gain_of(view, row) for row in groups[key])) for key in groups}
-    left, made = whole, []
-    for key in sorted(gains, key=lambda key: -gains[key])[:MOST]:
-        rows, saved = groups[key], gains[key] * whole
-        if gains[key] < WORTH:
-            continue
-        left = max(0.0, left - saved)
-        sure = words.word("levels", rows[0].confidence, rows[0].confidence)
-        effort = words.word("levels", _effort().get(rows[0].rule, "medium"))
-        do = _do(view, rows, words)
-        made.append(Action(do, saved, gains[key], sure, effort, left, rows[0].anchor))
-    return tuple(made)
-
-
-def _do(view: ReportView, rows: list[Finding], words: Words) -> str:
-    """Return what to do in a few words: for what, where that does not go without saying."""
-    advice = words.of(english(rows[0].plain))
-    if rows[0].key == "kernel":
-        return words.say("step_near", what=subjects(view, rows, words), advice=advice).rstrip(".。")
-    short = words.word("actions", rows[0].rule)
-    if not short:
-        what = problem(rows, words)
-        return words.say("step_near", what=what, advice=advice).rstrip(".。")
-    stages = list(dict.fromkeys(row.stage for row in rows if row.stage not in ("", "(all)")))
-    if not 0 < len(stages) <= STAGES:
-        return short
-    return words.say("in_stage", what=short, stage=words.listed(stages))
-
-
-@cache
-def _effort() -> Mapping[str, str]:
-    loaded: Mapping[str, str] = packaged_yaml("nsight_prof.reports", "plain_words.yaml")["effort"]
-    return loaded
+def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> Text:
+    """Return the verdict about one step that saves most."""
+    lead, whole = step.findings[0], whole_of(view.run_time)
+    idle: SummaryRow | None = next((row for row in parts.rows if row.kind == IDLE), None)
+    if lead.key in OF_IDLE and idle is not None:
+        part = Number(idle.share, "fraction")
+        why = WAITS.get(view.run_time.waits, Text("not known"))
+        return Text("The GPU is idle for {part} of the run: {why}.", part=part, why=why)
+    if lead.key != "kernel" or lead.rule in PROBLEMS:
+        return Text(
+            "{problem}: up to {gain} of the {whole} can be saved.",
+            **{"problem": problem(lead), "gain": action.gain, "whole": whole},
+        )
+    kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
+    share = view.run_time.part(sum(kernel.share or 0.0 for kernel in kernels))
+    limit, part = limit_of(kernels[0]), reached(kernels)
+    if part is not None:
+        used = Number(part, "fraction")
+        limit = Text("{limit}, {part} used", limit=limit, part=used)
+    return Text(
+        "{thing} takes {part} of the {whole} ({limit}): up to {gain} can be saved there.",
+        **{"thing": subjects(view, step.findings), "part": Number(share, "fraction")},
+        **{"whole": whole, "limit": limit, "gain": action.gain},
+    )

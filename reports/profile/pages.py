@@ -34,30 +34,26 @@ class Pages:
     html: dict[str, str] = field(default_factory=dict)
 
 
-def profile_pages(
-    view: ReportView,
-    content: Mapping[str, Any],
-    sources: Mapping[str, Provenance],
-    render: Render,
-) -> Pages:
+def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) -> Pages:
     """Return report.md, details.md and counters/kernel-N.md of each kernel with counters.
 
     `content` is what report.md.j2 is given beside the layout, `render` makes a text of a template
     and its content.
     """
+    sources: Mapping[str, Provenance] = content["sources"]
     given = {name: content[name] for name in ("view", "sources", "links")}
     blocks = {k.number: render("kernel.md.j2", {**given, "kernel": k}) for k in view.kernels}
     content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]
     report, tables = render("report.md.j2", content), render("tables.md.j2", content)
     every, others = (
-        render("kernels.md.j2", {"kernels": some, "blocks": blocks, "sources": sources})
-        for some in (view.kernels, without)
+        render("kernels.md.j2", {"kernels": some, "whole": whole, "blocks": blocks, **content})
+        for some, whole in ((view.kernels, True), (without, False))
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{tables}"})
     if view.kernels:
-        pages.html[REPORT] += f"\n## Every kernel in detail\n\n{every}"
+        pages.html[REPORT] += f"\n{every}"
     for kernel in view.kernels:
         if kernel.kernel_id in sources:
             name, source = _file(kernel), sources[kernel.kernel_id]

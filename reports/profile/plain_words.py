@@ -5,34 +5,40 @@ from __future__ import annotations
 from nsight_prof.reports.page import Text
 
 KINDS = {
-    "gemm": Text("Matrix multiplication"),
-    "gemv": Text("Matrix times vector"),
-    "attention": Text("Attention (weighing tokens against each other)"),
-    "norm": Text("Normalisation"),
-    "softmax": Text("Softmax (scores to probabilities)"),
-    "elementwise": Text("Number-by-number arithmetic"),
-    "reduction": Text("Sums and maxima"),
-    "embedding": Text("Table look-up"),
-    "rotary": Text("Position encoding"),
-    "sampling": Text("Choice of the next token"),
-    "sort": Text("Sorting"),
-    "copy": Text("Copying data inside the GPU"),
-    "conv": Text("Convolution"),
-    "rnn": Text("Recurrent network step"),
-    "moe": Text("Mixture-of-experts routing"),
-    "quantize": Text("Conversion to small number formats"),
-    "kv_cache": Text("Storing attention data"),
-    "collective": Text("Communication between GPUs"),
-    "memory": Text("Copying data"),
-    "fill": Text("Filling memory"),
-    "random": Text("Random numbers"),
-    "fusion": Text("Several steps in one"),
+    "gemm": Text("matrix multiplication"),
+    "gemv": Text("matrix times vector"),
+    "attention": Text("attention"),
+    "norm": Text("normalisation"),
+    "softmax": Text("softmax"),
+    "elementwise": Text("number-by-number arithmetic"),
+    "reduction": Text("sums and maxima"),
+    "embedding": Text("table look-up"),
+    "rotary": Text("position encoding"),
+    "sampling": Text("choice of the next token"),
+    "sort": Text("sorting"),
+    "copy": Text("copying data inside the GPU"),
+    "conv": Text("convolution"),
+    "rnn": Text("recurrent network step"),
+    "moe": Text("mixture-of-experts routing"),
+    "quantize": Text("conversion to small number formats"),
+    "kv_cache": Text("storing attention data"),
+    "collective": Text("communication between GPUs"),
+    "memory": Text("copying data"),
+    "fill": Text("filling memory"),
+    "random": Text("random numbers"),
+    "fusion": Text("several steps in one"),
     "fft": Text("Fourier transform"),
-    "sparse": Text("Arithmetic on sparse matrices"),
-    "solver": Text("Solving linear systems"),
-    "search": Text("Nearest-neighbour search"),
+    "sparse": Text("arithmetic on sparse matrices"),
+    "solver": Text("solving linear systems"),
+    "search": Text("nearest-neighbour search"),
 }
 """What a kernel does, by its category."""
+
+EXPLAINED = {
+    "attention": Text("attention (weighing tokens against each other)"),
+    "softmax": Text("softmax (scores to probabilities)"),
+}
+"""The same at more length, where the table says it."""
 
 LIMITS = {
     "dram": Text("speed of the GPU's memory"),
@@ -86,6 +92,13 @@ PROBLEMS = {
     "casts_and_copies": Text("Data is copied and converted inside the GPU"),
     "collectives_exposed": Text("GPUs exchange data while nothing is computed"),
     "throttling": Text("The GPU runs below its highest clock"),
+    "older_gemm": Text("Matrix products run kernels made for an older GPU"),
+    "simt_gemm": Text("Matrix products run without the Tensor Cores"),
+    "transformed_conv": Text("Convolutions run by Fourier or Winograd transforms"),
+    "math_attention": Text("Attention runs as separate matrix products and a softmax"),
+    "efficient_attention": Text("Attention runs on the memory-efficient back end"),
+    "older_attention": Text("Attention runs on FlashAttention-2"),
+    "padding": Text("The GPU computes in whole blocks, more than the sizes need"),
 }
 """What is wrong, by the cause of a finding about the whole program."""
 
@@ -95,11 +108,12 @@ ACTIONS = {
     "sync_stalls": Text("Let the CPU run ahead: wait for results less often"),
     "idle": Text("Give the GPU its work without pauses"),
     "copies": Text("Keep data on the GPU, or copy while it computes"),
-    "small_kernels": Text("CUDA graphs or torch.compile: merge tiny steps"),
-    "elementwise_chain": Text("torch.compile: fuse steps that pass data through memory"),
+    "small_kernels": Text("Merge tiny steps: CUDA graphs or torch.compile"),
+    "elementwise_chain": Text("Fuse steps that pass data through memory: torch.compile"),
     "casts_and_copies": Text("Store data in the format that it is used in"),
     "collectives_exposed": Text("Overlap communication with computation"),
     "throttling": Text("Power, cooling: let the GPU run at a higher clock"),
+    "padding": Text("Choose sizes that are multiples of the block in which the GPU computes"),
 }
 """What to do about the whole program in a few words, by the cause of the finding."""
 

@@ -12,13 +12,18 @@ from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.analysis.stages import ALL, wall_time
 from nsight_prof.reports.evidence import wording
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.ranking import abstained, findings, headline, profiled_share
+from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
+from nsight_prof.reports.findings.ranking import findings, headline
 from nsight_prof.reports.load import Run, load_run
 from tests.reports.programs import amount, english, where
 
 
 def named(run: Run, name: str) -> Finding:
     return next(f for f in findings(run) if f.key == "kernel" and english(f.title).startswith(name))
+
+
+def said(run: Run) -> list[str]:
+    return [english(question.text) for question in open_questions(run)]
 
 
 def named_bounds(run: Run) -> Finding:
@@ -292,7 +297,7 @@ def test_doubtful_durations_lower_the_confidence(run: Run) -> None:
 def test_without_counters_the_limits_stay_open_with_the_reason(trace_only_run: Run) -> None:
     keys = {f.key for f in findings(trace_only_run)}
     assert keys == {"time", "idle", "casts_and_copies", "older_backend"}
-    (reason,) = abstained(trace_only_run)
+    (reason,) = said(trace_only_run)
     assert reason == (
         "What limits the kernels is not known: "
         "the driver refuses access to the GPU performance counters."
@@ -314,16 +319,16 @@ def test_without_a_trace_findings_speak_of_the_launch_only(run: Run) -> None:
 
 def test_an_unknown_bound_is_abstained_from(run: Run) -> None:
     unknown = edit(run, "counters", "cuBLAS GEMM 64x8", bound_by="", roof_share=math.nan)
-    assert "What limits cuBLAS GEMM 64x8 is not known" in " ".join(abstained(unknown))
+    assert "What limits cuBLAS GEMM 64x8 is not known" in " ".join(said(unknown))
     assert not [f for f in findings(unknown) if english(f.title).startswith("cuBLAS GEMM 64x8:")]
 
 
 def test_the_share_without_counters_is_named_where_it_matters(run: Run) -> None:
     assert profiled_share(run) == pytest.approx(0.9725, abs=1e-4)
-    assert abstained(run) == []
+    assert said(run) == []
     fewer = run.counters.iloc[:3]
     tables.write(fewer, "counters", run.directory.tables)
-    assert "other kernels" in abstained(load_run(run.path))[0]
+    assert "other kernels" in said(load_run(run.path))[0]
     assert "Measured kernels that" in english(named_bounds(load_run(run.path)).verdict)
     assert "Kernels that" in english(named_bounds(run).verdict)
 
@@ -344,8 +349,8 @@ def test_an_empty_run_has_no_findings_but_says_why(make_run: Callable[..., Path]
     run = load_run(path)
     assert findings(run) == []
     assert headline(run) == [
-        "How much of the time each kernel takes is not known: the run has no trace step.",
-        "What limits the kernels is not known: the run has no counters step.",
+        "How much of the time each kernel takes is not known: this run has no trace.",
+        "What limits the kernels is not known: this run has no counters.",
     ]
 
 

@@ -89,8 +89,8 @@ def test_a_run_becomes_a_linked_report_with_pictures(run: Run) -> None:
 def test_the_answer_stands_before_everything_else(run: Run) -> None:
     text = render_report(run).report.read_text()
     assert text.index("\n**The ") < text.index("](overview.svg)") < text.index("| Do |")
-    assert text.index("| Do |") < text.index("\n1. ") < text.index("\n## ")
-    order = ["## What to do", "## Where the time goes", "## What limits", "## How far to trust"]
+    assert text.index("| Do |") < text.index("\n## ")
+    order = ["## Findings", "## Where the time goes", "## What limits", "## How far to trust"]
     places = [text.index(title) for title in order]
     assert places == sorted(places)
 
@@ -115,7 +115,7 @@ def test_a_trace_without_counters_says_so_and_shows_no_zero(trace_only_run: Run)
     assert "the driver refuses access" in text
     assert {p.stem for p in paths.pictures} == {"overview", "time"}
     # That no time has counters is a true zero, in the head; below it, zeros would be unknowns.
-    assert not re.search(r"\| 0(\.0+)? %? ?\|", text[text.index("## What to do") :])
+    assert not re.search(r"\| 0(\.0+)? %? ?\|", text[text.index("## Findings") :])
 
 
 def test_a_value_that_is_not_available_leads_to_its_reason(run: Run) -> None:
@@ -189,7 +189,7 @@ def test_the_summary_is_half_a_page_and_explains_its_words(run: Run) -> None:
     text = paths.summary.read_text()
     seen = text.partition('<a id="more-terms">')[0]
     assert len(re.findall(r"\w+", seen)) < 500
-    explained = set(re.findall(r"^- \*\*(.+?)\*\*: ", text, flags=re.MULTILINE))
+    explained = set(re.findall(r"^- \*\*(.+?)\*\* – ", text, flags=re.MULTILINE))
     assert {"run", "GPU", "matrix units", "ms"} <= explained
     for word in explained & {"run", "GPU", "matrix units", "ms", "GPU time", "DRAM", "tile"}:
         assert re.search(rf"\b{word}\b", seen), word

@@ -157,7 +157,8 @@ def test_a_picture_that_is_not_carried_stays_a_link(example: dict[str, str]) -> 
 def test_every_text_of_a_report_has_its_page(run: Run) -> None:
     paths = render_report(run, Style(languages=("ko",)))
     names = {path.name for path in paths.folder.glob("*.html")}
-    assert names == {"report.html", "stakeholder_summary.html", "stakeholder_summary.ko.html"}
+    stems = ("report", "stakeholder_summary")
+    assert names == {f"{stem}{suffix}.html" for stem in stems for suffix in ("", ".ko")}
     assert '<html lang="ko">' in (paths.folder / "stakeholder_summary.ko.html").read_text()
     first = paths.page.read_text()
     assert first.count("<svg") == len([p for p in paths.pictures if p.suffix == ".svg"])
