@@ -107,8 +107,8 @@ class Recipe(Model):
     )
     languages: Annotated[tuple[Language, ...], Field(strict=False)] = Field(
         default=(),
-        description="Languages in which the summary is written besides stakeholder_summary.md, "
-        "which is English: stakeholder_summary.ko.md and so on.",
+        description="Languages in which the pages are written besides English: report.ko.md, "
+        "stakeholder_summary.ko.md and so on.",
     )
 
     _folders: tuple[Path, ...] = PrivateAttr(default=())

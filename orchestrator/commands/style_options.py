@@ -24,8 +24,8 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         "languages",
         multiple=True,
         type=click.Choice([*LANGUAGES, ALL]),
-        help="Write the summary in this language too, as stakeholder_summary.LANGUAGE.md; that in "
-        "English is always stakeholder_summary.md. May be given often.",
+        help="Write all pages in this language too, as report.LANGUAGE.md and "
+        "stakeholder_summary.LANGUAGE.md; those in English are always there. May be given often.",
     )
     templates = click.option(
         "--templates",

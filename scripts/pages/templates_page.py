@@ -11,14 +11,14 @@ from typing import Any, get_args, get_type_hints
 from nsight_prof.reports.bench.summary import BenchSummary
 from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.footnotes import Footnotes
-from nsight_prof.reports.language import LANGUAGES, words_of
+from nsight_prof.reports.page.catalogue import NAMES
 from nsight_prof.reports.plots.gallery import Picture
 from nsight_prof.reports.predict import PredictionView
 from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.profile.links import Links
+from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
-from nsight_prof.reports.summary_models import SummaryView
 from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import FILTERS
 from nsight_prof.reports.trace_view.page import TracePart
@@ -49,6 +49,8 @@ OF_A_RUN: Mapping[str, type | str] = {
     "layout": Layout,
     "trace": "list of TracePart",
     "sections": "list of the sections of the view, each with its markdown `head` and `tables`",
+    "leads": "list of (sentence, id of what it rests on): what stands below the first screen",
+    "others": "list of (language, file): the same page in other languages",
 }
 PAGES = (
     Page("report.md.j2", "report.md of a profile run", OF_A_RUN),
@@ -68,7 +70,8 @@ PAGES = (
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
          {"view": BenchView, "pictures": PICTURES,
-          "sections": "list of text: the sections of the view, as markdown"}),
+          "sections": "list of text: the sections of the view, as markdown",
+          "others": "list of (language, file): the same page in other languages"}),
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
@@ -166,17 +169,17 @@ def _is_model(hint: type) -> bool:
 
 
 def _languages() -> str:
-    names = ", ".join(f"`{name}` ({words_of(name).page['language']})" for name in LANGUAGES)
+    names = ", ".join(f"`{name}` ({own})" for name, own in NAMES.items())
     return f"""\
-## Languages of the summary
+## Languages
 
-`stakeholder_summary.md` is English. `--language` (`prof report`, `prof run`; `languages:` in a
-recipe) adds it in other languages, each as `stakeholder_summary.LANGUAGE.md`: {names}, or `all`.
-Numbers and units are the same in all of them. What is there in English only, such as the message of
-a tool, stays English and says so.
+Pages are English. `--language` (`prof report`, `prof run`; `languages:` in a recipe) adds them in
+other languages: `report.LANGUAGE.md`, `stakeholder_summary.LANGUAGE.md` and all that belongs to
+them for {names}, or `all`. Numbers and units are the same in all of them, and so are pictures.
+What is there in English only, such as the message of a tool, stays English.
 
-The words are in `reports/language/*.yaml`, one catalogue a language with the same keys and
-placeholders. A new language is one more file there, held to the others by `tests/reports`.
+`_("Wall time")` in a template is a message, `{{{{ _("{{n}} kernels", n=3) }}}}` one with values.
+Their translations are in `reports/words/LANGUAGE/*.po`; a message of your own stays as it is.
 """
 
 
