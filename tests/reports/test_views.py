@@ -271,7 +271,7 @@ def test_caveats_are_few_and_name_kernels_by_number(run: Run) -> None:
 
 def test_a_long_reason_is_shortened_in_the_caveats(run: Run) -> None:
     gaps = pd.DataFrame(
-        [("launches", "", "", "no range fits " + "(a|b)" * 80)],
+        [("launches", "", "", "no range fits " + "(a|b)" * 80, "")],
         columns=list(tables.empty("gaps").columns),
     )
     (text,) = [t for t in caveat_texts(report_view(write(run, "gaps", gaps))) if "no range" in t]
