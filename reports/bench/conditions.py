@@ -13,7 +13,7 @@ from nsight_prof.parsers.bench import bench_files
 from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.reports.bench.cases import roof_name
+from nsight_prof.reports.cases.rows import roof_name
 from nsight_prof.reports.formats import (
     clock,
     count,

@@ -157,12 +157,12 @@ def _wave_edges(measured: Measured) -> Finding | None:
     worst = max(steps_at(first.measured, first.edges()), key=lambda step: step.loss)
     library = library_of(first, measured.sweeps)
     of_library = steps_at(library, first.edges()) if library else []
-    spared, plain = None, None
+    spared, for_everybody = None, None
     if library and of_library:
         at_most = _fraction(max(step.loss for step in of_library))
         name = library.points[0].library
         spared = Text("; {library} loses at most {loss} at these edges", library=name, loss=at_most)
-        plain = Text(
+        for_everybody = Text(
             "A batch that is one row too large for the GPU's last full round of work can cost "
             "{loss} more time in a kernel of one fixed shape. NVIDIA's library, which picks a "
             "shape for each size, loses at most {least} there.",
@@ -202,8 +202,8 @@ def _wave_edges(measured: Measured) -> Finding | None:
             "Times as measured: a fuller wave draws more power, so that at a lower clock the step "
             "is smaller than at a fixed one."
         ),
-        plain=plain,
-        technical=plain is None,
+        plain=for_everybody,
+        technical=for_everybody is None,
     )
 
 

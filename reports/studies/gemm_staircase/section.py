@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Figure, Json, Number, Section, Text, Verbatim
@@ -150,20 +151,14 @@ def _numbers(measured: Measured) -> dict[str, Json]:
 
 
 def _fit(fit: Fit) -> dict[str, Json]:
-    return {
-        "model": fit.model,
-        "slots": fit.slots,
+    sizes = {key: getattr(fit, key) for key in ("model", "slots", "bandwidth", "points")}
+    times = {
         "t0_s": fit.t0_s,
         "t0_interval_s": list(fit.t0_interval_s),
         "t_unit_s": fit.t_unit_s,
         "t_unit_interval_s": list(fit.t_unit_interval_s),
-        "bandwidth": fit.bandwidth,
-        "points": fit.points,
-        "median_error": fit.quality.median_error,
-        "p90_error": fit.quality.p90_error,
-        "worst_error": fit.quality.worst_error,
-        "r_squared": fit.quality.r_squared,
     }
+    return sizes | times | asdict(fit.quality)
 
 
 def _best(curve: Curve) -> dict[str, Json]:

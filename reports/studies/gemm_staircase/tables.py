@@ -159,9 +159,9 @@ def step_table(sweeps: Sequence[Curve], staircases: Sequence[Staircase]) -> Tabl
             inside=inside,
         )
 
-    def measured(place: int) -> Callable[[Edge], Number]:
+    def measured(index: int) -> Callable[[Edge], Number]:
         def cell(edge: Edge) -> Number:
-            step = edge.steps[place]
+            step = edge.steps[index]
             return step.cost if step else Number(None, "fraction")
 
         return cell

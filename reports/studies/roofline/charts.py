@@ -123,16 +123,18 @@ def data_pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Return the cases on random data that differ from one on zeros in nothing else, with it."""
     zeros = [row for row in rows if row["data"] == "zeros"]
     pairs = (
-        (row, next((twin for twin in zeros if _alike(row, twin)), None))
+        (row, next((on_zeros for on_zeros in zeros if _alike(row, on_zeros)), None))
         for row in rows
         if row["data"] == "normal"
     )
-    return [(row, twin) for row, twin in pairs if twin is not None]
+    return [(row, on_zeros) for row, on_zeros in pairs if on_zeros is not None]
 
 
-def _alike(row: Row, twin: Row) -> bool:
+def _alike(row: Row, on_zeros: Row) -> bool:
     keys = ("operation", "mode", "duration", "dtype")
-    return row["params"] == twin["params"] and all(text(row[k]) == text(twin[k]) for k in keys)
+    return row["params"] == on_zeros["params"] and all(
+        text(row[k]) == text(on_zeros[k]) for k in keys
+    )
 
 
 def slowdown(pair: tuple[Row, Row]) -> float:

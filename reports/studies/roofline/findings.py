@@ -16,36 +16,30 @@ from nsight_prof.reports.studies.roofline.tables import DIGITS, PipeRidges
 
 NEGLIGIBLE = 0.01
 """Loss under lasting load that is no news."""
-ACHIEVED = 0.97
-"""Fraction of a peak from which on code can be said to reach it."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the findings are about; `roofs` are those that counters do not contradict."""
+    """What the findings are about: cases with a time, every roof, and what belongs to them."""
 
     rows: Sequence[Row]
-    roofs: Sequence[MeasuredRoof]
     every_roof: Sequence[MeasuredRoof]
     searches: Sequence[Search]
     ridges: Sequence[PipeRidges]
     l2_bytes: float
+
+    @property
+    def roofs(self) -> list[MeasuredRoof]:
+        """The roofs that counters do not contradict."""
+        return [roof for roof in self.every_roof if roof.accepted is not False]
 
     def find(self, key: str, kind: str, dtype: str = "") -> MeasuredRoof | None:
         """Return a roof by level or pipe, kind and input type."""
         return find(self.roofs, key, kind, dtype)
 
 
-def findings(
-    rows: Sequence[Row],
-    every_roof: Sequence[MeasuredRoof],
-    searches: Sequence[Search],
-    ridges: Sequence[PipeRidges],
-    l2_bytes: float,
-) -> tuple[Finding, ...]:
-    """Return what the roofs say, the most useful first. `rows` have a time."""
-    roofs = [roof for roof in every_roof if roof.accepted is not False]
-    measured = Measured(rows, roofs, every_roof, searches, ridges, l2_bytes)
+def findings(measured: Measured) -> tuple[Finding, ...]:
+    """Return what the roofs say, the most useful first."""
     return tuple(finding for rule in RULES if (finding := rule(measured)) is not None)
 
 
@@ -341,13 +335,7 @@ def _inside_sm(measured: Measured) -> Finding | None:
     rates = [_per_clock(roof) for roof in roofs]
     return Finding(
         "on_chip_peaks",
-        Text(
-            "Code on the SMs can reach the peaks of its pipes and caches, per clock and SM: "
-            "{rates}.",
-            rates=rates,
-        )
-        if all(roof.of_counters >= ACHIEVED for roof in roofs)
-        else Text("Pipes and caches of an SM reach, per clock: {rates}.", rates=rates),
+        Text("Pipes and caches reach, per clock and SM: {rates}.", rates=rates),
         (*_evidence(*roofs), *(_evidence(cache) if cache else ())),
         action=Text(
             "A kernel far below them is limited by its instructions or latency, not by the "
@@ -556,10 +544,6 @@ def _of_sheet(roof: MeasuredRoof) -> Value:
     return Text(" ({part})", part=Number(roof.of_datasheet, "fraction"))
 
 
-def _l2_capacity(measured: Measured) -> Finding | None:
-    return l2_finding(measured.rows, measured.l2_bytes)
-
-
 RULES: tuple[Callable[[Measured], Finding | None], ...] = (
     _dram,
     _tensor,
@@ -567,7 +551,7 @@ RULES: tuple[Callable[[Measured], Finding | None], ...] = (
     _trust,
     _mixing,
     _launch_shape,
-    _l2_capacity,
+    lambda measured: l2_finding(measured.rows, measured.l2_bytes),
     _steady,
     _zeros,
     _launches,

@@ -15,7 +15,7 @@ from nsight_prof.reports.cases.rows import cases, measured
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text
 from nsight_prof.reports.studies.roofline.charts import charts
-from nsight_prof.reports.studies.roofline.findings import findings
+from nsight_prof.reports.studies.roofline.findings import Measured, findings
 from nsight_prof.reports.studies.roofline.tables import ridge_points, tables
 
 INTRO = Text(
@@ -62,7 +62,7 @@ def section(run: Run) -> Section | None:
         Text("Roofs of this GPU"),
         (
             INTRO,
-            *findings(rows, every, tried, ridges, l2_bytes),
+            *findings(Measured(rows, every, tried, ridges, l2_bytes)),
             *map(Figure, charts(rows, roofs, tried, l2_bytes)),
             *tables(every, tried, ridges),
             Bullets(Text("How it was measured"), METHOD),

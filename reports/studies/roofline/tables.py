@@ -138,7 +138,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
 
 
 def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
-    def against(level: str) -> Column[PipeRidges]:
+    def at_level(level: str) -> Column[PipeRidges]:
         heading = Text("against {level}", level=roof_label(level, ""))
         return Column(heading, lambda pipe: pipe.at(level), "FLOP/B")
 
@@ -146,7 +146,7 @@ def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
     return Table(
         "roofline-ridges",
         Text("Ridge points"),
-        [Column[PipeRidges](Text("Pipe"), lambda pipe: pipe.label), *map(against, levels)],
+        [Column[PipeRidges](Text("Pipe"), lambda pipe: pipe.label), *map(at_level, levels)],
         ridges,
         note=Text(
             "A ridge point is the peak of a pipe over the bandwidth of a level, both as measured "
