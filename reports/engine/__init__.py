@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsight_prof.reports.bench.adapter import page_section
 from nsight_prof.reports.engine import collectives, model
 from nsight_prof.reports.engine.operators.savings import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
@@ -22,9 +21,13 @@ def sections(run: Run, savings: Savings) -> tuple[Section, ...]:
 
     `savings` is what the report says of single kernels.
     """
-    old = (model.section(run), collectives.section(run))
-    rest = (None if section is None else page_section(section) for section in old)
-    found = (stages(run), steps(run), operators(run, savings), *rest)
+    found = (
+        stages(run),
+        steps(run),
+        operators(run, savings),
+        model.section(run),
+        collectives.section(run),
+    )
     return tuple(section for section in found if section is not None)
 
 

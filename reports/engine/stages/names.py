@@ -13,6 +13,8 @@ ROOF_NAMES = {
     "datasheet peak": Text("datasheet peak"),
     "datasheet bandwidth": Text("datasheet bandwidth"),
 }
+LIMITS = {"memory": Text("memory"), "arithmetic": Text("arithmetic")}
+"""What limits a step."""
 ACTIVITY_NAMES = {
     "gaps between queued operations": Text("gaps between queued operations"),
     "launch latency": Text("launch latency"),

@@ -12,7 +12,7 @@ from nsight_prof.reports.engine.stages.batches import Batch, batches
 from nsight_prof.reports.engine.stages.counted import COMPONENT_NAMES, Counted, counted
 from nsight_prof.reports.engine.stages.findings import BYTES, FLOPS, findings
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
-from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name, roof_name
+from nsight_prof.reports.engine.stages.names import KIND_NAMES, LIMITS, activity_name, roof_name
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
@@ -31,7 +31,6 @@ from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.page.writer import Writer
 
-LIMITS = {"memory": Text("memory"), "arithmetic": Text("arithmetic")}
 NO_WORK = Text("work or roofs are not known")
 METHOD = (
     Text(

@@ -17,7 +17,7 @@ def test_a_report_has_bytes_ranks_and_bandwidth_of_each_operation_and_size(
 ) -> None:
     run = replay("data-parallel")
     page = whole_report(run / "report")
-    assert "| collective | bytes | ranks | calls | time | of it waiting |" in page
+    assert "| Collective | Bytes | Ranks | Calls | Time | Of it waiting |" in page
     assert "| all-reduce, sum, bf16 | 268 MB | 2 | 5 |" in page
     assert "| all-gather | 268 MB | 2 | 5 |" in page
     assert "The number of ranks is that of the processes in this trace" in page

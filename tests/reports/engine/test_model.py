@@ -13,6 +13,8 @@ from nsight_prof.reports.engine.model import section, turning_batch
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Requests, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import decode, flops, traffic
+from tests.sections import rows, table, words
+from tests.sections import told as sentences
 
 Make = Callable[..., Run]
 
@@ -33,32 +35,35 @@ def test_parts_add_up_to_the_model(serving_run: Make, base: SimpleNamespace) -> 
     assert numbers["parameters"] == shape.parameters()
     rest = shape.embedding_parameters() + shape.norm_parameters()
     assert sum(part["parameters"] for part in numbers["parts"]) + rest == shape.parameters()
-    rows = told.tables[0].rows
-    assert [row[0] for row in rows][-3:] == ["norms", "lm_head", "all"]
-    assert rows[-1][4] == "100.0 %"
-    assert "weights are random" in told.intro
+    parts = rows(table(told, "model-parts"))
+    assert [row["Part"] for row in parts][-3:] == ["norms", "lm_head", "all"]
+    assert parts[-1]["Share"] == 1
+    assert "weights are random" in sentences(told)
 
 
 def test_a_tied_head_has_no_parameters_of_its_own(serving_run: Make, base: SimpleNamespace) -> None:
     config = json.loads(base.engine["model_config"]) | {"tie_word_embeddings": True}
     told: Any = section(serving_run(engines=[base.engine | {"model_config": json.dumps(config)}]))
-    head = next(row for row in told.tables[0].rows if row[0] == "lm_head")
-    assert head[3] == "0"
-    assert "lm_head is the embedding table" in told.tables[0].note
+    parts = table(told, "model-parts")
+    head = next(row for row in rows(parts) if row["Part"] == "lm_head")
+    assert head["Parameters"] == 0
+    assert "lm_head is the embedding table" in words(parts.note)
 
 
 def test_steps_of_the_run_and_other_batches_are_worked_out(serving_run: Make) -> None:
     told: Any = section(serving_run(measured_roofs=roofs(1e12, 1e10)))
     names = list(told.numbers["steps_per_gpu"])
     assert names[:2] == ["prefill of 2 x 10", "decode of 1, 11 before"]
-    assert {row[-1] for row in told.tables[1].rows} <= {"memory", "arithmetic"}
-    assert "100 FLOP/B" in told.tables[1].note
+    steps = table(told, "model-steps")
+    assert {row["Limited by"] for row in rows(steps)} <= {"memory", "arithmetic"}
+    assert "100 FLOP/B" in words(steps.note)
 
 
 def test_without_roofs_no_limit_is_told(serving_run: Make) -> None:
     told: Any = section(serving_run(roofs=[]))
-    assert {row[-1] for row in told.tables[1].rows} == {"n/a"}
-    assert [f for f in told.findings if "By the roofs" in f.sentence] == []
+    limits = {row["Limited by"] for row in rows(table(told, "model-steps"))}
+    assert limits == {"no roof is known for this type on this GPU"}
+    assert [f.rule for f in told.findings] == ["kv_cache"]
 
 
 @pytest.mark.parametrize("ratio", [4.0, 20.0, 60.0])
@@ -88,7 +93,7 @@ def test_an_unknown_model_says_why_and_no_engine_says_nothing(
     serving_run: Make, base: SimpleNamespace
 ) -> None:
     told: Any = section(serving_run(engines=[base.engine | {"model_config": "{}"}]))
-    assert told.intro.startswith("Not available")
+    assert sentences(told).startswith("Not available")
     assert section(serving_run(engines=[])) is None
 
 
