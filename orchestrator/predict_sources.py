@@ -15,10 +15,10 @@ import yaml
 
 from nsight_prof.orchestrator.reporting import ensure_tables
 from nsight_prof.parsers import safe_yaml, tables
-from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.model_shape import FAMILIES, ModelShape, model_shape
-from nsight_prof.parsers.predict.serving import Workload
+from nsight_prof.parsers.predict.serving import Request, Workload
 from nsight_prof.parsers.predict.trace import Trace, read_trace
 from nsight_prof.parsers.run_dir import RunDir, read_manifest
 
@@ -98,18 +98,39 @@ class Source:
         return None if self.full_shape is None else self.full_shape.shard(split)
 
     def points(self) -> Iterator[tuple[Workload, Row]]:
-        """Yield points of one batch with graphs that were measured without a profiler."""
+        """Yield points of engines with graphs that were measured without a profiler.
+
+        Of an open loop they have the requests as they came.
+        """
         rows = self.table("serving_points")
         rows = rows[
             rows["source"].isin(UNPROFILED)
             & ~rows["traced"].fillna(False).astype(bool)
             & rows["status"].eq("ok")
             & rows["engine"].eq("cuda-graphs")
-            & rows[["batch", "prompt_tokens", "output_tokens"]].notna().all(axis=1)
+            & rows[["prompt_tokens", "output_tokens"]].notna().all(axis=1)
         ]
         for row in records(rows):
             lengths = int(row["prompt_tokens"]), int(row["output_tokens"])
-            yield Workload(*lengths, int(row["batch"])), row
+            batch, clients, rate = (
+                known(row[key]) or 0 for key in ("batch", "concurrency", "request_rate")
+            )
+            if batch:
+                yield Workload(*lengths, int(batch)), row
+            elif clients:
+                count = int(known(row["requests"]) or 0)
+                yield Workload(*lengths, concurrency=int(clients), count=count), row
+            elif rate:
+                yield Workload(*lengths, rate=rate, arrivals=self._arrivals(row)), row
+
+    def _arrivals(self, point: Row) -> tuple[Request, ...]:
+        """Return the requests of a point as they came, from the first on."""
+        found = self.table("requests")
+        found = found[found["case"].eq(point["case"]) & found["source"].eq(point["source"])]
+        found = found[found["process"].eq(1) & found["repeat"].eq(1)].sort_values("arrival_s")
+        start = found["arrival_s"].min()
+        lengths = int(point["prompt_tokens"]), int(point["output_tokens"])
+        return tuple(Request(float(came - start), *lengths) for came in found["arrival_s"])
 
     def trace(self) -> Trace | None:
         """Return the recorded steps of an engine with graphs; None where the run traced none."""

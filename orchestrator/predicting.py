@@ -35,7 +35,11 @@ from nsight_prof.parsers.predict.points import Prediction, frames
 from nsight_prof.parsers.predict.serving import (
     BATCHED_TOKENS,
     CAPTURED,
+    LARGE_GPU_BYTES,
+    MAX_NUM_SEQS,
+    MAX_NUM_SEQS_SMALL,
     Engine,
+    Goal,
     Host,
     Predictor,
     Workload,
@@ -62,8 +66,6 @@ from nsight_prof.parsers.run_dir import (
 STEP = "predict"
 UTILIZATION = 0.9
 """Part of the memory that vLLM takes where nothing is said."""
-MAX_NUM_SEQS = 256
-"""Requests at a time that vLLM 0.20 runs on every GPU where nothing is said."""
 ACTIVATIONS = 3
 """Copies of gate and up that the largest step holds at once: both, and their product."""
 
@@ -77,6 +79,8 @@ class Settings:
     workloads: tuple[Workload, ...] = ()
     batched_tokens: int = 0
     utilization: float = UTILIZATION
+    goal: Goal = Goal()
+    price_per_hour: float = math.nan
 
 
 @dataclass
@@ -174,7 +178,11 @@ class Plan:
         if not tokens:
             tokens = BATCHED_TOKENS
             self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
-        return Engine(tokens, tuple(sizes or CAPTURED))
+        limits = [number(row["max_num_seqs"]) for row in rows]
+        large = self.memory >= LARGE_GPU_BYTES
+        usual = MAX_NUM_SEQS if large else MAX_NUM_SEQS_SMALL
+        most = next((int(limit) for limit in limits if limit > 0), usual)
+        return Engine(tokens, tuple(sizes or CAPTURED), most)
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
@@ -184,7 +192,8 @@ class Plan:
             for source in self.sources
             if source.shape == self.shard
             for work, row in source.points()
-            if work.batch * work.prompt <= predictor.engine.batched_tokens
+            if (work.batch or work.concurrency == 1)
+            and work.together * work.prompt <= predictor.engine.batched_tokens
         ]
         points = [(work, ttft) for work, ttft in points if ttft > 0]
         if points:
@@ -198,6 +207,13 @@ class Plan:
             self.notes.append(
                 "prompts that take the GPU less than the host needs to issue them come later than "
                 "predicted: no recorded point of so short prompts tells by how much"
+            )
+        if math.isnan(predictor.host.frontend_s) and not all(
+            work.batch for work in self.settings.workloads
+        ):
+            self.notes.append(
+                "what the server in front of the engine adds to the time to first token is not "
+                "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
         return Predictor(
             predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
@@ -297,8 +313,13 @@ def _unusual(
     widest = max((work.together for work in workloads), default=0)
     if widest > MAX_NUM_SEQS:
         notes.append(
-            f"assumed: the engine runs {widest:,} requests at a time; with a lower max_num_seqs "
-            "some of them wait"
+            f"of {widest:,} requests some wait: the engine runs at most {MAX_NUM_SEQS:,} at a "
+            "time, vLLM's own limit, unless a recorded engine says another (max_num_seqs)"
+        )
+    if any(work.rate and not work.arrivals for work in workloads):
+        notes.append(
+            f"assumed: requests of an open loop come at random times for {Workload.OPEN_S:g} s, "
+            f"{Workload.LEAST} of them at least"
         )
     longest = max((work.prompt + work.output for work in workloads), default=0)
     limit = config.get("max_position_embeddings")
@@ -319,7 +340,14 @@ def predict(
         UsageError: `out` is not empty, or an operator is not known.
     """
     predictor = planned.predictor()
-    prediction = Prediction(planned.name, predictor, planned.kv_tokens(predictor.engine))
+    asked = planned.settings
+    prediction = Prediction(
+        planned.name,
+        predictor,
+        planned.kv_tokens(predictor.engine),
+        asked.goal,
+        asked.price_per_hour,
+    )
     found = frames(prediction, planned.settings.workloads)
     run = write_run(planned, out, found, "predict")
     headline, _ = make_report(run)

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "accuracy.md"
 KERNELS = ("h200-llm-kernels", "h200-gemm-staircase")
 TRACE, OFFLINE, SPLIT = "h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-tensor-parallel"
+SERVER = "h200-vllm-serve"
 BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 
 
@@ -46,6 +47,11 @@ QUESTIONS = (
         (*KERNELS, TRACE, OFFLINE),
         BOARDS,
     ),
+    Question(
+        "Loads of a server: 1 to 128 clients, and 15 to 80 requests per second (T3)",
+        (*KERNELS, TRACE, OFFLINE),
+        (SERVER,),
+    ),
 )
 INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
@@ -54,7 +60,7 @@ INTRO = """\
 `prof predict --validate RUN --on RUN …` made every number here, from the recorded runs of
 `captures/`. All are of one kind of GPU (H200), one engine (vLLM) and one model (the shape of
 Qwen2.5-7B in bf16): what holds for others is not known. Predicted were points of one batch of
-requests; loads that come and go were not.
+requests, and the loads of one server.
 
 **Held out** means: the run is no source, and the products of this model's outputs and inputs are in
 no fit. **In sample** they are, so that the numbers say only how well the model of costs can follow.
@@ -75,6 +81,12 @@ with batch and length.
 The time to first token of short prompts waits for the host, which differs from machine to machine;
 no kernel tells it. Tensor parallelism was recorded once, so that nothing about it is held out but
 its kernels; collectives, which no other run has, are missing there.
+
+A server adds what no engine tells: it passes requests on one after the other, so that short prompts
+come later than predicted, and the clients of a closed loop stay in step, which makes the time to
+first token of 64 and more of them longer and their TPOT shorter. At 80 requests per second the
+server is over its capacity: steps with hundreds of requests take longer than their kernels, and what
+is predicted there is too fast.
 """
 
 

@@ -14,13 +14,14 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from nsight_prof.orchestrator.predicting import Settings, plan
 from nsight_prof.parsers.predict.operators import Step
 from nsight_prof.parsers.predict.points import Prediction, frames
-from nsight_prof.parsers.predict.serving import Predictor, Workload, simulate
+from nsight_prof.parsers.predict.serving import Predictor, Queue, Workload, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ("h200-llm-kernels", "h200-vllm-kernels")
@@ -47,8 +48,8 @@ def naive(predictor: Predictor, work: Workload) -> float:
         )
         return fresh.seconds(step).value
 
-    lengths = work.prompt, work.output, work.together, work.requests
-    return max(item.finish_s for item in simulate(seconds, predictor.engine, *lengths))
+    queue = Queue(predictor.engine, deque(work.requests()), work.concurrency)
+    return max(item.finish_s for item in simulate(seconds, queue))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,41 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
         return tuple(dict.fromkeys(found))
 
 
+class Rates(click.ParamType):  # type: ignore[type-arg]
+    """Numbers above 0, joined by commas."""
+
+    name = "R[,R…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the numbers as a tuple."""
+        try:
+            found = tuple(float(word) for word in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers such as 5,10,20", param, ctx)
+        if not all(0 < number < 1e6 for number in found):
+            self.fail(f"{value!r} holds a rate that is not above 0", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+class Goals(click.ParamType):  # type: ignore[type-arg]
+    """Latencies as `vllm bench serve --goodput` has them: name:ms, joined by commas."""
+
+    name = "NAME:MS[,…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return seconds by the field of a Goal."""
+        found = {}
+        for part in str(value).split(","):
+            name, _, limit = part.strip().partition(":")
+            try:
+                found[f"{name}_s"] = float(limit) / 1e3
+            except ValueError:
+                self.fail(f"{part!r} is no latency such as ttft:500", param, ctx)
+            if name not in ("ttft", "tpot", "e2e") or not found[f"{name}_s"] > 0:
+                self.fail(f"{part!r}: ttft, tpot or e2e and a time above 0 ms", param, ctx)
+        return found
+
+
 @click.command("predict")
 @click.argument("model", required=False)
 @click.option(
@@ -54,6 +90,26 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--output", type=Numbers(), default="128", show_default=True, help="Output tokens.")
 @click.option("--batch", type=Numbers(), help="Requests at once. [default: 1,8,32,128]")
 @click.option("--concurrency", type=Numbers(), help="Clients of a closed loop.")
+@click.option("--rate", type=Rates(), help="Requests per second that come at random (open loop).")
+@click.option(
+    "--workload",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Requests of a trace: JSON lines with arrival_s, prompt_tokens, output_tokens "
+    "(or timestamp in ms, input_length, output_length).",
+)
+@click.option(
+    "--goodput",
+    type=Goals(),
+    help="Latencies in ms that count for the goodput: ttft:500,tpot:50 (e2e as well).",
+)
+@click.option(
+    "--price-per-hour",
+    "price",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PRICE",
+    help="Price of one GPU, for the price per million tokens.",
+)
 @click.option(
     "--max-batched-tokens",
     type=click.IntRange(min=1),
@@ -92,6 +148,10 @@ def command(
     output: tuple[int, ...],
     batch: tuple[int, ...] | None,
     concurrency: tuple[int, ...] | None,
+    rate: tuple[float, ...] | None,
+    workload: Path | None,
+    goodput: dict[str, float] | None,
+    price: float | None,
     max_batched_tokens: int | None,
     utilization: float,
     truth: Path | None,
@@ -113,6 +173,8 @@ def command(
       prof predict qwen2.5-7b --gpu h200-sxm
       prof predict config.json --on runs/llm-kernels --on runs/roofline --batch 1,16,64
       prof predict qwen2.5-7b --on runs/llm-kernels --on runs/vllm-kernels --concurrency 8,32
+      prof predict qwen2.5-7b --on runs/llm-kernels --rate 5,10,20 --goodput ttft:500,tpot:50
+      prof predict qwen2.5-7b --on runs/llm-kernels --workload trace.jsonl --price-per-hour 3.5
       prof predict llama-3.1-8b --on runs/llm-kernels --gpu h100-sxm --prompt 512,4096
       prof predict --validate runs/vllm-baseline --on runs/llm-kernels --fail-on 'tpot_mape>15%'
     """
@@ -129,9 +191,18 @@ def command(
             "name a config.json, or a recorded engine with --validate RUN",
         )
     from nsight_prof.orchestrator.predicting import Settings, plan, predict
+    from nsight_prof.parsers.predict.serving import Goal
 
-    loads = _workloads(prompt, output, batch, concurrency)
-    settings = Settings(gpu, tp, loads, max_batched_tokens or 0, utilization)
+    loads = _workloads(prompt, output, batch, concurrency, rate, workload)
+    settings = Settings(
+        gpu,
+        tp,
+        loads,
+        max_batched_tokens or 0,
+        utilization,
+        Goal(**(goodput or {})),
+        math.nan if price is None else price,
+    )
     planned = plan(model, runs, settings)
     run, headline, _ = predict(planned, out)
     show_report(headline, run.report / "report.md")
@@ -176,18 +247,23 @@ def _workloads(
     outputs: tuple[int, ...],
     batches: tuple[int, ...] | None,
     clients: tuple[int, ...] | None,
+    rates: tuple[float, ...] | None,
+    file: Path | None,
 ) -> tuple[Workload, ...]:
     from nsight_prof.parsers.predict.serving import Workload
+    from nsight_prof.parsers.predict.trace_file import read_workload
 
-    if batches is None and clients is None:
+    if batches is None and clients is None and rates is None and file is None:
         batches = (1, 8, 32, 128)
-    loads = [
+    loads = [read_workload(file)] if file is not None else []
+    loads += [
         load
         for prompt in prompts
         for output in outputs
         for load in (
             *(Workload(prompt, output, batch=batch) for batch in batches or ()),
             *(Workload(prompt, output, concurrency=number) for number in clients or ()),
+            *(Workload(prompt, output, rate=rate) for rate in rates or ()),
         )
     ]
     if len(loads) > MOST_POINTS:

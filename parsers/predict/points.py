@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row
-from nsight_prof.parsers.predict.serving import Predictor, StepTime, Workload, point
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.serving import Goal, Predictor, StepTime, Workload, point
 from nsight_prof.parsers.tables import check, tables
 
 STEP_KINDS = ("prefill", "decode")
@@ -19,12 +20,15 @@ STEP_KINDS = ("prefill", "decode")
 class Prediction:
     """A predictor of one model with what its points need beside it.
 
-    `kv_tokens`: tokens that the KV cache of each GPU holds.
+    `kv_tokens`: tokens that the KV cache of each GPU holds. `price_per_hour`: of one GPU; NaN
+    where none was given.
     """
 
     model: str
     predictor: Predictor
     kv_tokens: int
+    goal: Goal = Goal()
+    price_per_hour: float = math.nan
 
 
 def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, pd.DataFrame]:
@@ -49,27 +53,42 @@ def _frame(table: str, rows: Iterable[Row]) -> pd.DataFrame:
 
 def _point(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
     kv_needed = work.together * (work.prompt + work.output)
-    fits = kv_needed <= prediction.kv_tokens
+    values: dict[str, float] = {}
+    status, reason = "ok", ""
+    if kv_needed > prediction.kv_tokens:
+        reason = (
+            f"{kv_needed:,} tokens of KV cache are needed and {prediction.kv_tokens:,} are there: "
+            "requests wait, or lose their place and are computed again"
+        )
+    try:
+        values = point(prediction.predictor, work, prediction.kv_tokens, prediction.goal)
+    except UsageError as error:
+        status, reason = "unsupported", error.message
     row: Row = {
         "case": work.name,
-        "experiment": "batch" if work.batch else "closed",
+        "experiment": work.experiment,
         "model": prediction.model,
         "gpu": prediction.predictor.gpu.name,
         "tensor_parallel": prediction.predictor.shape.tensor_parallel,
         "batch": work.batch or None,
         "concurrency": work.concurrency or None,
+        "request_rate": work.rate or None,
+        "requests": len(work.requests()),
         "prompt_tokens": work.prompt,
         "output_tokens": work.output,
-        "status": "ok" if fits else "unsupported",
-        "reason": ""
-        if fits
-        else f"{kv_needed:,} tokens of KV cache are needed: requests would wait "
-        "or be preempted, which is not predicted",
+        "status": status,
+        "reason": reason,
         "tier": min(map(_tier, steps)),
         "kv_tokens": prediction.kv_tokens,
-        "kv_needed_tokens": kv_needed,
+        "kv_needed_tokens": kv_needed or None,
     }
-    return row | _bounded(point(prediction.predictor, work)) if fits else row
+    gpus = prediction.predictor.shape.tensor_parallel
+    for kind in ("output", "total"):
+        rate = values.get(f"{kind}_tokens_per_s", math.nan)
+        values[f"price_per_million_{kind}_tokens"] = (
+            1e6 * gpus * prediction.price_per_hour / 3600 / rate
+        )
+    return row | _bounded(values)
 
 
 def _bounded(values: dict[str, float]) -> Row:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.model_shape import ModelShape
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu
 from nsight_prof.parsers.predict.operators import Operator, Step, operators
@@ -24,6 +25,10 @@ CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 """Batch sizes that vLLM 0.20 captures as CUDA graphs where nothing is said."""
 BATCHED_TOKENS = 8192
 """Tokens of a step that vLLM 0.20's server takes where nothing is said, on GPUs of 70 GiB."""
+LARGE_GPU_BYTES = 70 * 2**30
+MAX_NUM_SEQS, MAX_NUM_SEQS_SMALL = 1024, 256
+"""Requests at a time that vLLM 0.20 runs where nothing is said: on GPUs of 70 GiB and on others
+(`EngineArgs`, defaults by usage context)."""
 CONTEXT_STEP = 16
 """Contexts of decode are rounded to this many tokens: one block of the KV cache."""
 HOST_BOUND = 0.25
@@ -45,7 +50,8 @@ class Host:
 
     `overhead_s`: from the arrival of a request to its first token, beside the step. `eager_s` and
     `graph_s`: least time of a step with prompts outside of and within CUDA graphs. `decode_s`: of
-    one without. `gap_decode_s` and `gap_prefill_s`: the GPU is idle within a step.
+    one without. `gap_decode_s` and `gap_prefill_s`: the GPU is idle within a step. `frontend_s`:
+    until the server has passed a request on to the engine; it takes them one after the other.
     """
 
     overhead_s: float = math.nan
@@ -54,6 +60,7 @@ class Host:
     decode_s: float = math.nan
     gap_decode_s: float = math.nan
     gap_prefill_s: float = math.nan
+    frontend_s: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Engine:
 
     batched_tokens: int = BATCHED_TOKENS
     captured: tuple[int, ...] = CAPTURED
+    max_requests: int = MAX_NUM_SEQS
 
     def rows(self, step: Step) -> int:
         """Return what the tokens of a step are padded to; 0 where no graph is as large."""
@@ -156,142 +164,310 @@ def _known(seconds: float) -> float:
     return 0.0 if math.isnan(seconds) else seconds
 
 
+class Request(NamedTuple):
+    """One request: when it comes (s; of a closed loop when a client is free), tokens in and out."""
+
+    arrival_s: float
+    prompt: int
+    output: int
+
+
 class Served(NamedTuple):
-    """One request: when it came, and when its first and last token were there."""
+    """One request: when it came, when its first and last token were there, its tokens out."""
 
     arrival_s: float
     first_s: float
     finish_s: float
+    output: int
 
 
-def simulate(
-    seconds: Callable[[Step], float],
-    engine: Engine,
-    prompt: int,
-    output: int,
-    concurrency: int,
-    requests: int,
-) -> list[Served]:
-    """Return how `requests` alike are served that `concurrency` clients send one after the other.
+@dataclass
+class _Live:
+    """A request in the engine: tokens in the cache (`done`) and generated so far."""
 
-    `seconds` gives the time of a step. With as many requests as clients it is one batch.
+    arrival_s: float
+    prompt: int
+    output: int
+    done: int = 0
+    generated: int = 0
+    first_s: float = math.nan
+
+    @property
+    def needed(self) -> int:
+        """Tokens that must be in the cache before the next one is generated."""
+        return self.prompt + self.generated
+
+
+@dataclass
+class Queue:
+    """Requests as an engine has them: to come, waiting for a place in a step, and generating.
+
+    `clients`: at most so many are there at a time, and the next one comes when one is done; 0:
+    each comes at its time. `kv_tokens`: what the KV cache holds. `frontend_s`: what the server
+    needs for each request before the engine has it.
     """
-    now, sent = 0.0, min(concurrency, requests)
-    waiting: deque[list[float]] = deque([0.0, 0.0] for _ in range(sent))  # arrival, tokens done
-    running: list[list[float]] = []  # arrival, first token, tokens generated
-    served: list[Served] = []
-    while waiting or running:
-        budget, chunks = engine.batched_tokens - len(running), []
-        for entry in waiting:
-            new = int(min(prompt - entry[1], budget))
-            if new <= 0:
+
+    engine: Engine
+    pending: deque[Request]
+    clients: int = 0
+    kv_tokens: float = math.inf
+    frontend_s: float = 0.0
+    passed_s: float = 0.0
+    arriving: deque[tuple[float, _Live]] = field(default_factory=deque)
+    waiting: deque[_Live] = field(default_factory=deque)
+    running: list[_Live] = field(default_factory=list)
+    preempted: int = 0
+
+    def admit(self, now: float, scheduled: float) -> float:
+        """Let requests in for the step that begins at `now`; return when it begins.
+
+        vLLM schedules a step while the one before runs: only requests that were there at
+        `scheduled` take part. An idle engine waits for the next request.
+        """
+        self._send(now)
+        idle = not self.waiting and not self.running
+        if idle and not self.arriving and self.pending:
+            self._send(self.pending[0].arrival_s)
+        if idle and self.arriving:
+            now = max(now, self.arriving[0][0])
+            scheduled = max(scheduled, self.arriving[0][0])
+        while self.arriving and self.arriving[0][0] <= scheduled:
+            self.waiting.append(self.arriving.popleft()[1])
+        return now
+
+    def _send(self, now: float) -> None:
+        """Hand the requests that come until `now` to the server."""
+        while self.pending and self._comes(now):
+            request = self.pending.popleft()
+            came = now if self.clients else request.arrival_s
+            self.passed_s = max(self.passed_s, came) + self.frontend_s
+            live = _Live(came, request.prompt, request.output)
+            self.arriving.append((self.passed_s, live))
+
+    def _comes(self, now: float) -> bool:
+        if self.clients:
+            return len(self.arriving) + len(self.waiting) + len(self.running) < self.clients
+        return self.pending[0].arrival_s <= now
+
+    def schedule(self) -> tuple[list[tuple[_Live, int]], Step]:
+        """Choose the next step: chunks of prompts beside the requests that generate.
+
+        Where the cache is full, the request that came last gives its place up, and is computed
+        again later (vLLM preempts by recomputation).
+        """
+        before = self.preempted
+        used = sum(live.done for live in self.waiting)
+        used += sum(live.needed for live in self.running)
+        while used + len(self.running) > self.kv_tokens and len(self.running) > 1:
+            last = self.running.pop()
+            used -= last.needed
+            last.done = 0
+            self.waiting.appendleft(last)
+            self.preempted += 1
+        used += len(self.running)
+        # A step that takes a place away gives none.
+        budget = self.engine.batched_tokens - len(self.running) if self.preempted == before else 0
+        free = self.engine.max_requests - len(self.running)
+        chunks: list[tuple[_Live, int]] = []
+        for live in self.waiting:
+            new = min(live.needed - live.done, budget)
+            if new <= 0 or len(chunks) >= free or used + new > self.kv_tokens:
                 break
-            chunks.append((new, int(entry[1])))
+            chunks.append((live, new))
             budget -= new
-        context = prompt + sum(r[2] for r in running) / len(running) if running else 0.0
-        now += seconds(Step(tuple(chunks), len(running), context))
-        still = []
-        for request in running:
-            request[2] += 1
-            if request[2] < output:
-                still.append(request)
+            used += new
+        count = len(self.running)
+        context = sum(live.needed for live in self.running) / count if count else 0.0
+        return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
+
+    def advance(self, chunks: list[tuple[_Live, int]], now: float) -> Iterator[Served]:
+        """Do a step that ends at `now`; yield the requests that are done."""
+        generating, self.running = self.running, []
+        for live, new in chunks:
+            live.done += new
+            if live.done == live.needed:
+                self.waiting.popleft()
+                live.first_s = now if not live.generated else live.first_s
+                generating.append(live)
+        for live in generating:
+            live.generated += 1
+            if live.generated < live.output:
+                self.running.append(live)
             else:
-                served.append(Served(request[0], request[1], now))
-        for new, _ in chunks:
-            waiting[0][1] += new
-            if waiting[0][1] < prompt:
-                break
-            arrival = waiting.popleft()[0]
-            if output > 1:
-                still.append([arrival, now, 1])
-            else:
-                served.append(Served(arrival, now, now))
-        running = still
-        while sent < requests and len(waiting) + len(running) < concurrency:
-            waiting.append([now, 0.0])
-            sent += 1
+                yield Served(live.arrival_s, live.first_s, now, live.output)
+
+
+def simulate(seconds: Callable[[Step], float], queue: Queue) -> list[Served]:
+    """Return how the requests of `queue` are served; `seconds` gives the time of a step.
+
+    Raises:
+        UsageError: a request alone needs more KV cache than there is.
+    """
+    now, scheduled = 0.0, 0.0
+    served: list[Served] = []
+    while queue.pending or queue.arriving or queue.waiting or queue.running:
+        now = queue.admit(now, scheduled)
+        chunks, step = queue.schedule()
+        if not step.tokens:
+            tokens = queue.waiting[0].needed
+            raise UsageError(
+                f"a request of {tokens:,} tokens does not fit the KV cache of "
+                f"{queue.kv_tokens:,.0f}",
+                "give shorter prompts, more GPUs (--tp) or more of their memory",
+            )
+        scheduled = now
+        now += seconds(step)
+        served += queue.advance(chunks, now)
     return served
 
 
+GOODPUT = "goodput_requests_per_s"
 PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked for: lengths in tokens, and requests at once or clients in a closed loop."""
+    """What is asked for: lengths in tokens, and how requests come.
+
+    Attributes:
+        prompt, output: tokens of each request; of a trace, their means.
+        batch: requests that come at once.
+        concurrency: clients of a closed loop, each of which sends its next request when the last
+            one is done.
+        rate: requests per second of an open loop; they come at random (a Poisson process).
+        arrivals: the requests themselves, as of a recorded trace.
+        label: name of the trace.
+    """
 
     prompt: int
     output: int
     batch: int = 0
     concurrency: int = 0
+    rate: float = 0.0
+    arrivals: tuple[Request, ...] = ()
+    count: int = 0
+    label: str = ""
 
     ROUNDS = 4
     """Requests of each client of a closed loop."""
+    OPEN_S = 20.0
+    """Seconds for which requests of an open loop come, and the least number of them."""
+    LEAST = 200
+    SEED = 20
 
     @property
     def together(self) -> int:
-        """Requests that are there at a time."""
+        """Requests that are there at a time; of an open loop not known before it is served."""
         return self.batch or self.concurrency
 
+    def requests(self) -> tuple[Request, ...]:
+        """Return all requests."""
+        if self.arrivals:
+            return self.arrivals
+        if not self.rate:
+            count = self.count or self.batch or self.concurrency * self.ROUNDS
+            return (Request(0.0, self.prompt, self.output),) * count
+        count = self.count or max(self.LEAST, round(self.rate * self.OPEN_S))
+        waits = np.random.default_rng(self.SEED).exponential(1 / self.rate, count)
+        return tuple(Request(float(t), self.prompt, self.output) for t in np.cumsum(waits))
+
     @property
-    def requests(self) -> int:
-        """Requests in all."""
-        return self.batch or self.concurrency * self.ROUNDS
+    def experiment(self) -> str:
+        """How requests come: batch, closed, open or trace."""
+        if self.label:
+            return "trace"
+        return "batch" if self.batch else "closed" if self.concurrency else "open"
 
     @property
     def name(self) -> str:
         """Name of the point."""
-        kind = f"batch/b{self.batch}" if self.batch else f"closed/c{self.concurrency}"
-        return f"{kind}/p{self.prompt}/o{self.output}"
+        if self.label:
+            return f"trace/{self.label}"
+        kinds = {
+            "batch": f"b{self.batch}",
+            "closed": f"c{self.concurrency}",
+            "open": f"r{self.rate:g}",
+        }
+        return f"{self.experiment}/{kinds[self.experiment]}/p{self.prompt}/o{self.output}"
 
     def steps(self) -> tuple[Step, Step]:
-        """Return the steps that stand for it: all prompts at once, and decode half way."""
+        """Return the steps that stand for it: all prompts at once, and decode half way.
+
+        Of an open loop or a trace: one prompt alone, and one request.
+        """
+        together = self.together or 1
         return (
-            Step(prefill=((self.prompt, 0),) * self.together),
-            Step(decode=self.together, context=self.prompt + max(0, self.output - 1) / 2),
+            Step(prefill=((self.prompt, 0),) * together),
+            Step(decode=together, context=self.prompt + max(0, self.output - 1) / 2),
         )
 
 
-def point(predictor: Predictor, workload: Workload) -> dict[str, float]:
+@dataclass(frozen=True)
+class Goal:
+    """Latencies that a request must keep to count for the goodput, in seconds; inf: any."""
+
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+    e2e_s: float = math.inf
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is asked for."""
+        return self != Goal()
+
+
+def point(
+    predictor: Predictor, workload: Workload, kv_tokens: float = math.inf, goal: Goal | None = None
+) -> dict[str, float]:
     """Return the numbers of a serving point by column, each with its bounds (`_low`, `_high`).
 
     Bounds are the point with every operator at the lower, and at the upper end of its interval.
+
+    Raises:
+        UsageError: a request alone needs more KV cache than there is.
     """
     found: dict[str, float] = {}
     for which, label in ((VALUE, ""), (LOW, "_low"), (HIGH, "_high")):
-        for name, value in _numbers(predictor, workload, which).items():
+        for name, value in _numbers(predictor, workload, which, kv_tokens, goal).items():
             found[f"{name}{label}"] = value
-    for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s"):
+    for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):
         low, high = f"{name}_low", f"{name}_high"
         found[low], found[high] = found[high], found[low]
     return found
 
 
-def _numbers(predictor: Predictor, work: Workload, which: int) -> dict[str, float]:
-    served = simulate(
-        lambda step: predictor.seconds(step)[which],
-        predictor.engine,
-        work.prompt,
-        work.output,
-        work.together,
-        work.requests,
-    )
+def _numbers(
+    predictor: Predictor, work: Workload, which: int, kv_tokens: float, goal: Goal | None
+) -> dict[str, float]:
+    requests = work.requests()
+    frontend = 0.0 if work.batch else _known(predictor.host.frontend_s)
+    queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, frontend)
+    served = simulate(lambda step: predictor.seconds(step)[which], queue)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
     first = np.array([item.first_s - item.arrival_s + extra for item in served])
     last = np.array([item.finish_s - item.arrival_s + extra for item in served])
-    found = {"duration_s": max(item.finish_s for item in served) + extra}
-    count = len(served)
-    found["output_tokens_per_s"] = count * work.output / found["duration_s"]
-    found["total_tokens_per_s"] = count * (work.output + work.prompt) / found["duration_s"]
-    found["requests_per_s"] = count / found["duration_s"]
+    start = min(item.arrival_s for item in served)
+    found = {"duration_s": max(item.finish_s for item in served) - start + extra}
+    prompts, outputs = (sum(r[index] for r in requests) for index in (1, 2))
+    found["output_tokens_per_s"] = outputs / found["duration_s"]
+    found["total_tokens_per_s"] = (outputs + prompts) / found["duration_s"]
+    found["requests_per_s"] = len(served) / found["duration_s"]
     found |= _spread("ttft", first) | _spread("e2e", last)
-    steps = max(1, work.output - 1)
-    tpot = (last - first) / steps if work.output > 1 else np.full(count, math.nan)
-    found |= _spread("tpot", tpot)
-    found["decode_step_s"] = predictor.seconds(work.steps()[1])[which]
+    steps = np.array([item.output - 1 for item in served])
+    tpot = ((last - first) / np.maximum(steps, 1))[steps > 0]
+    found |= _spread("tpot", tpot if len(tpot) else np.full(1, math.nan))
+    found[GOODPUT] = math.nan
+    if goal is not None and goal.is_set:
+        good = (first <= goal.ttft_s) & (last <= goal.e2e_s)
+        good &= (last - first) / np.maximum(steps, 1) <= goal.tpot_s
+        found[GOODPUT] = float(good.sum()) / found["duration_s"]
+    found["decode_step_s"] = (
+        predictor.seconds(work.steps()[1])[which] if work.together else math.nan
+    )
     found["prefill_s"] = float(first.max()) if work.batch else math.nan
+    found["preempted_requests"] = queue.preempted
     return found
 
 
@@ -306,16 +482,18 @@ def _spread(name: str, values: Sequence[float] | np.typing.NDArray[np.float64]) 
 NUMBERS = (
     "duration_s", "output_tokens_per_s", "total_tokens_per_s", "requests_per_s",
     *(f"{name}_{q}_s" for name in ("ttft", "e2e", "tpot") for q in ("mean", *PERCENTILES)),
-    "decode_step_s", "prefill_s",
+    "decode_step_s", "prefill_s", "preempted_requests", GOODPUT,
 )  # fmt: skip
 
 
 def fitted_host(predictor: Predictor, points: Sequence[tuple[Workload, float]]) -> Host:
     """Return the host's part of the time to first token, from measured points of one step.
 
-    `points`: workloads whose prompts fit one step, with their measured TTFT in seconds. What no
-    point tells stays unknown.
+    `points`: workloads whose prompts fit one step, with their measured TTFT in seconds; those of
+    one client tell what a server adds. What no point tells stays unknown.
     """
+    alone = [(work, ttft) for work, ttft in points if work.concurrency == 1]
+    points = [(work, ttft) for work, ttft in points if work.batch]
     bare = Predictor(
         predictor.shape,
         predictor.costs,
@@ -343,6 +521,11 @@ def fitted_host(predictor: Predictor, points: Sequence[tuple[Workload, float]]) 
         return max(0.0, float(np.median(waits))) if waits else math.nan
 
     short = [row for row in rows if predictor.engine.rows(row[0])]
-    return replace(
+    host = replace(
         predictor.host, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short)
     )
+    served = Predictor(predictor.shape, predictor.costs, predictor.gpu, predictor.engine, host)
+    waits = [
+        ttft - _known(overhead) - served.seconds(work.steps()[0]).value for work, ttft in alone
+    ]
+    return replace(host, frontend_s=max(0.0, float(np.median(waits))) if waits else math.nan)

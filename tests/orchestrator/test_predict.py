@@ -104,11 +104,32 @@ def test_two_predictions_are_compared(
 def test_a_point_that_needs_more_memory_than_there_is_has_no_numbers(
     predicted: Callable[..., Path],
 ) -> None:
-    out = predicted("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt", "100000", "--batch", "32")
-    point = first_point(out)
+    words = ("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt")
+    point = first_point(predicted(*words, "1000000", "--batch", "1"))
     assert point["status"] == "unsupported"
     assert "KV cache" in point["reason"]
     assert math.isnan(point["tpot_p50_s"])
+    waits = first_point(predicted(*words, "100000", "--batch", "8"))
+    assert waits["status"] == "ok"
+    assert "requests wait" in waits["reason"]
+    alone = first_point(predicted(*words, "100000", "--batch", "1"))
+    assert waits["ttft_p99_s"] > 8 * 0.9 * alone["ttft_p50_s"]
+
+
+def test_loads_of_a_rate_or_a_file_have_goodput_and_a_price(
+    predicted: Callable[..., Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_text('{"arrival_s": 0, "prompt_tokens": 900, "output_tokens": 20}\n' * 5)
+    out = predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--rate", "2,4", "--workload", str(file),
+                    "--goodput", "ttft:500,tpot:50", "--price-per-hour", "3.6")  # fmt: skip
+    points = load_run(out).predicted_points.set_index("case")
+    assert list(points.index) == ["trace/day", "open/r2/p512/o128", "open/r4/p512/o128"]
+    assert points["requests"].tolist() == [5, 200, 200]
+    assert points["request_rate"].tolist()[1:] == [2.0, 4.0]
+    assert points["goodput_requests_per_s"].equals(points["requests_per_s"])
+    prices = points["price_per_million_output_tokens"] * points["output_tokens_per_s"] / 1e6
+    assert prices.tolist() == pytest.approx([3.6 / 3600] * 3)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +170,12 @@ def test_what_is_unusual_about_a_request_is_noted(
     predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--prompt", "140000,512,512", "--batch", "1",
-              "--concurrency", "300")  # fmt: skip
+              "--concurrency", "1100", "--rate", "3")  # fmt: skip
     notes = capsys.readouterr().err
     assert "requests of 140,128 tokens are longer" in notes
     assert "each client of a closed loop sends 4 requests" in notes
-    assert "runs 300 requests at a time" in notes
+    assert "of 1,100 requests some wait" in notes
+    assert "requests of an open loop come at random times" in notes
 
 
 def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(

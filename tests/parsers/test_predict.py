@@ -2,13 +2,16 @@
 
 import json
 import math
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
 from nsight_prof.parsers.predict.costs import (
@@ -26,14 +29,18 @@ from nsight_prof.parsers.predict.measured import Products, measured_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
 from nsight_prof.parsers.predict.serving import (
     Engine,
+    Goal,
     Host,
     Predictor,
+    Queue,
+    Request,
     Workload,
     fitted_host,
     point,
     simulate,
 )
 from nsight_prof.parsers.predict.trace import cut
+from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.reports.serving import formulas
 
@@ -184,6 +191,16 @@ def test_kernels_of_a_step_are_cut_by_their_order() -> None:
     assert cut([(*kernel, 1.0) for kernel in step], layers=3) is None
 
 
+def queue(
+    tokens: int,
+    requests: list[Request],
+    clients: int = 0,
+    kv_tokens: float = math.inf,
+    frontend_s: float = 0.0,
+) -> Queue:
+    return Queue(Engine(tokens), deque(requests), clients, kv_tokens, frontend_s)
+
+
 def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
     """By hand: 3 prompts of 60 in steps of 100 tokens; the second prompt is cut."""
     steps: list[Step] = []
@@ -192,7 +209,7 @@ def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
         steps.append(step)
         return 1.0
 
-    served = simulate(second, Engine(100), 60, 4, concurrency=3, requests=3)
+    served = simulate(second, queue(100, [Request(0.0, 60, 4)] * 3))
     assert [step.prefill for step in steps[:3]] == [
         ((60, 0), (40, 0)),
         ((20, 40), (60, 0)),
@@ -211,11 +228,79 @@ def test_a_closed_loop_serves_all_and_keeps_its_clients_busy() -> None:
         most = max(most, step.requests)
         return 0.5
 
-    served = simulate(second, Engine(64), 50, 5, concurrency=4, requests=17)
+    served = simulate(second, queue(64, [Request(0.0, 50, 5)] * 17, clients=4))
     assert len(served) == 17
     assert most <= 4
     assert all(one.arrival_s < one.first_s < one.finish_s for one in served)
-    assert simulate(second, Engine(64), 50, 1, 4, 9)[-1].arrival_s > 0
+    assert simulate(second, queue(64, [Request(0.0, 50, 1)] * 9, clients=4))[-1].arrival_s > 0
+
+
+def test_requests_of_an_open_loop_join_the_step_after_the_scheduled_one() -> None:
+    """By hand: the second request comes in a step when the next one is scheduled already."""
+    served = simulate(lambda _: 1.0, queue(100, [Request(0.0, 10, 4), Request(0.5, 10, 2)]))
+    assert [(one.arrival_s, one.first_s, one.finish_s) for one in served] == [
+        (0, 1, 4),
+        (0.5, 3, 4),
+    ]
+    late = simulate(lambda _: 1.0, queue(100, [Request(0.0, 10, 1), Request(7.0, 10, 1)]))
+    assert [one.first_s for one in late] == [1, 8]
+
+
+def test_a_server_passes_requests_on_one_after_the_other() -> None:
+    two = [Request(0.0, 10, 1)] * 2
+    served = simulate(lambda _: 1.0, queue(100, two, clients=2, frontend_s=0.25))
+    assert [one.first_s for one in served] == [1.25, 2.25]
+
+
+def test_a_full_cache_preempts_the_last_request_which_is_computed_again() -> None:
+    three = queue(100, [Request(0.0, 10, 5)] * 3, kv_tokens=35)
+    served = simulate(lambda _: 1.0, three)
+    assert len(served) == 3
+    assert three.preempted == 1
+    assert served[-1].first_s == 1  # its first token was there before it lost its place
+    assert served[-1].finish_s > served[0].finish_s
+
+
+def test_a_request_that_no_cache_holds_is_refused() -> None:
+    with pytest.raises(UsageError, match="20 tokens does not fit"):
+        simulate(lambda _: 1.0, queue(100, [Request(0.0, 20, 5)], kv_tokens=15))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 50), st.integers(1, 90), st.integers(1, 9)), min_size=1),
+    st.integers(0, 5),
+    st.integers(100, 400),
+)
+def test_every_request_is_served_once_and_in_time(
+    given_requests: list[tuple[float, int, int]], clients: int, kv_tokens: int
+) -> None:
+    requests = [Request(*one) for one in sorted(given_requests)]
+    served = simulate(lambda step: 0.01 * step.tokens, queue(64, requests, clients, kv_tokens))
+    assert sorted(one.output for one in served) == sorted(one.output for one in requests)
+    assert all(one.arrival_s < one.first_s <= one.finish_s for one in served)
+
+
+def test_a_recorded_workload_is_read_in_the_order_in_which_requests_came(tmp_path: Path) -> None:
+    file = tmp_path / "mooncake.jsonl"
+    file.write_text(
+        '{"timestamp": 1500, "input_length": 30, "output_length": 5, "hash_ids": []}\n'
+        '{"timestamp": 500, "input_length": 10, "output_length": 3}\n'
+    )
+    work = read_workload(file)
+    assert work.requests() == (Request(0.0, 10, 3), Request(1.0, 30, 5))
+    assert (work.name, work.prompt, work.output) == ("trace/mooncake", 20, 4)
+    file.write_text('{"timestamp": 1}\n')
+    with pytest.raises(ArtifactUnreadable, match="line 1: no request"):
+        read_workload(file)
+
+
+def test_goodput_counts_requests_that_keep_their_latencies(shape: ModelShape) -> None:
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine())
+    work = Workload(512, 8, rate=50.0)
+    every = point(predictor, work, goal=Goal(ttft_s=10.0))
+    assert every["goodput_requests_per_s"] == every["requests_per_s"]
+    assert point(predictor, work, goal=Goal(tpot_s=1e-9))["goodput_requests_per_s"] == 0
+    assert math.isnan(point(predictor, work)["goodput_requests_per_s"])
 
 
 def test_a_point_is_ordered_like_its_bounds(shape: ModelShape) -> None:
