@@ -85,8 +85,8 @@ its kernels; collectives, which no other run has, are missing there.
 A server adds what no engine tells: it passes requests on one after the other, so that short prompts
 come later than predicted, and the clients of a closed loop stay in step, which makes the time to
 first token of 64 and more of them longer and their TPOT shorter. At 80 requests per second the
-server is over its capacity: steps with hundreds of requests take longer than their kernels, and what
-is predicted there is too fast.
+server is over its capacity: steps with hundreds of requests take longer than their kernels, and
+what is predicted there is too fast.
 """
 
 

@@ -52,7 +52,8 @@ METHOD = (
     ),
     Text(
         "Points come from a simulation of continuous batching: requests that generate go first, "
-        "the rest of a step's tokens goes to prompts, the last of which is cut."
+        "the rest of a step's tokens goes to prompts, the last of which is cut. A step is "
+        "scheduled while the one before runs."
     ),
 )
 
@@ -117,10 +118,19 @@ def answer(run: Run) -> list[Text]:
     return texts
 
 
+def _load(row: Row) -> Text:
+    """Return how the requests of a point come."""
+    if known(row["batch"]) is not None:
+        return Text("batches of {n}", n=count(row["batch"]) or 0)
+    if known(row["concurrency"]) is not None:
+        return Text("{n} client", "{n} clients", n=count(row["concurrency"]) or 0)
+    if known(row["request_rate"]) is not None:
+        return Text("{rate}", rate=Number(row["request_rate"], REQUEST_RATE))
+    return Text("{n} requests of a trace", n=count(row["requests"]) or 0)
+
+
 def _sentence(row: Row) -> Text:
-    load = Text("batches of {n}", n=count(row["batch"]) or 0)
-    if known(row["batch"]) is None:
-        load = Text("{n} client", "{n} clients", n=count(row["concurrency"]) or 0)
+    load = _load(row)
     return Text(
         "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
         "TPOT of {tpot} and {rate} (tier {tier}).",
@@ -196,19 +206,47 @@ def _points(run: Run) -> Section:
                         lambda row: _point(row, "requests_per_s", REQUEST_RATE),
                         REQUEST_RATE,
                     ),
+                    *_asked(points),
                     Column(Text("KV cache used"), _kv_used),
                     Column(Text("Tier"), lambda row: text(row["tier"])),
                 ],
                 points,
+                note=_waiting(points),
                 refs=lambda row: [Ref("predicted_points", text(row["case"]))],
             ),
         ),
     )
 
 
+def _asked(points: list[Row]) -> list[Column[Row]]:
+    """Return the columns of what was asked for: goodput, and the price of tokens."""
+    columns = {
+        "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),
+        "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
+        "price_per_million_total_tokens": (Text("Price per million tokens, prompts as well"), ""),
+    }
+    return [
+        Column(heading, lambda row, name=name, unit=unit: _point(row, name, unit), unit)  # type: ignore[misc]
+        for name, (heading, unit) in columns.items()
+        if any(known(row[name]) is not None for row in points)
+    ]
+
+
+def _waiting(points: list[Row]) -> Text | None:
+    """Say of which points not all requests fit the KV cache at once."""
+    waiting = [_name(row) for row in points if row["status"] == "ok" and row["reason"]]
+    if not waiting:
+        return None
+    return Text(
+        "Not all requests fit the KV cache at once: some wait, or are computed again ({cases}).",
+        cases=waiting,
+    )
+
+
 def _kv_used(row: Row) -> Number:
     needed, tokens = number(row["kv_needed_tokens"]), number(row["kv_tokens"])
-    return Number(needed / tokens if tokens > 0 else None, "fraction")
+    missing = "not fixed in an open loop"
+    return Number(needed / tokens if tokens > 0 else None, "fraction", missing=missing)
 
 
 def _steps(run: Run) -> Section:
