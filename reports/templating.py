@@ -24,7 +24,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats
-from nsight_prof.reports.bench.adapter import translated
 from nsight_prof.reports.caveats import labelled
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
@@ -206,8 +205,12 @@ def _capital(write: Writer, value: Any) -> formats.Markdown:
 
 
 def _sentence(write: Writer, value: Any) -> formats.Markdown:
-    """Return a text or the value of a fact; what is there in English only says so."""
-    return formats.Markdown(translated(value, write))
+    """Return a text or the value of a fact; a sentence that is there in English only says so."""
+    if write.language == ENGLISH or isinstance(value, Text) and write.translates(value):
+        return formats.Markdown(write.value(value))
+    if isinstance(value, (Text, str)):
+        value = Text("{sentence} [in English]", sentence=value)
+    return formats.Markdown(write.value(value))
 
 
 def _sentences(write: Writer, texts: Sequence[Text]) -> formats.Markdown:

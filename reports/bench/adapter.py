@@ -6,11 +6,9 @@ Goes away with the last module that makes `reports.bench.models.Section`.
 from __future__ import annotations
 
 import math
-import re
 
 from nsight_prof.reports.bench.models import BenchFinding, BenchTable, Section, Source
 from nsight_prof.reports.html.order import sort_key
-from nsight_prof.reports.language import words_of
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -25,7 +23,6 @@ from nsight_prof.reports.page import (
     Verbatim,
 )
 from nsight_prof.reports.page import Section as PageSection
-from nsight_prof.reports.page.writer import Writer
 
 Row = tuple[int, tuple[str, ...]]
 
@@ -108,34 +105,3 @@ def _column(table: BenchTable, place: int) -> Column[Row]:
         return Verbatim(row[1][place], known if numeric else None)
 
     return Column(verbatim(table.columns[place]), cell)
-
-
-def is_verbatim(text: Text) -> bool:
-    """Say whether a text came formatted: it is one sentence of others."""
-    values = list(text.values.values())
-    return len(values) == 1 and isinstance(values[0], Verbatim) and text.message[:1] == "{"
-
-
-def translated(value: Value | str, write: Writer) -> str:
-    """Return a value in the language of a writer; English, with a mark, where there is no other."""
-    words = words_of(write.language)
-    escape = write.markup.escape
-    if isinstance(value, Text) and not is_verbatim(value):
-        return (
-            write.text(value)
-            if write.translates(value)
-            else escape(words.marked(_PLAIN.text(value)))
-        )
-    if isinstance(value, str):
-        return escape(words.of(value))
-    if isinstance(value, Verbatim):
-        return escape(words.shown(value.text))
-    return escape(words.of(_PLAIN.text(value))) if isinstance(value, Text) else write.value(value)
-
-
-_PLAIN = Writer()
-
-
-def shape(text: Text) -> str:
-    """Return what two texts that differ in numbers alone have in common."""
-    return re.sub(r"[\d.,]+", "#", Writer().text(text)) if is_verbatim(text) else text.message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsight_prof.reports.bench.adapter import shape
 from nsight_prof.reports.bench.view import BenchView, leading
 from nsight_prof.reports.method_view import summary_terms
 from nsight_prof.reports.page import Fact, Section, Text
@@ -64,5 +63,5 @@ def _distinct(sections: tuple[Section, ...]) -> list[Text]:
     found: dict[str, Text] = {}
     for finding in leading(tuple(plain), ANSWERS + LEARNED):
         text = finding.plain or finding.verdict
-        found.setdefault(shape(text), text)
+        found.setdefault(text.message, text)
     return list(found.values())

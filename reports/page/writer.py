@@ -110,6 +110,8 @@ class Writer:
 
     def translates(self, text: Text) -> bool:
         """Say whether the language has the text, and all texts in it."""
+        if _PLACEHOLDER.fullmatch(text.message) and self.language != ENGLISH:
+            return not any(isinstance(value, Verbatim) for value in text.values.values())
         messages = (m for m in text.messages() if _WORDS.search(_PLACEHOLDER.sub("", m)))
         return self.language == ENGLISH or all(m in self._known for m in messages)
 

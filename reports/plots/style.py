@@ -39,7 +39,7 @@ _FAMILIES = {
     VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
     GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
     ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),
-    SKY: ("copy, memory", ("copy", "memory")),
+    SKY: ("copies inside the GPU", ("copy", "memory")),
     YELLOW: ("communication", ("collective",)),
     PURPLE: ("embedding, sampling, sort", ("embedding", "sampling", "sort")),
 }

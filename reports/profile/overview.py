@@ -22,7 +22,7 @@ LANES = 8
 """GPUs that have a lane of their own; of more the first ones are shown."""
 SPANS = 400
 """Stages or steps that are drawn; of more none is, since none could be told apart."""
-IDLE, COPIES = "idle", "copies"
+IDLE, COPIES = "idle", "copies to and from the host"
 
 
 @dataclass(frozen=True)
