@@ -567,8 +567,9 @@ def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iter
             source = Text("the time x {part}", part=Number(part))
             yield measured(label, Number(saved.value, "ns", TIMES), source)
     elif rough:
-        part = Number(backend.rough[use.capability])
-        yield measured(save, high, Text("the time x {part}, a rough value: no counters", part=part))
+        rough_part = Number(backend.rough[use.capability])
+        source = Text("the time x {part}, a rough value: no counters", part=rough_part)
+        yield measured(save, high, source)
     else:
         refs = (*counters(use.run, use.ids, ("flops", "dram_pct")), *column("roofs", "value"))
         source = Text("the time x (1 - the nearer of the Tensor Core and the DRAM roof)")

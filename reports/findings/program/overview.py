@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, text
+from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
 from nsight_prof.reports.evidence import threshold
@@ -93,7 +93,7 @@ def _by_kernel(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
     shares = groups["share"].sum().sort_values(ascending=False, kind="stable")
     keys = groups["kernel_id"].first()
     return [
-        (Name(str(name), Ref("kernels", str(keys[name]))), Number(value, "fraction"))
+        (Name(str(name), Ref("kernels", str(keys[str(name)]))), Number(value, "fraction"))
         for name, value in shares.items()
     ]
 
@@ -101,20 +101,18 @@ def _by_kernel(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
 def _by_kind(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
     """Return kinds of kernels by their share; those of no known kind stand for themselves."""
     category = kernels["category"].fillna("other")
-    key = category.where(category != "other", kernels["short_name"])
-    groups = kernels.assign(key=key, other=category == "other").groupby(["other", "key"])
-    shares = groups["share"].sum().sort_values(ascending=False)
-    keys = groups["kernel_id"].first()
+    known = category != "other"
+    kinds = kernels.assign(kind=category.where(known, kernels["short_name"]), known=known)
+    sums = kinds.groupby(["known", "kind"], as_index=False).agg(
+        {"share": "sum", "kernel_id": "first"}
+    )
     found: list[tuple[Value, Number]] = []
-    for is_other, name in shares.index:
-        value = number(shares[is_other, name])
-        if value < threshold("small_gain") and found:
-            break
-        what: Value = kind_of(str(name))
-        if is_other:
-            what = Name(str(name), Ref("kernels", str(keys[is_other, name])))
-        found.append((what, Number(value, "fraction")))
-    return found
+    for row in records(sums.sort_values("share", ascending=False)):
+        kind, share = text(row["kind"]), Number(row["share"], "fraction")
+        name = Name(kind, Ref("kernels", text(row["kernel_id"])))
+        found.append((kind_of(kind) if row["known"] else name, share))
+    large = [one for one in found if number(one[1].value) >= threshold("small_gain")]
+    return large or found[:1]
 
 
 def kind_of(category: str) -> Text:
