@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from nsight_prof.parsers.build.roofline import LEVELS, Ceiling, Ceilings, ceilings, distance, ridge
+from nsight_prof.parsers.build.roofline import (
+    LEVELS,
+    Ceiling,
+    Ceilings,
+    ceilings,
+    distance,
+    ridge,
+    roof_label,
+)
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.reports.causes import stall_meaning
 from nsight_prof.reports.figure_models import (
@@ -46,12 +54,6 @@ def all_roofs(run: Run) -> tuple[Roof, ...]:
         for row in records(run.roofs)
         if known(row["value"]) is not None
     )
-
-
-def roof_label(key: str, dtype: str) -> str:
-    """Return the name of a roof: "DRAM", "FP32", "Tensor bf16"."""
-    names = {"tensor": f"Tensor {dtype}".strip(), "shared": "Shared memory"}
-    return names.get(key, key.upper())
 
 
 def rooflines(

@@ -20,6 +20,11 @@ SOURCES = ("measured", "counters", "datasheet")
 at the clock of the run, what the vendor promises."""
 
 
+def roof_label(key: str, dtype: str = "") -> str:
+    """Return the name of a level or pipe: "DRAM", "FP32", "Tensor bf16"."""
+    return {"tensor": f"Tensor {dtype}".strip(), "shared": "Shared memory"}.get(key, key.upper())
+
+
 @dataclass(frozen=True)
 class Ceiling:
     """One roof: `value` in B/s for a memory level, in FLOP/s for a pipe (`dtype` set)."""

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.bench_records import roof_key
-from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of
+from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of, roof_label
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.confirm import confirm
 from nsight_prof.reports.cases.rows import cases, measured, params_of, ratio, roof_name, shape_text
-from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref
 
@@ -55,7 +54,7 @@ class MeasuredRoof:
     @property
     def label(self) -> str:
         """The level or pipe without the kind: "DRAM", "Tensor bf16"."""
-        return roof_label(self.key, self.dtype if self.key == "tensor" else "")
+        return roof_label(self.key, self.dtype)
 
     @property
     def ref(self) -> Ref:

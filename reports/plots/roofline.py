@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.reports.figure_models import (
     Ridge,
     Roof,
@@ -17,7 +18,6 @@ from nsight_prof.reports.figure_models import (
     RooflinePanel,
     RooflinePoint,
 )
-from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline_axes import RoofLine, at_clock, plane, roof_lines
@@ -250,7 +250,7 @@ class _Roofline:
                 place = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
                 if place is not None:
                     self._write(place.box, text, place.leader, "ridge", colour)
-            names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level, '')}"
+            names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level)}"
             text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
             self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
 
@@ -304,7 +304,7 @@ def _told(kernel: RooflineKernel, point: RooflinePoint) -> str:
     return told(
         f"{kernel.number} {kernel.label}",
         flop_rate(kernel.throughput),
-        f"{roof_label(point.level, '')}: {intensity(point.intensity)}",
+        f"{roof_label(point.level)}: {intensity(point.intensity)}",
         reached if point.roof_share is not None else "",
         f"bound by {bound}" if bound else "",
         f"{share(kernel.share)} of GPU time" if kernel.share is not None else "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.page.charts import LineFigure, Series
 from nsight_prof.reports.studies.roofline.l2 import series, size_of
 
@@ -48,7 +48,7 @@ def stride_sweep(rows: Sequence[Row]) -> LineFigure | None:
     for row in rows:
         stride, rate = number(row["params"].get("stride_words")), number(row["bytes_per_clock_sm"])
         if "strided" in text(row["operation"]) and stride > 0 and rate > 0:
-            lines[roof_label(text(row["level"]), "")].append((stride, rate))
+            lines[roof_label(text(row["level"]))].append((stride, rate))
     if not (curves := _lines(lines)):
         return None
     return LineFigure(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import shape_text
-from nsight_prof.reports.figure_views import roof_label
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Value
 
@@ -36,7 +36,7 @@ class PipeRidges:
     @property
     def label(self) -> str:
         """The pipe: "FP32", "Tensor bf16"."""
-        return roof_label(self.pipe, self.dtype if self.pipe == "tensor" else "")
+        return roof_label(self.pipe, self.dtype)
 
     @property
     def ref(self) -> Ref:
@@ -139,7 +139,7 @@ def _times(roofs: Sequence[MeasuredRoof]) -> Table[MeasuredRoof]:
 
 def _ridges(ridges: Sequence[PipeRidges]) -> Table[PipeRidges]:
     def at_level(level: str) -> Column[PipeRidges]:
-        heading = Text("against {level}", level=roof_label(level, ""))
+        heading = Text("against {level}", level=roof_label(level))
         return Column(heading, lambda pipe: pipe.at(level), "FLOP/B")
 
     levels = [level for level in MEMORY if any(level in pipe.intensity for pipe in ridges)]
