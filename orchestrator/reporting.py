@@ -53,8 +53,8 @@ def _check_address_space() -> None:
 
 def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
+    from nsight_prof.reports.compare.sweep import sweep_view
     from nsight_prof.reports.render import render_sweep
-    from nsight_prof.reports.sweep import sweep_view
     from nsight_prof.reports.templating import style_of
 
     chosen = style_of(read_manifest(run).recipe, style)

@@ -18,14 +18,14 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.bench.view import BenchView
+from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
-from nsight_prof.reports.page import OpenQuestion, Text
+from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.rank_models import JobView
-from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
 
 SCHEMA_VERSION = 2
@@ -87,9 +87,10 @@ def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
     return [dataclasses.asdict(entry) for entry in entries]
 
 
-def render_sweep_metrics(view: SweepView) -> str:
-    """Return metrics.json of a comparison of variants."""
-    return _dump("sweep", view, {})
+def render_sweep_metrics(view: SweepView, section: Section) -> str:
+    """Return metrics.json of a comparison of variants, whose page is the section."""
+    answer = [Writer().text(finding.verdict) for finding in section.findings]
+    return _dump("sweep", view, {"answer": answer, "sections": [section_json(section)]})
 
 
 def render_job_metrics(view: JobView) -> str:
@@ -144,6 +145,8 @@ def schema() -> dict[str, Any]:
     cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
     for name, key, value in (
         ("ReportView", "gaps", gaps),
+        ("SweepView", "answer", {"type": "array", "items": {"type": "string"}}),
+        ("SweepView", "sections", {"type": "array", "items": {"$ref": "#/$defs/Section"}}),
         ("BenchView", "bench", cases),
         ("BenchView", "gap_entries", gaps),
     ):

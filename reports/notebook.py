@@ -173,14 +173,14 @@ def _figure(run: Run, name: str) -> Figure:
 
 
 def _figures(run: Run) -> dict[str, Any]:
-    from nsight_prof.reports.plots.gallery import bench_pictures, pictures, sweep_pictures
+    from nsight_prof.reports.plots.gallery import bench_pictures, pictures
 
     if run.manifest.ranks:
         return {}
     if run.manifest.variants:
-        from nsight_prof.reports.sweep import sweep_view
+        from nsight_prof.reports.compare.sweep import sweep_section, sweep_view
 
-        made = sweep_pictures(sweep_view(run.path))
+        made = bench_pictures([sweep_section(sweep_view(run.path))])
     elif run.is_bench:
         made = bench_pictures(_sections(run))
     else:
@@ -230,9 +230,10 @@ def _headline(run: Run) -> list[str]:
 
         return list(job_view(run.path).answer[:SENTENCES])
     if run.manifest.variants:
-        from nsight_prof.reports.sweep import sweep_view
+        from nsight_prof.reports.compare.sweep import sweep_section, sweep_view
 
-        return list(sweep_view(run.path).answer[:SENTENCES])
+        found = sweep_section(sweep_view(run.path)).findings
+        return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     made = _sections(run)
     if run.is_bench:
         from nsight_prof.reports.bench.view import leading

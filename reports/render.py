@@ -23,6 +23,7 @@ from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
 from nsight_prof.reports.bench.view import bench_view, leading
+from nsight_prof.reports.compare.sweep import SweepView, sweep_section
 from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
@@ -44,7 +45,6 @@ from nsight_prof.reports.plots.gallery import (
     bench_pictures,
     overview_pictures,
     pictures,
-    sweep_pictures,
 )
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
@@ -57,7 +57,6 @@ from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
-from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.view_models import ReportView
@@ -226,10 +225,18 @@ def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
 
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
-    shown = sweep_pictures(view)
-    text = render_template("sweep.md.j2", {"view": view, "pictures": shown}, style)
-    files = {REPORT: text, METRICS: render_sweep_metrics(view)}
-    return _write(folder, files, shown, view.answer, style)
+    section = sweep_section(view)
+
+    def page(text: str) -> str:
+        return render_template("sweep.md.j2", {"view": view, "section": text}, style)
+
+    files = {
+        REPORT: page(section_markdown(section)),
+        METRICS: render_sweep_metrics(view, section),
+    }
+    html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
+    first = [Writer().text(finding.verdict) for finding in section.findings]
+    return _write(folder, files, bench_pictures([section]), first, style, html)
 
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:

@@ -104,6 +104,30 @@ class RooflineFigure:
     subtitle: str = ""
 
 
+class Stack(NamedTuple):
+    """One horizontal bar of stacked `values`, one per group; `text` stands at its end.
+
+    Without values only the text is shown.
+    """
+
+    label: str
+    values: tuple[float, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class StackFigure:
+    """Times in ns, stacked in horizontal bars; `groups` name the values of each bar."""
+
+    name: str
+    title: str
+    alt: str
+    value_label: str
+    groups: tuple[str, ...]
+    bars: tuple[Stack, ...]
+    subtitle: str = ""
+
+
 class Span(NamedTuple):
     """What went on from `begin` to `end` of a time axis; spans of one `group` have one colour.
 
@@ -132,4 +156,4 @@ class TimelineFigure:
     subtitle: str = ""
 
 
-Chart = LineFigure | BarFigure | RooflineFigure | TimelineFigure
+Chart = LineFigure | BarFigure | RooflineFigure | TimelineFigure | StackFigure

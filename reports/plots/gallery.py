@@ -10,18 +10,23 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from nsight_prof.reports.figure_models import RooflinePanel
-from nsight_prof.reports.page.charts import BarFigure, Chart, RooflineFigure, TimelineFigure
+from nsight_prof.reports.page.charts import (
+    BarFigure,
+    Chart,
+    RooflineFigure,
+    StackFigure,
+    TimelineFigure,
+)
 from nsight_prof.reports.page.section import Section, slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
 from nsight_prof.reports.plots.overview import plot_overview
 from nsight_prof.reports.plots.roofline import plot_roofline
-from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
+from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
 from nsight_prof.reports.plots.throughput import plot_throughput
 from nsight_prof.reports.plots.timeline import plot_timeline
 from nsight_prof.reports.profile.overview import Overview
-from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.view_models import ReportView
 
 
@@ -53,14 +58,6 @@ def overview_pictures(shown: Overview) -> list[Picture]:
     return [Picture("overview", "overview", alt, "", partial(plot_overview, shown))]
 
 
-def sweep_pictures(view: SweepView) -> list[Picture]:
-    """Return the pictures of a sweep; none where no variant has a time."""
-    if all(variant.gpu_time_ns is None for variant in view.variants):
-        return []
-    alt = "Stacked bars: GPU time of each variant by kernel"
-    return [Picture("sweep", "sweep", alt, "", lambda: plot_sweep(view))]
-
-
 def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
     """Return the pictures of the sections; the group is the key of the section."""
     found = [
@@ -76,6 +73,8 @@ def _drawn(figure: Chart) -> Figure:
         return plot_roofline(figure.panel, figure.subtitle)
     if isinstance(figure, TimelineFigure):
         return plot_timeline(figure)
+    if isinstance(figure, StackFigure):
+        return plot_stacks(figure)
     return plot_bars(figure) if isinstance(figure, BarFigure) else plot_lines(figure)
 
 

@@ -1,4 +1,4 @@
-"""Stacked bars: stall reasons of each kernel, and time of each variant of a sweep by kernel."""
+"""Stacked bars: stall reasons of each kernel, and times by group."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nsight_prof.reports.figure_models import StallFigure
-from nsight_prof.reports.formats import NA, duration, percent, speedup
+from nsight_prof.reports.formats import duration, percent
+from nsight_prof.reports.page.charts import StackFigure
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import told
 from nsight_prof.reports.plots.style import HATCHES, INK, SERIES, YELLOW, fit, style, text_width
-from nsight_prof.reports.sweep_models import SweepView
 
 THICK = 0.7
 SHOWN = 7  # as many colours as stay apart; what is left is "other"
@@ -67,31 +67,27 @@ def plot_stalls(figure: StallFigure) -> Figure:
         return rows.sheet.figure
 
 
-def plot_sweep(view: SweepView) -> Figure:
-    """Return the GPU time of each variant, stacked by its kernels; the largest have a colour."""
+def plot_stacks(figure: StackFigure) -> Figure:
+    """Return stacked bars of times; the first groups have a colour."""
     with style():
-        ranked = sorted(view.kernels, key=lambda row: -sum(c.total_ns or 0 for c in row.cells))
-        keys = looks([fit(row.name, 380) for row in ranked[:SHOWN]] + ["other kernels"])
-        unit, scale = _unit(max((v.gpu_time_ns or 0.0 for v in view.variants), default=0.0))
-        head = Head("GPU time of the variants, by kernel", "", tuple(keys), f"GPU time ({unit})")
-        rows = Rows(head, [("", variant.name) for variant in view.variants], right=150)
-        top = max((v.gpu_time_ns or 0.0) / scale for v in view.variants) * 1.02 or 1.0
+        keys = looks([fit(name, 380) for name in figure.groups])
+        longest = max((sum(bar.values) for bar in figure.bars), default=0.0)
+        unit, scale = _unit(longest)
+        head = Head(figure.title, figure.subtitle, tuple(keys), f"{figure.value_label} ({unit})")
+        rows = Rows(head, [("", bar.label) for bar in figure.bars], right=150)
+        top = longest / scale * 1.02 or 1.0
         axes = rows.axes(top, "")
-        for row, variant in enumerate(view.variants):
-            if variant.gpu_time_ns is None:
-                rows.sheet.text(rows.left + 6, rows.y(row), fit(f"{NA}: {variant.problem}", 500))
+        for row, bar in enumerate(figure.bars):
+            if not bar.values:
+                rows.sheet.text(rows.left + 6, rows.y(row), fit(bar.text, 500))
                 continue
-            widths = [(r.cells[row].total_ns or 0.0) / scale for r in ranked[:SHOWN]]
-            total = variant.gpu_time_ns / scale
-            widths.append(max(total - sum(widths), 0.0))
-            names = [r.name for r in ranked[:SHOWN]] + ["other kernels"]
             parts = [
-                Part(k, w, f"{w:.3g}", told(name, variant.name, duration(w * scale)))
-                for k, w, name in zip(keys, widths, names, strict=True)
-            ]
+                Part(key, value / scale, f"{value / scale:.3g}",
+                     told(name, bar.label, duration(value)))
+                for key, value, name in zip(keys, bar.values, figure.groups, strict=True)
+            ]  # fmt: skip
             _stack(rows, axes, row, parts, top)
-            text = f"{duration(variant.gpu_time_ns)} ({speedup(variant.ratio)})"
-            rows.sheet.text(rows.x(total, top) + 6, rows.y(row), text)
+            rows.sheet.text(rows.x(sum(bar.values) / scale, top) + 6, rows.y(row), bar.text)
         return rows.sheet.figure
 
 

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from nsight_prof.reports.bench.summary import BenchSummary
 from nsight_prof.reports.bench.view import BenchView
+from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.page.catalogue import NAMES
 from nsight_prof.reports.plots.gallery import Picture
@@ -19,7 +20,6 @@ from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
-from nsight_prof.reports.sweep_models import SweepView
 from nsight_prof.reports.templating import FILTERS
 from nsight_prof.reports.trace_view.page import TracePart
 from nsight_prof.reports.view_models import KernelRow, ReportView
@@ -77,7 +77,8 @@ PAGES = (
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
     Page("prediction.md.j2", "report.md of a prediction",
          {"view": PredictionView, "pictures": PICTURES}),
-    Page("sweep.md.j2", "report.md of a sweep", {"view": SweepView, "pictures": PICTURES}),
+    Page("sweep.md.j2", "report.md of a sweep",
+         {"view": SweepView, "section": "text: the section of the sweep, as markdown"}),
     Page("ranks.md.j2", "report.md of a job of several ranks", {"view": JobView}),
     Page("report.html.j2", "the HTML file of each of these",
          {"title": "text", "language": "text", "style": "CSS", "script": "JavaScript",

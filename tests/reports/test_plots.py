@@ -29,6 +29,7 @@ from nsight_prof.reports.figure_models import (
 )
 from nsight_prof.reports.formats import briefer
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.charts import Stack, StackFigure
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.gallery import pictures
@@ -36,7 +37,7 @@ from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, arou
 from nsight_prof.reports.plots.roofline import plot_roofline
 from nsight_prof.reports.plots.roofline_axes import ORIGINS
 from nsight_prof.reports.plots.rows import steps
-from nsight_prof.reports.plots.stacks import plot_stalls, plot_sweep
+from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
 from nsight_prof.reports.plots.style import (
     HATCHES,
     LEVEL_COLOURS,
@@ -48,7 +49,6 @@ from nsight_prof.reports.plots.style import (
     text_width,
 )
 from nsight_prof.reports.plots.throughput import plot_throughput
-from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
 from nsight_prof.reports.views import report_view
 
 MEMORY = (
@@ -124,14 +124,11 @@ def bars(count: int = 20) -> dict[str, Figure]:
     numbers = range(1, count + 1)
     maybe = [None, 0.0, 12.34, 55.0, 100.0]
     reasons = tuple(f"reason_{n}" for n in range(7)) + ("other",)
-    variants = tuple(
-        VariantColumn(f"batch={n}", (), 1e7 * n if n != 3 else None, None, None, 1, float(n), None,
-                      None, "", "the target ended with exit code 1 " * 9 if n == 3 else "")
+    stacks = tuple(
+        Stack(f"batch={n}", (1e6,) * 8 if n != 3 else (),
+              f"{n} ms" if n != 3 else "n/a: the target ended with exit code 1 " * 9)
         for n in range(1, 6)
     )  # fmt: skip
-    rows = tuple(
-        SweepRow(name, tuple(SweepCell(1e6, 0.1, 3, 1.0, "") for _ in variants)) for name in names
-    )
     shares = [[chance.random() for _ in reasons] for _ in numbers]
     return {
         "time": plot_time(
@@ -146,7 +143,9 @@ def bars(count: int = 20) -> dict[str, Figure]:
         "stalls": plot_stalls(StallFigure(reasons, reasons, tuple(
             StallBar(n, names[n - 1], 0.1, tuple(v / sum(row) for v in row))
             for n, row in zip(numbers, shares, strict=True)))),
-        "sweep": plot_sweep(SweepView("t", "q", (), "", variants, (), rows, (), ())),
+        "sweep": plot_stacks(
+            StackFigure("sweep", "GPU time", "Bars", "GPU time", (*names[:7], "other kernels"),
+                        stacks)),
     }  # fmt: skip
 
 

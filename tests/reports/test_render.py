@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed
 from nsight_prof.reports import render, templating
+from nsight_prof.reports.compare.sweep import SweepCell, SweepRow, SweepView, VariantColumn
 from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.render import (
     render_report,
@@ -21,8 +22,7 @@ from nsight_prof.reports.render import (
     render_template,
     templates_folder,
 )
-from nsight_prof.reports.sweep_models import SweepCell, SweepRow, SweepView, VariantColumn
-from nsight_prof.reports.view_models import Caveat, Fact
+from nsight_prof.reports.view_models import Fact
 from tests.recorded import whole_report
 
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
@@ -267,8 +267,7 @@ def sweep() -> SweepView:
     )  # fmt: skip
     cells = (SweepCell(1e6, 1.0, 10, 1.0, "dram"), SweepCell(None, None, None, None, ""))
     row = SweepRow(NASTY, cells)
-    caveat = Caveat("One variant failed.", ("a b/c",))
-    return SweepView("t", "q?", ("First.",), "", variants, (row,), (row,), (), (caveat,))
+    return SweepView("t", "q?", "", variants, (row,), (row,))
 
 
 def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
@@ -278,7 +277,7 @@ def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
     assert paths.summary is None
     assert paths.metrics is not None
     assert "../variants/a%20b/c/report/report.md" in text
-    assert "1.00 ms (1.00x), DRAM bandwidth" in text
+    assert "| 1.00 ms | – | DRAM bandwidth |" in text
     assert "the target ended with exit code 1" in text
     assert [p.name for p in paths.pictures] == ["sweep.svg"]
 

@@ -8,13 +8,25 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
+from nsight_prof.reports.compare.sweep import SweepRow, SweepView, sweep_section, sweep_view
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.sweep import sweep_view
-from nsight_prof.reports.sweep_models import SweepRow
+from nsight_prof.reports.page import Bullets, Evidence, Number
+from nsight_prof.reports.page.json import section_json
+from nsight_prof.reports.page.writer import Writer
 
 
 def row(rows: tuple[SweepRow, ...], name: str) -> SweepRow:
     return next(one for one in rows if one.name == name)
+
+
+def verdicts(view: SweepView) -> list[str]:
+    return [Writer().text(finding.verdict) for finding in sweep_section(view).findings]
+
+
+def caveats(view: SweepView) -> str:
+    parts = sweep_section(view).parts
+    items = [item for part in parts if isinstance(part, Bullets) for item in part.items]
+    return " ".join(map(Writer().text, items))
 
 
 @pytest.fixture
@@ -51,7 +63,7 @@ def test_variants_stand_side_by_side_with_what_differs(sweep: Path) -> None:
     ]
     assert view.variants[0].ratio == 1
     assert view.variants[1].ratio == pytest.approx((24.2504 + 2 * 11.1) / 35.3504)
-    assert "1.31x as much" in view.answer[2]
+    assert "1.31x as much" in verdicts(view)[1]
 
 
 def test_variants_with_other_work_compare_per_unit_of_it(sweep: Path) -> None:
@@ -61,9 +73,13 @@ def test_variants_with_other_work_compare_per_unit_of_it(sweep: Path) -> None:
     assert view.unit == "batch item"
     assert [column.work for column in view.variants] == [1, 2]
     assert [column.per_unit_ns for column in view.variants] == [total[0] / 8, total[1] / 16]
-    assert "target.args.batch = 16 takes the least GPU time per batch item" in view.answer[0]
-    assert "That is 34.3 % less" in view.answer[1]
-    assert "which does 2.00x the work" in view.answer[3]
+    least, _, stages = sweep_section(view).findings
+    assert "GPU time per batch item is least at target.args.batch = 16" in verdicts(view)[0]
+    saved = 1 - total[1] / 16 / (total[0] / 8)
+    assert [x.value for x in least.evidence if isinstance(x, Evidence)] == [
+        Number(saved, "fraction", digits=3)
+    ]
+    assert stages.verdict.values["work"] == Number(2, "x", digits=3)
 
 
 def test_variants_of_equal_or_unknown_work_compare_in_all(sweep: Path) -> None:
@@ -73,8 +89,8 @@ def test_variants_of_equal_or_unknown_work_compare_in_all(sweep: Path) -> None:
     write_manifest(path, manifest)
     view = sweep_view(sweep)
     assert (view.unit, view.variants[1].per_unit_ns) == ("", None)
-    assert "1.31x as much" in view.answer[0]
-    assert "per unit of work, not in total" in view.answer[-1]
+    assert "1.31x as much" in verdicts(view)[0]
+    assert "per unit of work, not in total" in verdicts(view)[-1]
 
 
 def test_stages_are_compared_with_the_first_variant(sweep: Path) -> None:
@@ -92,6 +108,15 @@ def test_kernels_are_compared_by_name_with_their_bound(sweep: Path) -> None:
     assert kernels[0].name == "cuBLAS GEMM 256x128"
 
 
+def test_tables_of_the_page_are_numbers(sweep: Path) -> None:
+    tables = {t["key"]: t for t in section_json(sweep_section(sweep_view(sweep)))["tables"]}
+    times = {row[0]: row[1:] for row in tables["stages"]["rows"]}
+    ratios = {row[0]: row[1:] for row in tables["stages-relative"]["rows"]}
+    assert [cell["unit"] for cell in times["prefill"]] == ["ns", "ns"]
+    assert [cell["value"] for cell in ratios["prefill"]] == [1, 2]
+    assert tables["kernels"]["rows"][0][-1] == "Tensor Cores"
+
+
 def test_a_kernel_of_one_variant_has_an_empty_cell_in_the_other(sweep: Path) -> None:
     run = load_run(sweep / VARIANTS / "batch=16")
     frame = run.kernels[run.kernels["short_name"] != "PyTorch softmax"]
@@ -106,8 +131,8 @@ def test_a_variant_that_failed_keeps_its_column_and_says_why(sweep: Path) -> Non
     view = sweep_view(sweep)
     assert view.variants[1].gpu_time_ns is None
     assert "not a run directory" in view.variants[1].problem
-    assert "nothing can be compared" in view.answer[0]
-    assert view.caveats[0].concerns[0].startswith("batch=16")
+    assert "nothing to compare" in verdicts(view)[0]
+    assert caveats(view).startswith("No numbers of batch=16")
 
 
 def test_the_baseline_is_the_first_variant_that_has_numbers(sweep: Path) -> None:
@@ -123,8 +148,8 @@ def test_equal_variants_are_called_equal(sweep: Path) -> None:
     shutil.copytree(sweep / VARIANTS / "batch=8", sweep / VARIANTS / "batch=16")
     view = sweep_view(sweep)
     assert manifest.variants == ["batch=8", "batch=16"]
-    assert view.answer == ("All variants take the same GPU time within 2.0 %.",)
-    assert "do not differ" in view.caveats[0].text
+    assert verdicts(view) == ["All variants take the same GPU time within 2.0 %."]
+    assert "do not differ" in caveats(view)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -148,4 +173,4 @@ def test_benchmarks_compare_case_by_case(
     assert [column.ratio for column in view.variants] == [1, pytest.approx(2)]
     assert [column.problem for column in view.variants] == ["", ""]
     assert [[c.total_ns for c in r.cells] for r in view.cases] == [[1e6, 4e6], [5e5, 5e5]]
-    assert "slow=1 the most, 2.00x (geometric mean" in view.answer[0]
+    assert "most at slow=1, 2.00x (geometric mean" in verdicts(view)[0]
