@@ -1,7 +1,7 @@
 """Turns a run into the view models that reports and plots are made from.
 
 The models themselves are in reports/view_models.py, reports/figure_models.py and
-reports/sweep_models.py.
+reports/compare/sweep.py.
 """
 
 from __future__ import annotations
