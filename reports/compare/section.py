@@ -23,7 +23,6 @@ from nsight_prof.reports.compare.changes import (
     KernelChange,
     LimitResult,
     Origin,
-    PointChange,
 )
 from nsight_prof.reports.compare.match import Launches
 from nsight_prof.reports.formats import brief, escape_html
@@ -41,6 +40,7 @@ from nsight_prof.reports.page import (
     Section,
     Table,
     Text,
+    Value,
 )
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.html import section_html
@@ -94,21 +94,16 @@ def changed_kernels(found: Comparison) -> list[KernelChange]:
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Labelled:
-    """A change of a stage or a serving point, and which of them it is."""
-
-    name: str
-    change: Change
-
-
-def _labelled_stages(found: Comparison) -> list[Labelled]:
-    return [Labelled(s.stage, c) for s in found.stages for c in s.changes]
-
-
-def _labelled_points(found: Comparison) -> list[Labelled]:
-    points: Sequence[PointChange] = found.points
-    return [Labelled(p.case, c) for p in points for c in p.changes if c.verdict not in QUIET]
+def _quantities(
+    key: str,
+    title: Text,
+    rows: Sequence[tuple[str, Change]],
+    first: Sequence[Column[Any]],
+    folded: bool = False,
+) -> list[Table[Any]]:
+    """Return a table of changes, each with the name of what it is a change of; none if empty."""
+    columns = [*first, *_values(lambda row: row[1])]
+    return [Table(key, title, columns, rows, folded=folded)] if rows else []
 
 
 def _values(change: Callable[[Any], Change]) -> list[Column[Any]]:
@@ -121,54 +116,54 @@ def _values(change: Callable[[Any], Change]) -> list[Column[Any]]:
     ]
 
 
-def kernel_table(
-    found: Comparison, rows: Sequence[KernelChange], key: str, folded: bool
-) -> Table[KernelChange]:
-    """Return kernels of A and their counterpart in B; all columns where it is folded."""
-    work = found.work
+QUANTITY: Column[Any] = Column(Text("Quantity"), lambda row: row[1].label)
+
+
+def _name_column(heading: Text) -> Column[Any]:
+    return Column(heading, lambda row: brief(row[0]))
+
+
+def _kernels(found: Comparison) -> list[Table[KernelChange]]:
+    rows, work = changed_kernels(found), found.work
+    if not rows:
+        return []
     columns: list[Column[KernelChange]] = [
         Column(Text("#"), lambda row: row.number),
         Column(Text("Kernel"), lambda row: row.title),
+        Column(Text("Launches"), _launches),
         *_values(lambda row: row.total),
         Column(Text("Effect on the program"), lambda row: Number(row.program, "change")),
+        Column(Text("Why"), _reason),
     ]
     if len({row.stage for row in found.kernels}) > 1:
         columns.insert(1, Column(Text("Stage"), lambda row: brief(row.stage) or None))
-    if work is not None:
-        per_unit = Column[KernelChange](
-            Text("Change per unit of work"),
-            lambda row: Number(row.total.noise.times(1 / work).value - 1, "change"),
-        )
-        columns.insert(-2, per_unit)
-    if folded:
-        columns += [
-            Column(Text("Match"), lambda row: MATCHES[row.match]),
-            Column(Text("Launches of A"), lambda row: row.calls[0]),
-            Column(Text("Launches of B"), lambda row: row.calls[1]),
-        ]
-    else:
-        columns.append(Column(Text("Why"), _reason))
-    count = {"n": len(rows), "rows": len(found.kernels)}
     lead = Text(
         "Kernels of A and their counterpart in B; largest effect on the GPU time of A first."
     )
     if work is not None:
-        lead = Text(
-            "Kernels of A and their counterpart in B; largest effect on the GPU time of A first. "
-            "Effects and verdicts are per {unit}.",
-            unit=found.unit,
+        lead = Text("{lead} Effects and verdicts are per {unit}.", lead=lead, unit=found.unit)
+        per_unit = Column[KernelChange](
+            Text("Change per unit of work"),
+            lambda row: Number(row.total.noise.times(1 / work).value - 1, "change"),
         )
-    title = Text("All kernels that changed ({n} of {rows} rows)", **count)
-    return Table(
-        key,
-        title if folded else Text("What changed"),
-        columns,
-        rows[: SHOWN if folded else FIRST],
-        lead=lead,
-        note=ALL_IN_JSON if folded else None,
-        refs=lambda row: [Ref(KERNELS, str(row.number))],
-        folded=folded,
-    )
+        columns.insert(-3, per_unit)
+    return [
+        Table(
+            "what-changed",
+            Text("What changed ({n} of {rows} rows)", n=len(rows), rows=len(found.kernels)),
+            columns,
+            rows,
+            lead=lead,
+            note=ALL_IN_JSON,
+            refs=lambda row: [Ref(KERNELS, str(row.number))],
+            preview=FIRST,
+        )
+    ]
+
+
+def _launches(row: KernelChange) -> Value:
+    a, b = row.calls
+    return a if a == b else Text("{a} → {b}", a=a, b=b)
 
 
 def _reason(row: KernelChange) -> Text | None:
@@ -179,77 +174,55 @@ def _reason(row: KernelChange) -> Text | None:
     return reduce(lambda a, b: Text("{first}; {rest}", first=a, rest=b), clauses)
 
 
-def _tables(found: Comparison) -> list[Table[Any]]:
-    """Return all tables but that of limits; the first one is what changed."""
-    tables: list[Table[Any]] = []
-    kernels = changed_kernels(found)
-    cases = [case for case in found.cases if case.verdict not in QUIET]
-    points = _labelled_points(found)
-    if kernels:
-        tables.append(kernel_table(found, kernels, "what-changed", folded=False))
-    if cases:
-        title = Text("Cases that changed ({n} of {rows})", n=len(cases), rows=len(found.cases))
-        columns = [Column[Change](Text("Case"), lambda c: Name(str(c.label))), *_values(_itself)]
-        lead = Text("Time per call, largest change first.")
-        tables.append(Table("cases", title, columns, cases[:SHOWN], ALL_IN_JSON, lead))
-    if points:
-        title = Text("Serving points that changed ({n} of {rows} quantities)", n=len(points),
-                     rows=sum(len(p.changes) for p in found.points))  # fmt: skip
-        tables.append(_labelled("points", title, Text("Point"), points, folded=False))
-    quantity = Column[Change](Text("Quantity"), lambda c: c.label)
-    if found.totals and found.kind == "profile":
-        rows = found.totals
-        tables.append(Table("totals", Text("Totals"), [quantity, *_values(_itself)], rows))
-    if stages := _labelled_stages(found):
-        tables.append(_labelled("stages", Text("Stages"), Text("Stage"), stages, folded=True))
-    if len(kernels) > FIRST:
-        tables.append(kernel_table(found, kernels, "kernels", folded=True))
-    return [*tables, *_checks(found), _origins(found)]
-
-
-def _itself(change: Change) -> Change:
-    return change
-
-
-def _labelled(
-    key: str, title: Text, heading: Text, rows: Sequence[Labelled], folded: bool
-) -> Table[Labelled]:
-    columns = [
-        Column[Labelled](heading, lambda row: brief(row.name)),
-        Column[Labelled](Text("Quantity"), lambda row: row.change.label),
-        *_values(lambda row: row.change),
+def _changes(found: Comparison) -> list[Table[Any]]:
+    """Return what changed: kernels, cases and serving points."""
+    cases = [(str(c.label), c) for c in found.cases if c.verdict not in QUIET]
+    points = [(p.case, c) for p in found.points for c in p.changes if c.verdict not in QUIET]
+    of_cases = Text("Cases that changed ({n} of {rows})", n=len(cases), rows=len(found.cases))
+    of_points = Text(
+        "Serving points that changed ({n} of {rows} quantities)",
+        n=len(points),
+        rows=sum(len(p.changes) for p in found.points),
+    )
+    return [
+        *_kernels(found),
+        *_quantities("cases", of_cases, cases, [_name_column(Text("Case"))]),
+        *_quantities("points", of_points, points, [_name_column(Text("Point")), QUANTITY]),
     ]
-    return Table(key, title, columns, rows, folded=folded)
 
 
-def _checks(found: Comparison) -> list[Table[Any]]:
-    rows = (*found.settings, *found.checks)
-    title = Text("Comparability ({n} difference)", "Comparability ({n} differences)", n=len(rows))
-    columns: list[Column[Check]] = [
+def _details(found: Comparison) -> list[Table[Any]]:
+    """Return the totals, the stages, and what differs between the runs besides."""
+    totals = [("", c) for c in found.totals if found.kind == "profile"]
+    stages = [(s.stage, c) for s in found.stages for c in s.changes]
+    checks = (*found.settings, *found.checks)
+    of_checks: list[Column[Check]] = [
         Column(Text("Level"), lambda check: LEVELS[check.level]),
         Column(Text("Fact"), lambda check: check.label),
         Column(Text("A"), lambda check: check.a),
         Column(Text("B"), lambda check: check.b),
         Column(Text("Why it matters"), lambda check: check.reason),
     ]
-    return [Table("comparability", title, columns, rows, folded=True)] if rows else []
+    title = Text("Comparability ({n} difference)", "Comparability ({n} differences)", n=len(checks))
+    return [
+        *_quantities("totals", Text("Totals"), totals, [QUANTITY]),
+        *_quantities(
+            "stages", Text("Stages"), stages, [_name_column(Text("Stage")), QUANTITY], True
+        ),
+        *([Table("comparability", title, of_checks, checks, folded=True)] if checks else []),
+    ]
 
 
 def _origins(found: Comparison) -> Table[tuple[str, Origin]]:
-    return Table(
-        "runs",
-        Text("Runs"),
-        [
-            Column(Text("Side"), lambda row: row[0]),
-            Column(Text("Run"), lambda row: row[1].name),
-            Column(Text("Measured"), lambda row: row[1].created or None),
-            Column(Text("GPU"), lambda row: row[1].gpu or None),
-            Column(Text("Program"), lambda row: row[1].program or None),
-            Column(Text("Runs"), lambda row: row[1].runs),
-        ],
-        [("A", found.a), ("B", found.b)],
-        folded=True,
-    )
+    columns: list[Column[tuple[str, Origin]]] = [
+        Column(Text("Side"), lambda row: row[0]),
+        Column(Text("Run"), lambda row: row[1].name),
+        Column(Text("Measured"), lambda row: row[1].created or None),
+        Column(Text("GPU"), lambda row: row[1].gpu or None),
+        Column(Text("Program"), lambda row: row[1].program or None),
+        Column(Text("Runs"), lambda row: row[1].runs),
+    ]
+    return Table("runs", Text("Runs"), columns, [("A", found.a), ("B", found.b)], folded=True)
 
 
 def _limits(found: Comparison) -> list[Table[LimitResult]]:
@@ -281,28 +254,37 @@ def _figures(found: Comparison) -> list[Figure]:
     return [Figure(BarFigure("changes", title, alt, f"Share of the {share} (%)", bars))]
 
 
-def section(found: Comparison, figures: bool = False) -> Section:
+def section(found: Comparison) -> Section:
     """Return the page of a comparison: verdict, what changed, and the details."""
     verdict, *rest = (finding for finding in findings(found) if finding.rule != "limit")
-    tables = _tables(found)
-    first = tables[:1] if tables[0].key in ("what-changed", "cases", "points") else []
-    steps = Bullets(Text("How this was compared"), method(found))
     notes = found.notes
     if not found.settings and not found.checks:
         notes = (Text("Both runs agree in GPU, versions, program and capture."), *notes)
-    details = Section("details", Text("Details"), (*rest, *notes, *tables[len(first) :], steps))
-    title = {"title": found.title, "a": found.a.name, "b": found.b.name}
+    steps = Bullets(Text("How this was compared"), method(found))
+    details = Section(
+        "details", Text("Details"), (*rest, *notes, *_details(found), _origins(found), steps)
+    )
     return Section(
         "comparison",
-        Text("{title}: {b} (B) against {a} (A)", **title),
-        (verdict, *_limits(found), *first, *(_figures(found) if figures else ())),
+        Text("{title}: {b} (B) against {a} (A)", title=found.title, a=found.a.name, b=found.b.name),
+        (verdict, *_limits(found), *_changes(found), *_figures(found)),
         (details,),
     )
 
 
 def markdown(found: Comparison) -> str:
-    """Return the comparison as markdown."""
-    return f"{section_markdown(section(found), level=1)}\n"
+    """Return the comparison as markdown, which has no pictures and no more than `SHOWN` rows."""
+    page = section(found)
+    parts = tuple(
+        _cut(part, SHOWN) if isinstance(part, Table) else part
+        for part in page.parts
+        if not isinstance(part, Figure)
+    )
+    return f"{section_markdown(dataclasses.replace(page, parts=parts), level=1)}\n"
+
+
+def _cut(table: Table[Any], rows: int) -> Table[Any]:
+    return dataclasses.replace(table, rows=table.rows[:rows], preview=0)
 
 
 def html(found: Comparison) -> str:
@@ -314,7 +296,7 @@ def html(found: Comparison) -> str:
     from nsight_prof.reports.plots.inline import render_inline
     from nsight_prof.reports.plots.style import render_svg
 
-    page = section(found, figures=True)
+    page = section(found)
     drawn = {}
     for picture in bench_pictures([page]):
         figure = picture.draw()
@@ -330,24 +312,22 @@ def github(found: Comparison) -> str:
     verdicts = [f"> - {write.text(finding.verdict)}" for finding in findings(found)]
     head = f"### {write.value(found.title)}: {write.text(outcome)}\n\n> [!{alert}]\n"
     limits = section_in_two(Section("limits", Text("Limits"), tuple(_limits(found))), level=3)
+    tables = [
+        dataclasses.replace(table, folded=table.key != "totals", lead=None)
+        for table in (*_changes(found), *_details(found))
+    ]
+    steps = "\n".join(f"- {write.text(text)}" for text in method(found))
+    title = escape_html(Writer().text(Text("How this was compared")))
+    fold = f"<details><summary>{title}</summary>\n\n{steps}\n\n</details>"
     rows = SHOWN
     while True:
-        tables = [_short(table, rows) for table in _tables(found) if table.key != "runs"]
-        page = section_in_two(Section("comparison", Text("Tables"), tuple(tables)), level=3)
-        steps = "\n".join(f"- {write.text(text)}" for text in method(found))
-        title = escape_html(Writer().text(Text("How this was compared")))
-        fold = f"<details><summary>{title}</summary>\n\n{steps}\n\n</details>"
+        cut = tuple(_cut(table, rows) for table in tables)
+        page = section_in_two(Section("comparison", Text("Details"), cut), level=3)
         blocks = [head + "\n".join(verdicts), limits.tables, page.tables, fold]
         text = "\n\n".join(filter(None, blocks)) + "\n"
         if len(text) <= MAX_CHARACTERS or rows <= 1:
             return text
         rows //= 2
-
-
-def _short(table: Table[Any], rows: int) -> Table[Any]:
-    """Return a table folded and with a few rows, but for that of the totals."""
-    folded = table.key != "totals"
-    return dataclasses.replace(table, rows=table.rows[:rows], folded=folded, lead=None)
 
 
 def _state(found: Comparison) -> str:
@@ -390,7 +370,6 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the output of `as_json`."""
     numbers = {"calls": {"type": "integer"}, "total_ns": {"type": "number"}}
     known = {
-        "Text": {"description": "A sentence in English.", "type": "string"},
         "Launches": {
             "description": "Launches of one kernel in a row, and their time in ns.",
             "type": "object",
