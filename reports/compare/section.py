@@ -217,7 +217,7 @@ def _origins(found: Comparison) -> Table[tuple[str, Origin]]:
     columns: list[Column[tuple[str, Origin]]] = [
         Column(Text("Side"), lambda row: row[0]),
         Column(Text("Run"), lambda row: row[1].name),
-        Column(Text("Measured"), lambda row: row[1].created or None),
+        Column(Text("Date"), lambda row: row[1].created or None),
         Column(Text("GPU"), lambda row: row[1].gpu or None),
         Column(Text("Program"), lambda row: row[1].program or None),
         Column(Text("Runs"), lambda row: row[1].runs),
