@@ -61,7 +61,7 @@ def _verdict(found: Comparison) -> list[Finding]:
     elif found.points:
         verdict = _of_serving(found)
     else:
-        return []
+        verdict = Text("No quantity was measured in both runs.")
     unsure = changes and not found.repeated and changes[0].verdict not in MOVING
     action = Text("Repeat each side (--repeat-a, --repeat-b) to see smaller differences.")
     return [

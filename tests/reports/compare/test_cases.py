@@ -68,6 +68,13 @@ def test_the_mean_of_cases_is_geometric(side: Callable[..., Side]) -> None:
     assert "> [!CAUTION]" in github(view)
 
 
+def test_cases_that_only_one_run_has_are_no_difference(side: Callable[..., Side]) -> None:
+    view = compare(side("A", {"x": [1e-3] * 3}), side("B", {"y": [1e-3] * 3}))
+    text = markdown(view)
+    assert "No quantity was measured in both runs." in text
+    assert "1 case ran in A only." in text
+
+
 def test_a_trace_is_no_benchmark(side: Callable[..., Side], recorded_run: Path) -> None:
     from nsight_prof.parsers.errors import UsageError
     from nsight_prof.reports.compare.sides import open_side
