@@ -240,9 +240,9 @@ def _headline(run: Run) -> list[str]:
 
         return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
     from nsight_prof.reports.findings.ranking import headline
-    from nsight_prof.reports.views import section_sentences
+    from nsight_prof.reports.views import section_verdicts
 
-    leads = [Writer().text(text) for text in section_sentences(made)[: SENTENCES - 1]]
+    leads = [Writer().text(text) for text in section_verdicts(made)[: SENTENCES - 1]]
     return [*leads, *headline(run)][:SENTENCES]
 
 
