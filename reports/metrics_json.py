@@ -11,13 +11,12 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
-from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
@@ -26,11 +25,13 @@ from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.rank_models import JobView
+from nsight_prof.reports.studies.report import BenchReport
+from nsight_prof.reports.studies.report_json import report_json, report_schema
+from nsight_prof.reports.studies.trust import NotRun
 from nsight_prof.reports.view_models import ReportView
 
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
-View = TypeVar("View", BenchView, ReportView)
 _PLAIN: dict[Any, str] = {
     str: "string",
     float: "number",
@@ -54,27 +55,19 @@ class GapEntry:
 def render_metrics(view: ReportView, links: Links, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
     found = {"findings": findings_json(view.findings, links)}
-    data = _data(dataclasses.replace(_lean(view), findings=()))
-    return _dump("report", data, {**found, "gaps": _entries(gaps), **_sections(view)})
+    data = _data(dataclasses.replace(view, findings=(), sections=()))
+    sections = [section_json(section) for section in view.sections]
+    return _dump("report", data, {**found, "gaps": _entries(gaps), "sections": sections})
 
 
-def render_bench_metrics(view: BenchView, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
+def render_bench_metrics(report: BenchReport, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
     """Return metrics.json of a benchmark run: its sections, and every case under `bench`.
 
     A case has the columns of table `bench` that are known for it. Figures are left out: their
     numbers are those of the cases.
     """
     extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
-    return _dump("bench", _lean(view), extra | _sections(view))
-
-
-def _lean(view: View) -> View:
-    """Leave the sections out, which `_sections` has."""
-    return dataclasses.replace(view, sections=())
-
-
-def _sections(view: BenchView | ReportView) -> dict[str, Any]:
-    return {"sections": [section_json(section) for section in view.sections]}
+    return _dump("bench", report_json(report), extra)
 
 
 def _case(row: Row) -> dict[str, Any]:
@@ -98,9 +91,7 @@ def render_job_metrics(view: JobView) -> str:
     return _dump("ranks", view, {})
 
 
-def _dump(
-    kind: str, view: dict[str, Any] | SweepView | BenchView | JobView, extra: dict[str, Any]
-) -> str:
+def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str, Any]) -> str:
     head = {"schema_version": SCHEMA_VERSION, "kind": kind}
     data = view if isinstance(view, dict) else _data(view)
     return json_text(head | data | extra)
@@ -131,12 +122,14 @@ def schema() -> dict[str, Any]:
         **findings_schema(),
     }
     definitions["Finding"] = {}  # described by reports.findings.json
-    for model in (ReportView, SweepView, BenchView, JobView, GapEntry):
+    for model in (ReportView, SweepView, JobView, GapEntry, NotRun):
         _define(model, definitions)
     del definitions["Finding"]
+    definitions["BenchReport"] = report_schema()
     report = definitions["ReportView"]
     report["properties"]["findings"]["items"] = {"$ref": "#/$defs/FindingRow"}
-    kinds = {"ReportView": "report", "SweepView": "sweep", "BenchView": "bench", "JobView": "ranks"}
+    kinds = {"ReportView": "report", "SweepView": "sweep", "JobView": "ranks"}
+    kinds["BenchReport"] = "bench"
     for name, kind in kinds.items():
         whole = definitions[name]
         whole["properties"] = _head(kind) | whole["properties"]
@@ -147,8 +140,8 @@ def schema() -> dict[str, Any]:
         ("ReportView", "gaps", gaps),
         ("SweepView", "answer", {"type": "array", "items": {"type": "string"}}),
         ("SweepView", "sections", {"type": "array", "items": {"$ref": "#/$defs/Section"}}),
-        ("BenchView", "bench", cases),
-        ("BenchView", "gap_entries", gaps),
+        ("BenchReport", "bench", cases),
+        ("BenchReport", "gap_entries", gaps),
     ):
         definitions[name]["properties"][key] = value
         definitions[name]["required"].append(key)

@@ -22,7 +22,6 @@ from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
-from nsight_prof.reports.bench.view import bench_view, leading
 from nsight_prof.reports.compare.sweep import SweepView, sweep_section
 from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
@@ -57,6 +56,7 @@ from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
+from nsight_prof.reports.studies.report import bench_report, leading
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.view_models import ReportView
@@ -159,8 +159,9 @@ def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
 
 def _render_bench(run: Run, style: Style) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
-    view = bench_view(run)
+    view = bench_report(run)
     shown = bench_pictures(view.sections)
+    sections = (*view.sections, view.trust)
 
     summary = bench_summary(view)
     markdown: dict[str, str] = {}
@@ -169,17 +170,20 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
         content = {"view": view, "pictures": shown, "others": _others(REPORT, language, style)}
         page = partial(render_template, "bench.md.j2", style=style, language=language)
         own = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
-        whole = [section_markdown(section, language) for section in view.sections]
-        places = [placeholder(section.key) for section in view.sections]
-        markdown |= _named({REPORT: page(content | {"sections": whole}), **own}, language)
-        texts |= _named({REPORT: page(content | {"sections": places}), **own}, language)
+        for pages, written in (
+            (markdown, [section_markdown(section, language) for section in sections]),
+            (texts, [placeholder(section.key) for section in sections]),
+        ):
+            *studies, trust = written
+            text = page(content | {"sections": studies, "trust": trust})
+            pages |= _named({REPORT: text, **own}, language)
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
         **_results(run, view.sections),
     }
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
-    html = _Html(texts, sections=view.sections)
+    html = _Html(texts, sections=sections)
     return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
 
 

@@ -14,7 +14,6 @@ from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
-from nsight_prof.reports.bench.view import section_words
 from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
 from nsight_prof.reports.engine import Saving, Savings, leading, sections
@@ -46,6 +45,7 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import OPEN
 from nsight_prof.reports.profiled import kernel_time
 from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.reports.studies.report import section_words
 from nsight_prof.reports.time_views import host_costs, idle_rows, kind_table
 from nsight_prof.reports.view_models import (
     GemmRow,

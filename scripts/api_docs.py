@@ -49,7 +49,7 @@ base units (ns, B, B/s, FLOP/s, FLOP/B, Hz); shares and gains are fractions, key
 keys may come without that, so ignore keys that you do not know. `kind` says which of the {count}
 forms it is.
 
-Version 2 differs from 1 in the members of `sections` alone, whose numbers keep their units:
+Version 2 differs from 1 in the members of `sections`, whose numbers keep their units:
 
 | version 1 | version 2 |
 | --- | --- |
@@ -59,11 +59,21 @@ Version 2 differs from 1 in the members of `sections` alone, whose numbers keep 
 | `tables`: `rows` of texts | `rows` of texts and numbers |
 | `plain` | `facts` |
 | `numbers` | `numbers`, the same |
+
+and in those of `bench` that are sentences; its numbers stand where they stood:
+
+| version 1 | version 2 |
+| --- | --- |
+| `overview`: `value`, a text | `value`, a text or a number with its unit |
+| `doubts`: `text`, `plain` | `caveats`, the same |
+| `conditions`, `environment` | table `conditions` of `trust`, a section |
+| `left_out`, `gaps`, `protocol`, `assumptions`, `notes` | texts of `trust` |
+| `roofs_measured_by`, `noun`, `counted` | told by `trust` |
 """
 KINDS = {
     "ReportView": "a program that was profiled",
     "SweepView": "a comparison of the variants of a sweep",
-    "BenchView": "a benchmark",
+    "BenchReport": "a benchmark",
     "JobView": "a job of several ranks",
 }
 

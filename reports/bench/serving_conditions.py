@@ -7,9 +7,15 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.serving_engine import held_by
-from nsight_prof.reports.bench.conditions import NOISY, machine, software, step_doubts
+from nsight_prof.reports.cases.conditions import (
+    NOISY,
+    machine,
+    software,
+    step_caveats,
+)
 from nsight_prof.reports.formats import count, counted, data_size, listed, percent, seconds, share
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Fact as PageFact
 from nsight_prof.reports.view_models import Caveat, Fact
 
 PROTOCOL = (
@@ -36,9 +42,9 @@ def is_serving(run: Run) -> bool:
     return bool(targets) and targets <= {"vllm-baseline", "vllm-serve"}
 
 
-def conditions(run: Run) -> tuple[Fact, ...]:
+def conditions(run: Run) -> tuple[PageFact | Fact, ...]:
     """Return label and value of machine, software, model, engines and requests."""
-    facts = [*machine(run), *_engines(run), *software(run), *_requests(run)]
+    facts: list[PageFact | Fact] = [*machine(run), *_engines(run), *software(run), *_requests(run)]
     return tuple(fact for fact in facts if fact.value)
 
 
@@ -140,7 +146,7 @@ def overview(run: Run) -> tuple[Fact, ...]:
 
 def doubts(run: Run) -> tuple[Caveat, ...]:
     """Return what a reader must know before he uses a number."""
-    return (*step_doubts(run), *_weights(run), *_alone(run), *_noisy(run), *_failed(run))
+    return (*step_caveats(run), *_weights(run), *_alone(run), *_noisy(run), *_failed(run))
 
 
 def _weights(run: Run) -> list[Caveat]:

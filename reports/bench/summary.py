@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsight_prof.reports.bench.view import BenchView, leading
 from nsight_prof.reports.method_view import summary_terms
 from nsight_prof.reports.page import Fact, Section, Text
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.studies.report import BenchReport, leading
 from nsight_prof.reports.view_models import GlossaryEntry
 
 ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 3
@@ -31,25 +31,24 @@ class BenchSummary:
     others: tuple[tuple[str, str], ...] = ()
 
 
-def bench_summary(view: BenchView) -> BenchSummary:
+def bench_summary(view: BenchReport) -> BenchSummary:
     """Return the summary of a report: what its findings say to everybody."""
     found = _distinct(view.sections)[: ANSWERS + LEARNED]
     if not found:
         found = [finding.verdict for finding in leading(view.sections, 1 + LEARNED)]
     rows = tuple(fact for section in view.sections for fact in section.facts)[:ROWS]
-    doubts = tuple(doubt.plain for doubt in view.doubts if doubt.plain)[:RESERVATIONS]
+    reservations = [one.plain for one in view.caveats if one.plain][:RESERVATIONS]
     cells = (value for fact in rows for value in (fact.label, fact.value))
-    words = map(Writer().value, (*found, *doubts, *cells))
+    words = map(Writer().value, (*found, *reservations, *cells))
     nothing = Text("This run holds nothing that answers the question.")
-    facts = (*view.conditions, *view.environment)
     return BenchSummary(
         title=view.title,
         question=view.question,
-        machine=next((fact.value for fact in facts if fact.label == "GPU"), ""),
+        machine=view.gpu,
         answer=tuple(found[:ANSWERS]) or (nothing,),
         rows=rows,
         learned=tuple(found[ANSWERS:]),
-        reservations=doubts,
+        reservations=tuple(reservations),
         terms=summary_terms(" ".join([view.question, *words])),
     )
 

@@ -42,7 +42,9 @@ def section_json(section: Section) -> dict[str, Json]:
         "findings": [_finding(part) for part in section.parts if isinstance(part, Finding)],
         "tables": [_table(part) for part in section.parts if isinstance(part, Table)],
         "numbers": dict(section.numbers),
-        "facts": [{"label": _WRITE.text(f.label), "value": _value(f.value)} for f in section.facts],
+        "facts": [
+            {"label": _WRITE.text(f.label), "value": value_json(f.value)} for f in section.facts
+        ],
         "children": [section_json(child) for child in section.children],
     }
 
@@ -51,15 +53,15 @@ def _finding(finding: Finding) -> dict[str, Json]:
     return {
         "rule": finding.rule,
         "verdict": _WRITE.text(finding.verdict),
-        "values": {name: _value(value) for name, value in finding.verdict.values.items()},
+        "values": {name: value_json(value) for name, value in finding.verdict.values.items()},
         "evidence": [
             {"label": _WRITE.text(one), "value": None} if isinstance(one, Text)
-            else {"label": _WRITE.text(one.label), "value": _value(one.value)}
+            else {"label": _WRITE.text(one.label), "value": value_json(one.value)}
             for one in finding.evidence
         ],
         "action": _WRITE.text(finding.action) if finding.action else "",
         "disproof": _WRITE.text(finding.disproof) if finding.disproof else "",
-        "gain": _value(finding.gain),
+        "gain": value_json(finding.gain),
         "confidence": finding.confidence,
         "source": [name.name for name in finding.source],
         "plain": _WRITE.text(finding.plain) if finding.plain else "",
@@ -72,12 +74,13 @@ def _table(table: Table[Any]) -> dict[str, Json]:
         "key": table.key,
         "title": _WRITE.text(table.title),
         "columns": heads,
-        "rows": [[_value(cell) for cell in row] for row in table.cells()],
+        "rows": [[value_json(cell) for cell in row] for row in table.cells()],
         "note": _WRITE.text(table.note) if table.note else "",
     }
 
 
-def _value(value: Value | None) -> Json:
+def value_json(value: Value | None) -> Json:
+    """Return a value as data: a number with its unit, a text in English."""
     if isinstance(value, Number):
         data: dict[str, Json] = {"value": value.value, "unit": value.unit}
         if value.low is not None or value.high is not None:

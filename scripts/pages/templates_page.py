@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from nsight_prof.reports.bench.summary import BenchSummary
-from nsight_prof.reports.bench.view import BenchView
 from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.page.catalogue import NAMES
@@ -20,6 +19,7 @@ from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
+from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.templating import FILTERS
 from nsight_prof.reports.trace_view.page import TracePart
 from nsight_prof.reports.view_models import KernelRow, ReportView
@@ -69,8 +69,9 @@ PAGES = (
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
-         {"view": BenchView, "pictures": PICTURES,
+         {"view": BenchReport, "pictures": PICTURES,
           "sections": "list of text: the sections of the view, as markdown",
+          "trust": "text: its section `trust`, as markdown",
           "others": "list of (language, file): the same page in other languages"}),
     Page("bench_summary.md.j2", "stakeholder_summary*.md of a benchmark or a serving run",
          {"view": BenchSummary}),

@@ -19,9 +19,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     """What each template was rendered with; pictures are left out."""
     seen: dict[str, dict[str, Any]] = {}
 
-    def spy(name: str, content: Mapping[str, Any], own: Path | None = None) -> str:
+    def spy(name: str, content: Mapping[str, Any], own: Path | None = None, **options: Any) -> str:
         seen[name] = dict(content)
-        return templating.render(name, content, own)
+        return templating.render(name, content, own, **options)
 
     monkeypatch.setattr(render, "render", spy)
     monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")

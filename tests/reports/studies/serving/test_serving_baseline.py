@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nsight_prof.reports.bench.view import bench_view
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import LineFigure, TimelineFigure
@@ -18,6 +17,7 @@ from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.plots.gallery import bench_pictures
 from nsight_prof.reports.render import render_report
 from nsight_prof.reports.results_json import schema
+from nsight_prof.reports.studies.report import bench_report
 from nsight_prof.reports.studies.serving_baseline.points import baseline
 from nsight_prof.reports.studies.serving_baseline.section import section
 
@@ -183,6 +183,6 @@ def test_points_of_the_two_modes_are_kept_apart(run: Run) -> None:
 
 
 def test_a_run_of_other_cases_has_no_such_section(run: Run) -> None:
-    view = bench_view(run)
+    view = bench_report(run)
     assert [made.key for made in view.sections] == ["serving_baseline"]
     assert [fact.label for fact in view.overview][0] == "Points measured"

@@ -1,0 +1,129 @@
+"""The report of a benchmark run: its sections, and how far to trust them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.bench import serving_conditions as of_serving
+from nsight_prof.reports.cases import conditions as of_cases
+from nsight_prof.reports.figure_models import Roof
+from nsight_prof.reports.figure_views import all_roofs
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.method_view import environment, glossary, method
+from nsight_prof.reports.page import Fact, Finding, Section, Text
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
+from nsight_prof.reports.studies import trust
+from nsight_prof.reports.studies.registry import sections
+from nsight_prof.reports.studies.trust import NotRun
+from nsight_prof.reports.view_models import Caveat, GlossaryEntry, Method
+from nsight_prof.reports.view_models import Fact as FileFact
+
+ANSWERS = 6
+"""Findings whose verdicts make the answer at the top; all stand in their sections."""
+DATA = (FileFact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """The whole report of a benchmark run.
+
+    `gpu` is its name. `overview` is one line of numbers. `caveats` are what a reader must know
+    before using a number. `trust` is the section about conditions, roofs, method and what is
+    missing. `roofs` are all roofs of the run, of every source. `data` are (what, markdown link) of
+    files with numbers.
+    """
+
+    title: str
+    question: str
+    run_id: str
+    created: str
+    replayed_from: str
+    gpu: str
+    overview: tuple[Fact | FileFact, ...]
+    caveats: tuple[Caveat, ...]
+    sections: tuple[Section, ...]
+    trust: Section
+    not_run: tuple[NotRun, ...]
+    roofs: tuple[Roof, ...]
+    roof_comparison: tuple[RoofComparison, ...]
+    method: Method
+    data: tuple[FileFact, ...]
+    glossary: tuple[GlossaryEntry, ...]
+
+    @property
+    def answer(self) -> tuple[Text, ...]:
+        """Verdicts of the first findings: of every section in turn, until there are enough."""
+        return tuple(finding.verdict for finding in leading(self.sections, ANSWERS))
+
+    @property
+    def answer_anchors(self) -> tuple[str, ...]:
+        """The id of the section that each sentence of the answer rests on."""
+        keys = {id(finding): s.key for s in self.sections for finding in s.findings}
+        return tuple(f"section-{keys[id(one)]}" for one in leading(self.sections, ANSWERS))
+
+
+def bench_report(run: Run) -> BenchReport:
+    """Return everything that the report of a benchmark run shows."""
+    studies = tuple(sections(run))
+    serving = of_serving.is_serving(run)
+    roofs = all_roofs(run)
+    comparison = compare_roofs(roofs)
+    lost = trust.not_run(run, "name" if serving else "case_id")
+    how = method(run, ())
+    facts = of_serving.conditions(run) if serving else of_cases.conditions(run)
+    protocol = [_text(one) for one in (of_serving if serving else of_cases).PROTOCOL]
+    recipe = run.manifest.recipe
+    terms = of_serving.TERMS if serving else of_cases.TERMS
+    return BenchReport(
+        title=str(recipe.get("name", "")) or run.manifest.run_id,
+        question=str(recipe.get("question", "")),
+        run_id=run.manifest.run_id,
+        created=run.manifest.created,
+        replayed_from=run.manifest.replayed_from,
+        gpu=of_cases.gpu_name(run),
+        overview=of_serving.overview(run) if serving else of_cases.overview(run),
+        caveats=of_serving.doubts(run) if serving else of_cases.caveats(run),
+        sections=studies,
+        trust=trust.trust_section(
+            (*facts, *environment(run)),
+            trust.roofs(comparison, roofs, roofs_measured_by(run)),
+            trust.gaps(run, studies, lost),
+            trust.method(protocol, run, how),
+        ),
+        not_run=lost,
+        roofs=roofs,
+        roof_comparison=comparison,
+        method=how,
+        data=of_serving.DATA if serving else DATA,
+        glossary=glossary(section_words(studies, terms)),
+    )
+
+
+def _text(sentence: Text | str) -> Text:
+    return sentence if isinstance(sentence, Text) else Text("{sentence}", sentence=sentence)
+
+
+def leading(studies: Sequence[Section], limit: int) -> list[Finding]:
+    """Return at most `limit` findings, the first of each section before the second of any.
+
+    Technical findings of a section come after its others.
+    """
+    room = max(limit, len(studies))
+    ranked = [sorted(section.findings, key=lambda one: one.technical) for section in studies]
+    chosen: dict[int, list[Finding]] = defaultdict(list)
+    for turn in range(max(map(len, ranked), default=0)):
+        for place, findings in enumerate(ranked):
+            if turn < len(findings) and sum(map(len, chosen.values())) < room:
+                chosen[place].append(findings[turn])
+    return [finding for place in sorted(chosen) for finding in chosen[place]]
+
+
+def section_words(studies: Sequence[Section], always: str = of_cases.TERMS) -> str:
+    """Return the words of the sections whose terms the glossary explains, and those of `always`."""
+    texts = [part for section in studies for part in section.all_parts() if isinstance(part, Text)]
+    texts += [finding.verdict for section in studies for finding in section.findings]
+    texts += [c.heading for section in studies for table in section.tables for c in table.columns]
+    return " ".join([always, *map(Writer().text, texts)])

@@ -1,0 +1,77 @@
+"""Writes the report of a benchmark run as data for metrics.json, and describes that."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from nsight_prof.reports.page import Text, Value
+from nsight_prof.reports.page.json import section_json, value_json
+from nsight_prof.reports.page.section import Json
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.studies.report import BenchReport
+
+_WRITE = Writer()
+_TEXT = {"type": "string"}
+_HEAD = ("title", "question", "run_id", "created", "replayed_from", "gpu")
+
+
+def report_json(report: BenchReport) -> dict[str, Json]:
+    """Return a report as data; figures are left out: their numbers are those of the cases."""
+    return {
+        **{key: getattr(report, key) for key in _HEAD},
+        "answer": [_WRITE.text(sentence) for sentence in report.answer],
+        "answer_anchors": list(report.answer_anchors),
+        "overview": [
+            {"label": _text(fact.label), "value": value_json(fact.value)}
+            for fact in report.overview
+        ],
+        "caveats": [
+            {"text": _text(caveat.text), "plain": _text(caveat.plain or "")}
+            for caveat in report.caveats
+        ],
+        "sections": [section_json(section) for section in report.sections],
+        "trust": section_json(report.trust),
+        "not_run": [asdict(row) for row in report.not_run],
+        "roofs": [asdict(roof) for roof in report.roofs],
+        "roof_comparison": [asdict(row) for row in report.roof_comparison],
+        "method": asdict(report.method),
+        "data": [asdict(file) for file in report.data],
+        "glossary": [asdict(entry) for entry in report.glossary],
+    }
+
+
+def _text(value: Value) -> str:
+    return _WRITE.text(value) if isinstance(value, Text) else str(value)
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what `report_json` returns."""
+
+    def listed(name: str) -> dict[str, Any]:
+        return {"type": "array", "items": {"$ref": f"#/$defs/{name}"}}
+
+    texts = {"type": "array", "items": _TEXT}
+    caveat = {"type": "object", "properties": {"text": _TEXT, "plain": _TEXT},
+              "required": ["text", "plain"]}  # fmt: skip
+    properties = {
+        **dict.fromkeys(_HEAD, _TEXT),
+        "answer": texts,
+        "answer_anchors": texts,
+        "overview": listed("LabelledValue"),
+        "caveats": {"type": "array", "items": caveat},
+        "sections": listed("Section"),
+        "trust": {"$ref": "#/$defs/Section"},
+        "not_run": listed("NotRun"),
+        "roofs": listed("Roof"),
+        "roof_comparison": listed("RoofComparison"),
+        "method": {"$ref": "#/$defs/Method"},
+        "data": listed("Fact"),
+        "glossary": listed("GlossaryEntry"),
+    }
+    return {
+        "description": " ".join((BenchReport.__doc__ or "").split()),
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
