@@ -14,7 +14,6 @@ from nsight_prof.parsers.build.roofline import (
     roof_label,
 )
 from nsight_prof.parsers.cells import known, number, records, text
-from nsight_prof.reports.causes import stall_meaning
 from nsight_prof.reports.figure_models import (
     NotPlotted,
     OccupancyBar,
@@ -27,7 +26,9 @@ from nsight_prof.reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from nsight_prof.reports.findings.kernels.waits import stall_meaning
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.view_models import KernelRow, LevelFigures
 
 DATASHEET = "datasheet"
@@ -198,7 +199,7 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
             weights[reason] += part * (row.share if row.share is not None else 1.0)
     order = sorted(weights, key=lambda reason: -weights[reason])
     named, rest = order[:STALL_REASONS], order[STALL_REASONS:]
-    meanings = [f"waiting {stall_meaning(reason)}" for reason in named]
+    meanings = [f"waiting {Writer().text(stall_meaning(reason))}" for reason in named]
     bars = [
         StallBar(row.number, row.short_name, row.share, _parts(shares[row.kernel_id], named, rest))
         for row in rows

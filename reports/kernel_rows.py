@@ -13,10 +13,11 @@ from nsight_prof.parsers.cells import Row, count, known, names, number, records,
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, idle_share
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.kernel_evidence import rates
-from nsight_prof.reports.kernel_judge import Judged, judge
+from nsight_prof.reports.findings.kernels.evidence import rates
+from nsight_prof.reports.findings.kernels.judge import Judged, judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
 from nsight_prof.reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
 
@@ -98,7 +99,7 @@ def _kernel_row(
         bound_by=bound,
         bound_label=LABELS.get(bound, ""),
         bound_cause=why.key if why is not None else "",
-        bound_reason=why.text if why is not None else "",
+        bound_reason=Writer().text(why.clause) if why is not None else "",
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
         **_roof(judged),
         gain=gain,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from nsight_prof.reports.analysis.gpu_times import GpuTime as GpuTime
 from nsight_prof.reports.analysis.run_time import RunTime as RunTime
-from nsight_prof.reports.bound_shares import BoundShare
 from nsight_prof.reports.figure_models import (
     NotPlotted,
     OccupancyBar,
@@ -21,8 +20,9 @@ from nsight_prof.reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
+from nsight_prof.reports.findings.bound_shares import BoundShare
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.ncu_rule_models import RulesView
+from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.roof_comparison import RoofComparison
 from nsight_prof.reports.time_models import HostCost as HostCost

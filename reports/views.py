@@ -14,7 +14,6 @@ from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
-from nsight_prof.reports.bound_shares import bound_shares
 from nsight_prof.reports.caveats import caveats, selection_notes
 from nsight_prof.reports.engine import Saving, Savings, leading, sections
 from nsight_prof.reports.figure_views import (
@@ -24,11 +23,13 @@ from nsight_prof.reports.figure_views import (
     stall_figure,
     throughput_bars,
 )
+from nsight_prof.reports.findings.bound_shares import bound_shares
+from nsight_prof.reports.findings.kernels.findings import abstentions
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ncu.view import rules_view
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
+from nsight_prof.reports.findings.padding import Padding, paddings
 from nsight_prof.reports.findings.ranking import findings
-from nsight_prof.reports.gemm import Padding, paddings
-from nsight_prof.reports.kernel_findings import abstentions
 from nsight_prof.reports.kernel_rows import kernel_rows, saved, stage_views
 from nsight_prof.reports.launch_choice import left_out
 from nsight_prof.reports.load import Run
@@ -39,7 +40,6 @@ from nsight_prof.reports.method_view import (
     glossary,
     method,
 )
-from nsight_prof.reports.ncu_rules import rules_view
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import OPEN
@@ -179,7 +179,9 @@ def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbst
     numbers = {row.kernel_id: row.number for row in kernels}
     return tuple(
         RuleAbstention(
-            one.rules, tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)), one.reason
+            one.rules,
+            tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)),
+            Writer().text(one.reason),
         )
         for one in abstentions(run)
     )

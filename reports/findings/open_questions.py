@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.analysis.run_time import GPU, run_time
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.gemm import paddings
+from nsight_prof.reports.findings.padding import paddings
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Name, Number, OpenQuestion, Text, Value, Verbatim
 from nsight_prof.reports.profiled import kernel_time

@@ -9,11 +9,11 @@ import math
 from dataclasses import replace
 from itertools import count
 
+from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
+from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.rules import program_findings
-from nsight_prof.reports.gemm import padding_findings
-from nsight_prof.reports.kernel_findings import bound_findings, kernel_findings
 from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page.writer import Writer
 

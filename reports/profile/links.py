@@ -14,8 +14,8 @@ from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.padding import paddings
 from nsight_prof.reports.formats import Markdown, code
-from nsight_prof.reports.gemm import paddings
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.catalogue import ENGLISH

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nsight_prof.reports.findings.kernels.fact import All, AnyOf, Condition, Expression
+from nsight_prof.reports.findings.kernels.roofs import FULL, FULL_SOURCE, ROOFS
+from nsight_prof.reports.findings.kernels.rule import Rule
+from nsight_prof.reports.findings.kernels.rules import RULES
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.rule import Rule as ProgramRule
 from nsight_prof.reports.findings.program.rules import RULES as PROGRAM_RULES
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.rules import (
-    Condition,
-    Rule,
-    against_bound,
-    full_roof,
-    kernel_rules,
-    known_facts,
-    reach_source,
-    saturated,
-)
 
 INTRO = """# Rules of the findings
 
@@ -56,11 +50,9 @@ DRAM.
 
 def rules_page() -> str:
     """Return the page as markdown."""
-    kernels = kernel_rules()
-    full, source = full_roof()
-    intro = INTRO.replace("{full}", f"{full:g} %").replace("{source}", source)
-    parts = [intro, "## Kernels\n", _kernel_table(kernels.values()), _saturated()]
-    parts += [_kernel_section(rule) for rule in kernels.values()]
+    intro = INTRO.replace("{full}", f"{FULL:g} %").replace("{source}", FULL_SOURCE)
+    parts = [intro, "## Kernels\n", _kernel_table(RULES), _saturated()]
+    parts += [_kernel_section(rule) for rule in RULES]
     parts += ["## The program\n", _program_table()]
     parts += [_program_section(rule) for rule in PROGRAM_RULES]
     parts += ["### Kernels of which a better one is usual", "", _backends()]
@@ -69,48 +61,42 @@ def rules_page() -> str:
 
 def _kernel_table(rules: Iterable[Rule]) -> str:
     lines = ["| Rule | Question | Fires where |", "| --- | --- | --- |"]
-    lines += [f"| [{r.key}](#{r.key}) | {r.asks} | {_conditions(r)} |" for r in rules]
+    lines += [f"| [{r.key}](#{r.key}) | {r.question} | {_words(r.when)} |" for r in rules]
     return "\n".join(lines) + "\n"
 
 
-def _conditions(rule: Rule) -> str:
-    held = " and ".join(_held(rule.when))
-    if not rule.any:
-        return held
-    groups = [" and ".join(_held(group)) for group in rule.any]
-    return f"{held}, and one of: {'; '.join(groups)}"
-
-
-def _held(conditions: Iterable[Condition]) -> list[str]:
-    """Return conditions in words; tests of what a kernel is are told by the question."""
-    facts = known_facts()
-    return [
-        f"{facts[c.fact].label.format(stall='of the top reason')} {c.words(facts[c.fact].unit)}"
-        for c in conditions
-        if facts[c.fact].label
-    ]
+def _words(expression: Expression) -> str:
+    """Return an expression in words; tests of what a kernel is are told by the question."""
+    if isinstance(expression, Condition):
+        label = expression.fact.label
+        return f"{_english(label)} {_english(expression.threshold)}" if label else ""
+    if isinstance(expression, AnyOf):
+        return "; ".join(map(_words, expression.parts))
+    assert isinstance(expression, All)
+    both = " and ".join(
+        w for p in expression.parts if not isinstance(p, AnyOf) and (w := _words(p))
+    )
+    either = [_words(p) for p in expression.parts if isinstance(p, AnyOf)]
+    return ", and one of: ".join(words for words in (both, *either) if words)
 
 
 def _kernel_section(rule: Rule) -> str:
-    lines = [f"### {rule.key}", "", rule.asks, ""]
-    lines += [f"- Fires where {_conditions(rule)}."]
+    lines = [f"### {rule.key}", "", rule.question, ""]
+    lines += [f"- Fires where {_words(rule.when)}."]
     if rule.bounds:
         lines += [f"- For kernels bound by {', '.join(rule.bounds)}."]
     if rule.unless:
         lines += [f"- Not where {' or '.join(rule.unless)} fires."]
-    if rule.against:
-        lines += [f"- Contradicted where {' or '.join(_held(rule.against))}."]
+    if rule.contradicted_by:
+        lines += [f"- Contradicted where {' or '.join(map(_words, rule.contradicted_by))}."]
+    lines += [f"- Source: {_english(rule.source)}.", f"- Gain: {rule.estimate}"]
+    if rule.attainable < 1:
+        attainable = f"{100 * rule.attainable:g} % of a roof: {rule.attainable_source}."
+        lines += [f"- It takes a kernel up to {attainable}"]
     lines += [
-        f"- Source: {rule.source}.",
-        f"- Gain: {rule.estimate}",
-        *(
-            [f"- It takes a kernel up to {100 * rule.reach:g} % of a roof: {reach_source(rule)}."]
-            if rule.reach < 1
-            else []
-        ),
         f"- Confidence: {rule.confidence} at best.",
-        f"- To try: {rule.action.format(limiter=rule.limiter)}",
-        f"- It is wrong if: {rule.disprove}",
+        f"- To try: {_english(rule.action)}",
+        f"- It is wrong if: {_english(rule.disproof)}",
         "",
     ]
     return "\n".join(lines)
@@ -123,9 +109,9 @@ def _saturated() -> str:
         "| Key | Bound by | Contradicted where | It is wrong if |",
         "| --- | --- | --- | --- |",
     ]
-    for bound, facts in saturated().items():
-        doubts = " or ".join(_held(against_bound(bound))) or "–"
-        lines += [f"| {facts['key']} | {bound} | {doubts} | {facts['disprove']} |"]
+    for bound, roof in ROOFS.items():
+        doubts = " or ".join(map(_words, roof.contradicted_by)) or "–"
+        lines += [f"| {roof.key} | {bound} | {doubts} | {_english(roof.disproof)} |"]
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
-from nsight_prof.reports.causes import Context, blocks, causes, stall_meaning
+from nsight_prof.reports.findings.kernels.causes import causes
+from nsight_prof.reports.findings.kernels.measure import Context, blocks
+from nsight_prof.reports.findings.kernels.waits import stall_meaning
 from nsight_prof.reports.profiled import TRACE_ONLY
 from tests.reports.programs import amount, english
 
@@ -34,7 +36,7 @@ def test_several_limiters_read_as_a_list() -> None:
     (cause,) = causes(
         row(theoretical_occupancy_pct=12.5, occupancy_limiter="registers, shared memory"), H200
     )
-    assert cause.text.startswith("registers and shared memory per block allow only 12.5 %")
+    assert english(cause.clause).startswith("registers and shared memory per block allow only 12 %")
 
 
 def test_nothing_known_is_no_cause() -> None:
@@ -113,7 +115,7 @@ TRANSPOSE: dict[str, Any] = {
 def test_scattered_stores_explain_a_transpose_and_not_its_occupancy() -> None:
     first, *others = causes(row(**TRANSPOSE), H200)
     assert first.key == "uncoalesced"
-    assert "use 7.1 of the 32 bytes of each sector" in first.text
+    assert "use 7.1 of the 32 bytes of each sector" in english(first.clause)
     assert amount(first.evidence[0]) == 22.2
     assert "UncoalescedGlobal" in english(first.evidence[0].source)
     assert [cause.key for cause in others] == ["latency", "achieved_occupancy"]
@@ -177,11 +179,11 @@ def test_no_sentence_of_a_cause_shows_what_is_not_known(
 ) -> None:
     known = dict(zip(NUMBERS, values, strict=True)) | warps
     for cause in causes(row(**known, grid=grid, category=category), context):
-        assert not {"n/a", "nan"} & set(cause.text.replace(",", " ").split()), cause
+        assert not {"n/a", "nan"} & set(english(cause.clause).replace(",", " ").split()), cause
 
 
 def test_an_unknown_stall_reason_is_shown_as_it_is() -> None:
-    assert stall_meaning("new_reason") == "(new reason)"
+    assert english(stall_meaning("new_reason")) == "(new reason)"
 
 
 LIMITED: dict[str, Any] = {

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.reports.gemm import Shape, padded_flops, padding_findings, paddings, read_shapes
+from nsight_prof.reports.findings.padding import (
+    Shape,
+    padded_flops,
+    padding_findings,
+    paddings,
+    read_shapes,
+)
 from nsight_prof.reports.load import Run
 from tests.reports.programs import english
 

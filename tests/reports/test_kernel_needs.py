@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.evidence import wording
+from nsight_prof.reports.findings.kernels.findings import abstentions, kernel_findings
+from nsight_prof.reports.findings.kernels.measure import EXECUTION_STALLS
+from nsight_prof.reports.findings.kernels.roofs import ROOFS
+from nsight_prof.reports.findings.kernels.rules import BY_KEY
+from nsight_prof.reports.findings.kernels.waits import REMEDIES, STALLS
+from nsight_prof.reports.findings.needs import Need, needs
 from nsight_prof.reports.findings.ranking import findings
-from nsight_prof.reports.kernel_facts import EXECUTION_STALLS
-from nsight_prof.reports.kernel_findings import abstentions, kernel_findings
-from nsight_prof.reports.kernel_needs import Need, needs
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.rules import kernel_rules, saturated, wait_words
 from tests.reports.programs import english
 
 GEMM = "cuBLAS GEMM 64x8 splitK"
@@ -94,7 +95,7 @@ def test_a_product_that_reads_its_weights_twice_thrashes_the_cache(run: Run) -> 
 
 
 def test_every_finding_of_a_kernel_names_its_rule_and_its_disproof(run: Run) -> None:
-    keys = {*kernel_rules(), *(facts["key"] for facts in saturated().values())}
+    keys = {*BY_KEY, *(roof.key for roof in ROOFS.values())}
     for finding in (f for f in findings(run) if f.key == "kernel"):
         assert finding.rule in keys
         assert english(finding.disproof).endswith(".")
@@ -109,15 +110,15 @@ def test_what_to_do_about_a_wait_depends_on_what_for(run: Run) -> None:
     assert "independent work" in english(
         forward.action
     )  # it waits on fixed latencies, not for loads
-    assert wait_words("long_scoreboard") is None
-    assert all(wait_words(reason) or reason in wording()["stalls"] for reason in EXECUTION_STALLS)
+    assert "long_scoreboard" not in REMEDIES
+    assert all(reason in REMEDIES or reason in STALLS for reason in EXECUTION_STALLS)
 
 
 def test_rules_that_abstain_say_why(run: Run) -> None:
     found = {rule: one.reason for one in abstentions(run) for rule in one.rules}
-    assert "neither the program nor" in found["l2_thrashing"]
-    assert "threads_per_instruction" not in found.get("uncoalesced_loads", "")
-    assert found["uncoalesced_loads"] == "not known: global_load_efficiency_pct"
+    assert "neither the program nor" in english(found["l2_thrashing"])
+    assert "threads_per_instruction" not in english(found.get("uncoalesced_loads"))
+    assert english(found["uncoalesced_loads"]) == "not known: global_load_efficiency_pct"
 
 
 def test_an_abstention_gives_the_reason_of_the_table_gaps(run: Run) -> None:
@@ -126,7 +127,7 @@ def test_an_abstention_gives_the_reason_of_the_table_gaps(run: Run) -> None:
     gaps = pd.DataFrame(rows, columns=list(run.gaps.columns))
     tables.write(pd.concat([run.gaps, gaps]), "gaps", run.directory.tables)
     found = {rule: one.reason for one in abstentions(load_run(run.path)) for rule in one.rules}
-    assert found["uncoalesced_loads"] == "not collected: metric set memory"
+    assert english(found["uncoalesced_loads"]) == "not collected: metric set memory"
 
 
 def test_a_kernel_that_does_nothing_of_the_kind_is_no_abstention(run: Run) -> None:

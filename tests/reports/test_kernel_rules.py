@@ -11,13 +11,14 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.causes import LSU, Cause, Context, causes, explain, gain
-from nsight_prof.reports.evidence import wording
-from nsight_prof.reports.kernel_facts import facts, resource_use, unaligned
-from nsight_prof.reports.kernel_needs import Need
-from nsight_prof.reports.kernel_sentences import FUSION_HELPS
+from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
+from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use, unaligned
+from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
+from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES
+from nsight_prof.reports.findings.needs import Need
+from nsight_prof.reports.page import Text
 from nsight_prof.reports.profiled import TRACE_ONLY
-from nsight_prof.reports.rules import kernel_rules, known_facts, saturated
+from tests.reports.programs import english
 
 SMS = 132.0
 CLOCK = 1.98e9
@@ -84,7 +85,7 @@ def test_scattered_loads_leave_the_sectors_that_are_useful() -> None:
     # Of 9 sectors a 32 bytes 8 are loads, of which one remains: 2 of 9; DRAM needs a quarter.
     assert cause.gain == pytest.approx(1 - 0.25)
     assert first(**TRANSPOSE | {"dram_pct": 20.0}).gain == pytest.approx(1 - 2 / 9)
-    assert "use 4.0 of the 32 bytes" in cause.text
+    assert "use 4.0 of the 32 bytes" in english(cause.clause)
 
 
 def test_sectors_that_dram_delivers_in_vain_are_no_floor() -> None:
@@ -137,7 +138,7 @@ def test_spills_cost_their_part_of_the_memory_time() -> None:
     cause = first(local_bytes=6e8, l1_bytes=1e9, l1_pct=70.0, bound_by="l1")
     assert cause.key == "local_spills"
     assert cause.gain == pytest.approx(0.7 * 0.6)
-    assert "60.0 % of its traffic in L1" in cause.text
+    assert "60 % of its traffic in L1" in english(cause.clause)
 
 
 def test_spills_that_no_warp_waits_for_cost_nothing() -> None:
@@ -196,7 +197,7 @@ def test_data_that_comes_again_and_again_needs_to_come_once() -> None:
     cause = first(known, dram_bytes=1.6e10, dram_pct=92.0, l2_pct=40.0, bound_by="dram")
     assert cause.key == "l2_thrashing"
     assert cause.gain == pytest.approx(0.6)  # L2 needs what it needed
-    assert "16 times the bytes" in cause.text
+    assert "16 times the bytes" in english(cause.clause)
     streamed = row(dram_bytes=1.05e9, dram_pct=92.0, l2_pct=40.0, bound_by="dram")
     assert causes(streamed, known) == []
 
@@ -248,7 +249,7 @@ def test_each_limiter_of_occupancy_has_its_rule(limiter: str, key: str) -> None:
     cause = first(**few, **waits("long_scoreboard", 0.9))
     assert cause.key == key  # before the wait that more warps would hide
     assert cause.gain == pytest.approx(0.5)  # DRAM needs its 40 %, at 80 % of its roof
-    assert "25.0 %" in cause.text
+    assert "25 %" in english(cause.clause)
     more: dict[str, Any] = few | {"theoretical_occupancy_pct": 75.0, "achieved_occupancy_pct": 74.0}
     assert first(**more, **waits("long_scoreboard", 0.9)).key == "latency"
 
@@ -270,7 +271,7 @@ def gemm(**known: Any) -> dict[str, Any]:
 def test_an_idle_tensor_core_says_which_type_it_lacks() -> None:
     cause = first(**gemm())
     assert cause.key == "tensor_idle"
-    assert "its inputs are FP32, and TF32 is not allowed" in cause.text
+    assert "its inputs are FP32, and TF32 is not allowed" in english(cause.clause)
     # TF32 does eight times as many FLOPs a clock.
     assert cause.gain == pytest.approx(1 - 0.8 / 8)
 
@@ -291,7 +292,7 @@ def test_sizes_that_are_not_aligned_are_named() -> None:
                 flop_throughput=0.3 * SMS * 4096 * CLOCK, bound_by="latency")  # fmt: skip
     cause = first(known, **slow)
     assert cause.key == "misaligned"
-    assert "n = 6143 and k = 6143" in cause.text
+    assert "n = 6143 and k = 6143" in english(cause.clause)
     assert cause.gain == pytest.approx(0.7)
     assert unaligned((7, 6144, 6144), "bf16") == ()
     assert unaligned((8, 6142, 6144), "fp32") == ("n = 6142",)
@@ -313,7 +314,7 @@ def test_bytes_that_nobody_declares_are_abstained_from_with_the_reason() -> None
     _, open_ones = explain(row(dram_pct=90.0), H200)
     (thrashing,) = [a for a in open_ones if a.key == "l2_thrashing"]
     assert thrashing.columns == ()
-    assert "neither the program nor the torch profiler" in thrashing.why
+    assert "neither the program nor the torch profiler" in english(thrashing.reason)
 
 
 COLUMNS = [c.name for c in tables.tables()["counters"] if c.dtype == "float"]
@@ -322,7 +323,7 @@ COLUMNS = [c.name for c in tables.tables()["counters"] if c.dtype == "float"]
 @given(
     values=st.dictionaries(st.sampled_from(COLUMNS), st.floats(0, 130) | st.just(math.nan)),
     stall=st.sampled_from(["long_scoreboard", "wait", "drain", "barrier"]),
-    bound=st.sampled_from([*saturated()]),
+    bound=st.sampled_from([*BOUNDS]),
     category=st.sampled_from(["gemm", "other"]),
 )
 def test_no_gain_goes_beyond_the_roofs_that_the_repair_leaves(
@@ -330,40 +331,44 @@ def test_no_gain_goes_beyond_the_roofs_that_the_repair_leaves(
 ) -> None:
     one = row(bound_by=bound, category=category, occupancy_limiter="registers",
               **values, **waits(stall, 0.5))  # fmt: skip
-    known = facts(one, H200)
+    known = measure(one, H200)
     use = resource_use(one, H200) | {LSU: number(one["lsu_pct"]) / 100}
     for cause in causes(one, H200):
         assert math.isnan(cause.gain) or 0 <= cause.gain <= 1
-        kept = [part for key, part in use.items() if key not in cause.rule.relieves]
+        kept = [part for key, part in use.items() if key not in cause.rule.unloads]
         floor = max((part for part in kept if not math.isnan(part)), default=0.0)
         if not math.isnan(cause.gain):
             assert cause.gain <= max(0.0, 1 - floor) + 1e-9
         assert gain(cause.rule, known, use) == pytest.approx(cause.gain, nan_ok=True)
-        assert "nan" not in cause.text.lower().split()
+        assert "nan" not in english(cause.clause).lower().split()
 
 
 def test_every_rule_is_whole() -> None:
-    made = facts(row(), H200)
+    values = measure(row(), H200)
     known = catalogue().columns
-    for rule in kernel_rules().values():
-        for name in (*(c.fact for c in rule.conditions()), rule.spent, rule.left, *rule.shows,
-                     *rule.relieves.values(), *(c.fact for c in rule.promote)):  # fmt: skip
-            assert not name or name in made, (rule.key, name)
-        assert all(c.fact in known_facts() for c in rule.conditions())
-        for words in (rule.asks, rule.text, rule.wait, rule.repair, rule.action, rule.advice,
-                      rule.estimate, rule.disprove, rule.source):  # fmt: skip
+    assert len(BY_KEY) == len(RULES)
+    for rule in RULES:
+        assert rule.question.endswith("?")
+        expressions = [rule.when] if rule.promote is None else [rule.when, rule.promote]
+        facts = [
+            *(c.fact for expression in expressions for c in expression.conditions()),
+            *(rule.time, rule.remaining, *rule.evidence, *rule.unloads.values()),
+        ]
+        for fact in (fact for fact in facts if fact is not None):
+            assert fact.name in values, (rule.key, fact.name)
+            assert all(c in known or c == "top_stall" for c in fact.of), fact.name
+        texts: tuple[Text, ...] = (rule.symptom, rule.remedy, rule.action, rule.advice,
+                                   rule.disproof, rule.source)  # fmt: skip
+        for words in (*map(english, texts), rule.question, rule.estimate):
             assert 0 < len(words.split()) <= 45, (rule.key, words)
-        assert rule.source.startswith(("Nsight Compute rule", "prof", "CUDA"))
-        assert set(rule.unless) <= set(kernel_rules())
-        assert set(rule.bounds) <= set(saturated())
-    for fact in known_facts().values():
-        assert fact.name in made
-        assert all(c in known or c == "top_stall" for c in fact.of)
+        assert english(rule.source).startswith(("Nsight Compute rule", "prof", "CUDA"))
+        assert set(rule.unless) <= set(BY_KEY)
+        assert set(rule.bounds) <= set(BOUNDS)
 
 
-def test_each_bound_has_a_key_and_words() -> None:
-    assert set(saturated()) == set(wording()["limits"])
-    assert all(f"{key}_fusible" in wording()["actions"] for key in FUSION_HELPS)
+def test_each_bound_has_a_key_of_its_own() -> None:
+    assert len({roof.key for roof in BOUNDS.values()}) == len(BOUNDS)
+    assert set(BOUNDS) == {"dram", "l2", "l1", "tensor", "fp32", "fp64", "fp16", "issue", "latency"}
 
 
 @pytest.mark.parametrize(
@@ -375,7 +380,7 @@ def test_each_bound_has_a_key_and_words() -> None:
      ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", "fp32", 0.0)],
 )  # fmt: skip
 def test_an_alignment_in_a_name_counts_elements(name: str, dtype: str, slow: float) -> None:
-    assert facts(row(name=name, category="gemm", dtype=dtype), H200)["misaligned"] == slow
+    assert measure(row(name=name, category="gemm", dtype=dtype), H200)["misaligned"] == slow
 
 
 def test_a_noise_of_the_tensor_pipe_is_no_use_of_the_tensor_cores() -> None:
@@ -402,10 +407,10 @@ def test_a_sentence_never_holds_a_number_that_is_not_known(
 ) -> None:
     known = {name: WORSE[name] for name in bad} | dict.fromkeys(unknown)
     for cause in causes(row(**known), H200):
-        assert "n/a" not in cause.text
+        assert "n/a" not in english(cause.clause)
 
 
 def test_blocks_of_an_unknown_grid_are_just_blocks() -> None:
     few: dict[str, Any] = {"waves": 0.001, "achieved_occupancy_pct": 5.0, "grid": None}
     (cause,) = (c for c in causes(row(**few), H200) if c.key == "few_blocks")
-    assert cause.text.startswith("its blocks fill only 0.1 %")
+    assert english(cause.clause).startswith("its blocks fill only 0.10 %")

@@ -7,8 +7,8 @@ import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports import kernel_judge
 from nsight_prof.reports.analysis import timeline
+from nsight_prof.reports.findings.kernels import judge as kernel_judge
 from nsight_prof.reports.findings.program import rules
 from nsight_prof.reports.findings.ranking import findings, headline
 from nsight_prof.reports.load import Run, load_run, once

@@ -20,13 +20,13 @@ from nsight_prof.parsers.run_dir import (
     decompress,
     write_manifest,
 )
+from nsight_prof.reports.findings.kernels.rules import BY_KEY
+from nsight_prof.reports.findings.ncu.agreement import COMPUTE, ELAPSED, MEMORY, compare
+from nsight_prof.reports.findings.ncu.models import RulesView
+from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, stall_of, topics, topics_of
+from nsight_prof.reports.findings.ncu.view import rules_view, short, subjects
 from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.ncu_agreement import COMPUTE, ELAPSED, MEMORY, compare
-from nsight_prof.reports.ncu_rule_models import RulesView
-from nsight_prof.reports.ncu_rules import rules_view, short, subjects
-from nsight_prof.reports.ncu_topics import Topic, limiters_of, stall_of, topics, topics_of
 from nsight_prof.reports.render import render_report
-from nsight_prof.reports.rules import kernel_rules
 from tests.recorded import whole_report
 
 FIXTURES = ["stencil.ncu-rep", "stream.ncu-rep", "pdl.ncu-rep", "copy_blocked.csv", "cublaslt.log"]
@@ -73,7 +73,7 @@ def topic(key: str) -> Topic:
 
 def test_topics_name_rules_and_bounds_that_exist() -> None:
     for one in topics():
-        assert set(one.causes) <= set(kernel_rules()), one.key
+        assert set(one.causes) <= set(BY_KEY), one.key
         assert set(one.bounds) <= set(LABELS), one.key
         assert bool(one.causes) == (one.compare == "causes"), one.key
         assert bool(one.bounds) == (one.compare == "bounds"), one.key
@@ -82,7 +82,7 @@ def test_topics_name_rules_and_bounds_that_exist() -> None:
 
 def test_every_stall_reason_of_the_catalogue_is_told_from_a_message(root: Path) -> None:
     known = {stall.reason for stall in catalogue().stalls} - {"selected"}
-    text = (root / "reports/ncu_rules.yaml").read_text(encoding="utf-8")
+    text = (root / "reports/findings/ncu/topics.yaml").read_text(encoding="utf-8")
     missing = {reason for reason in known if f"\n  {reason}:" not in text}
     assert missing == set()
 

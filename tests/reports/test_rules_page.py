@@ -2,17 +2,19 @@
 
 import re
 
+from nsight_prof.reports.findings.kernels.roofs import ROOFS
+from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.program.rules import RULES
-from nsight_prof.reports.rules import kernel_rules, saturated
 from scripts.pages.rules_page import rules_page
+from tests.reports.programs import english
 
 
 def test_the_page_has_every_rule() -> None:
     page = rules_page()
     headings = re.findall(r"^### (\w+)$", page, re.M)
-    assert headings == [*kernel_rules(), *(rule.key for rule in RULES)]
-    assert all(rule.disprove in page for rule in kernel_rules().values())
-    assert all(facts["key"] in page for facts in saturated().values())
+    assert headings == [*BY_KEY, *(rule.key for rule in RULES)]
+    assert all(english(rule.disproof) in page for rule in BY_KEY.values())
+    assert all(roof.key in page for roof in ROOFS.values())
 
 
 def test_links_of_the_tables_lead_to_a_section() -> None:

@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.formulas import tile_padding
 from nsight_prof.parsers.torch_trace import is_reduction
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
-from nsight_prof.reports.gemm import TOLERANCE
+from nsight_prof.reports.findings.padding import TOLERANCE
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.profiled import is_mixed

@@ -7,6 +7,8 @@ import pandas as pd
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, short_kernels
+from nsight_prof.reports.findings.kernels.judge import Floor, shortest_launch
+from nsight_prof.reports.findings.kernels.measure import blocks
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     Rule,
@@ -15,8 +17,6 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.kernel_facts import blocks
-from nsight_prof.reports.kernel_judge import Floor, shortest_launch
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.profiled import kernel_time, sm_count

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.program.backends import BACKENDS, attention_spans
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.formats import share
-from nsight_prof.reports.kernel_findings import kernel_findings
 from nsight_prof.reports.load import Run, load_run
 from tests.reports.programs import amount, english, kernels
 

@@ -18,7 +18,7 @@ from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
-from nsight_prof.reports.bound_shares import bound_shares
+from nsight_prof.reports.findings.bound_shares import bound_shares
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.clock import ARITHMETIC
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS

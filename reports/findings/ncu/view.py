@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
-from nsight_prof.reports.kernel_judge import context_of, judge
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.ncu_agreement import (
+from nsight_prof.reports.findings.kernels.judge import context_of, judge
+from nsight_prof.reports.findings.ncu.agreement import (
     AGREES,
     CONTRADICTS,
     DIFFERS,
@@ -20,8 +19,10 @@ from nsight_prof.reports.ncu_agreement import (
     Subject,
     compare,
 )
-from nsight_prof.reports.ncu_rule_models import RuleRow, RuleSummary, RulesView
-from nsight_prof.reports.ncu_topics import Topic, reason, topics, topics_of
+from nsight_prof.reports.findings.ncu.models import RuleRow, RuleSummary, RulesView
+from nsight_prof.reports.findings.ncu.topics import Topic, reason, topics, topics_of
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import profiled
 
 LENGTH = 220
@@ -117,7 +118,9 @@ def _alone(
         return
     silent = reason("silent", asks=asked[0].silent)
     gain = known(why.gain)
-    yield RuleRow(kernel, asked[0].about, (), "", None, "", DIFFERS, why.text, silent, gain)
+    yield RuleRow(
+        kernel, asked[0].about, (), "", None, "", DIFFERS, Writer().text(why.clause), silent, gain
+    )
 
 
 def _is_about(topic: Topic, cause: str) -> bool:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.causes import Context
+from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.fact import Condition, Facts
+from nsight_prof.reports.findings.kernels.judge import Judged
+from nsight_prof.reports.findings.kernels.measure import Context, measure
+from nsight_prof.reports.findings.kernels.rule import Rule
+from nsight_prof.reports.findings.kernels.rules import BY_KEY
+from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of
 from nsight_prof.reports.formats import listed, percent, quantity, share
-from nsight_prof.reports.kernel_facts import facts
-from nsight_prof.reports.kernel_judge import Judged
-from nsight_prof.reports.ncu_topics import Topic, limiters_of, reason, stall_of
-from nsight_prof.reports.rules import Condition, Facts, Rule, kernel_rules, known_facts
+from nsight_prof.reports.page.writer import Writer
 
 STALL_RULE = "latency"
 """The rule of prof that names what warps wait for."""
@@ -86,12 +89,12 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     assert subject.judged is not None
     same = [cause for cause in subject.judged.causes if cause.key in topic.causes]
     if same:
-        return Verdict(AGREES, same[0].text, gain=same[0].gain)
-    known = facts(subject.row, subject.context)
+        return Verdict(AGREES, Writer().text(same[0].clause), gain=same[0].gain)
+    known = measure(subject.row, subject.context)
     abstained = {one.key for one in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
     keys = sorted(topic.causes, key=lambda key: key in abstained)
-    return Verdict(DIFFERS, "", _silent(kernel_rules()[keys[0]], subject, known))
+    return Verdict(DIFFERS, "", _silent(BY_KEY[keys[0]], subject, known))
 
 
 def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
@@ -100,16 +103,20 @@ def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     abstained = {one.key: one for one in subject.judged.abstained}
     if rule.key in abstained:
         one = abstained[rule.key]
-        return one.why or reason("abstains", columns=_labels(one.columns))
-    others = [cause.text for cause in subject.judged.causes if cause.key in rule.unless]
+        if one.reason is not None:
+            return Writer().text(one.reason)
+        return reason("abstains", columns=_labels(one.columns))
+    others = [
+        Writer().text(cause.clause) for cause in subject.judged.causes if cause.key in rule.unless
+    ]
     if others:
         return reason("other_first", others=others[0])
-    failed = [c for c in _asked(rule, known) if c.holds(known) is False]
-    shown = [c for c in failed if known_facts().get(c.fact) and known_facts()[c.fact].label]
-    if shown:
-        return _under(shown[0], known)
+    failed = [c for c in rule.when.decisive(known) if c.holds(known) is False]
+    labelled = [c for c in failed if c.fact.label is not None]
+    if labelled:
+        return _under(labelled[0], known)
     if failed:
-        return reason("not_matrix") if failed[0].fact == "is_matrix" else reason("no_rule")
+        return reason("not_matrix") if failed[0].fact == facts.IS_MATRIX else reason("no_rule")
     if rule.bounds and subject.bound not in rule.bounds:
         return _other_bound(rule.bounds, subject)
     return reason("no_rule")
@@ -120,19 +127,14 @@ def _labels(columns: Iterable[str]) -> str:
     return listed([known[c].label if c in known else c.replace("_", " ") for c in columns])
 
 
-def _asked(rule: Rule, known: Facts) -> list[Condition]:
-    """Return the conditions of a rule, with those of the group that comes nearest to holding."""
-    groups = sorted(rule.any, key=lambda group: sum(c.holds(known) is not True for c in group))
-    return [*rule.when, *(groups[0] if groups else ())]
-
-
 def _under(condition: Condition, known: Facts) -> str:
-    fact = known_facts()[condition.fact]
+    fact, write = condition.fact, Writer()
+    assert fact.label is not None
     return reason(
         "threshold",
-        label=fact.label.replace(" {stall}", ""),
-        value=quantity(known[condition.fact], fact.unit),
-        words=condition.words(fact.unit),
+        label=write.text(fact.label),
+        value=quantity(known[fact.name], fact.unit),
+        words=write.text(condition.threshold),
     )
 
 

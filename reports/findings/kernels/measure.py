@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
 from nsight_prof.parsers.build.roofline import Ceilings
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.kernel_needs import Need
+from nsight_prof.reports.findings.needs import Need
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
@@ -77,7 +77,7 @@ def blocks(grid: str) -> float:
         return math.nan
 
 
-def facts(row: Row, context: Context) -> dict[str, float]:
+def measure(row: Row, context: Context) -> dict[str, float]:
     """Return all facts of a kernel: a row of `profiled`, columns of `kernels` and `counters`."""
     use = resource_use(row, context)
     return {

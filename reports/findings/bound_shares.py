@@ -11,7 +11,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
-from nsight_prof.reports.kernel_judge import judge
+from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.profiled import kernel_time, profiled
 
@@ -29,7 +29,7 @@ class BoundShare:
     time of the stage, `of_wall` of its wall time (of several GPUs that of one on average).
     `reached` is the share of the roof that was reached, weighted by time; of waiting kernels the
     nearest roof counts. `gain` is the part of the
-    stage's GPU time that its kernels could save at most, each as much as `kernel_judge` allows, so
+    stage's GPU time that its kernels could save at most, each as much as its finding allows, so
     that the rows add up to what all kernels could save. None is unknown.
     """
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, names, number, text
 from nsight_prof.parsers.formulas import tile_padding
-from nsight_prof.reports.evidence import Evidence, say, source, threshold
-from nsight_prof.reports.findings.model import Finding, verbatim
-from nsight_prof.reports.formats import duration, share, significant
+from nsight_prof.reports.evidence import source, threshold
+from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.load import Run, once
+from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.profiled import kernel_time, profiled
 
+ADVICE = Text("choose sizes that are multiples of the block in which the GPU computes")
 TOLERANCE = 0.005
 """Counted FLOPs of a GEMM equal 2MNK with M and N rounded up to the tile, exactly: 1.0156 for
 8192^3 in 320x128 tiles (H200, ncu 2025.3.1). Half a per cent leaves room for rounded exports and
@@ -151,33 +152,50 @@ def padding_findings(run: Run) -> list[Finding]:
 
 
 def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
-    part, gain = number(row["share"]), 1 - 1 / ratio
-    size = f"{shape.m} x {shape.n} x {shape.k}"
-    saved = f"{share(part * gain)} of the GPU time ({duration(part * gain * total_ns)})"
-    words = (
-        f"The GEMM {shape.name} ({size}) computes {significant(ratio)} times the FLOPs it needs, "
-        f"because its tile {row['tile']} does not divide it. A tile that fits would save at most "
-        f"{saved}."
-    )
-    held, where = f"over {threshold('padding'):g}", ("flops_tensor",)
-    seen = Evidence("counted over needed FLOPs", ratio, "", held, source("padding"), where)
+    part, gain, kernel_id = number(row["share"]), 1 - 1 / ratio, text(row["kernel_id"])
+    refs = (Ref("counters", kernel_id, "flops_tensor"), Ref("gemms", ""))
+    name, times = Verbatim(shape.name), Number(ratio, "", refs).at_digits(3)
     return Finding(
         key="padding",
-        title=verbatim(f"{shape.name}: the tile pads the work by {share(ratio - 1)}"),
-        headline=verbatim(
-            f"{shape.name} computes {significant(ratio)} times the FLOPs it needs (tile)"
+        rule="tile_padding",
+        title=Text(
+            "{gemm}: the tile pads the work by {padding}",
+            gemm=name,
+            padding=Number(ratio - 1, "fraction"),
         ),
-        verdict=verbatim(words),
-        kernel_ids=(text(row["kernel_id"]),),
+        headline=Text(
+            "{gemm} computes {times} times the FLOPs it needs (tile)", gemm=name, times=times
+        ),
+        verdict=Text(
+            "The GEMM {gemm} ({size}) computes {times} times the FLOPs it needs, because its tile "
+            "{tile} does not divide it. A tile that fits would save at most {gain} of the GPU time "
+            "({time}).",
+            gemm=name,
+            size=Verbatim(f"{shape.m} x {shape.n} x {shape.k}"),
+            times=times,
+            tile=Verbatim(text(row["tile"])),
+            gain=Number(part * gain, "fraction"),
+            time=Number(part * gain * total_ns, "ns"),
+        ),
+        kernel_ids=(kernel_id,),
         share=part,
-        evidence=(seen,),
+        evidence=(
+            Evidence(
+                Text("counted over needed FLOPs"),
+                Number(ratio, "", refs),
+                Text("over {limit}", limit=Verbatim(f"{threshold('padding'):g}")),
+                Text("{source}", source=Verbatim(source("padding"))),
+            ),
+        ),
         gain_kernel=gain,
         gain_program=part * gain,
         gain_ns=part * gain * total_ns,
         bound=text(row["bound_by"]),
-        action=verbatim(say("actions", "padding")),
-        plain=verbatim(say("advice", "padding")),
+        action=Text("Choose sizes that are multiples of the tile, or a tile that divides them."),
+        plain=ADVICE,
         confidence="medium",
-        rule="tile_padding",
-        disproof=verbatim(say("disprove", "padding")),
+        disproof=Text(
+            "The same product with sizes that the tile divides takes as long, or counts as many "
+            "FLOPs."
+        ),
     )

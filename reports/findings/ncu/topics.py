@@ -1,4 +1,4 @@
-"""Tells what each result of ncu's rules is about, from ncu_rules.yaml."""
+"""Tells what each result of ncu's rules is about, from topics.yaml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsight_prof.parsers.packaged import packaged_yaml
 
 @dataclass(frozen=True)
 class Topic:
-    """What a rule of ncu is about; see ncu_rules.yaml for what the fields mean."""
+    """What a rule of ncu is about; see topics.yaml for what the fields mean."""
 
     key: str
     rule: str
@@ -31,7 +31,7 @@ class Topic:
 
 @cache
 def _data() -> dict[str, Any]:
-    loaded: dict[str, Any] = packaged_yaml("nsight_prof.reports", "ncu_rules.yaml")
+    loaded: dict[str, Any] = packaged_yaml("nsight_prof.reports.findings.ncu", "topics.yaml")
     return loaded
 
 

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.reports import page
-from nsight_prof.reports.causes import Abstained, Cause, Context, contradictions, explain
-from nsight_prof.reports.evidence import Evidence, threshold
-from nsight_prof.reports.formats import percent
-from nsight_prof.reports.kernel_facts import resource_use
-from nsight_prof.reports.kernel_needs import needs
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.findings.kernels.causes import Abstained, Cause, contradictions, explain
+from nsight_prof.reports.findings.kernels.measure import Context, resource_use
+from nsight_prof.reports.findings.kernels.roofs import ROOFS
+from nsight_prof.reports.findings.kernels.rule import DEFECT, FEW_WARPS
+from nsight_prof.reports.findings.needs import needs
 from nsight_prof.reports.load import Run, once
-from nsight_prof.reports.page import Number, Ref, Text
+from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.profiled import profiled, sm_count
-from nsight_prof.reports.rules import DEFECT, FEW_WARPS, against_bound
 
-WORTH = 0.05
-"""Part of a kernel's time from which on a defect explains a kernel that a roof holds up."""
-FURTHER = 2
-"""Causes that are told beside the one that explains a kernel."""
+MIN_GAIN = 0.05
+"""Minimum gain for a defect to be the primary cause of a roof-bound kernel."""
+SECONDARY = 2
+"""How many secondary causes to report."""
 SHORTEST_NS = 5000.0
 """A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
 shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
@@ -45,21 +44,23 @@ class Floor:
     kernel_id: str = ""
 
     @property
-    def words(self) -> str:
-        """What it is, for readers."""
-        return "the shortest of the trace" if self.kernel else "the shortest of recorded runs"
+    def origin(self) -> Text:
+        """Where it is from."""
+        if self.kernel:
+            return Text("the shortest of the trace")
+        return Text("the shortest of recorded runs")
 
-    def evidence(self, limit: Text | None = None) -> page.Evidence:
+    def evidence(self, limit: Text | None = None) -> Evidence:
         """Return it as a number; `limit` says what it limits."""
         if not self.kernel:
             source = Text("prof: shortest kernels of recorded runs of an H200")
             shortest = Number(self.ns, "ns")
-            return page.Evidence(Text("shortest launch of recorded runs"), shortest, limit, source)
+            return Evidence(Text("shortest launch of recorded runs"), shortest, limit, source)
         shortest = Number(self.ns, "ns", (Ref("kernels", self.kernel_id, "min_ns"),))
         source = Text("nsys: {kernel}", kernel=self.kernel)
         if self.grid:
             source = Text("nsys: {kernel}, grid {grid}", kernel=self.kernel, grid=self.grid)
-        return page.Evidence(Text("shortest launch of the trace"), shortest, limit, source)
+        return Evidence(Text("shortest launch of the trace"), shortest, limit, source)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Judged:
 
     `why` is the cause that explains it; None where nothing does but its roof. `nearest` is the
     resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
-    slots). `floor` is the shortest launch where the gain ends there, and `against` what
+    slots). `floor` is the shortest launch where the gain ends there, and `doubts` what
     contradicts the bound or the cause: the number, and what it says.
     """
 
@@ -80,7 +81,7 @@ class Judged:
     nearest: str = ""
     roof: Ceiling | None = None
     floor: Floor | None = None
-    against: tuple[tuple[Evidence, str], ...] = ()
+    doubts: tuple[tuple[Evidence, Text], ...] = ()
 
     @property
     def bound(self) -> str:
@@ -115,14 +116,14 @@ def shortest_launch(run: Run) -> Floor:
                  text(least["kernel_id"]))  # fmt: skip
 
 
-def further(judged: Judged) -> tuple[Cause, ...]:
-    """Return the causes that are told beside the one that explains a kernel, the largest first."""
+def secondary(judged: Judged) -> tuple[Cause, ...]:
+    """Return the causes beside the one that explains a kernel, the largest first."""
     others = (
         cause
         for cause in judged.causes
-        if cause is not judged.why and cause.rank <= FEW_WARPS and cause.gain >= WORTH
+        if cause is not judged.why and cause.rank <= FEW_WARPS and cause.gain >= MIN_GAIN
     )
-    return tuple(others)[:FURTHER]
+    return tuple(others)[:SECONDARY]
 
 
 def _judged(row: Row, context: Context, floor: Floor) -> Judged:
@@ -132,7 +133,10 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
     bounded = _above_floor(row, floor, gain)
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
-    against = why.rule.against if why is not None else against_bound(text(row["bound_by"]))
+    if why is not None:
+        conditions = why.rule.contradicted_by
+    else:
+        conditions = ROOFS[text(row["bound_by"])].contradicted_by
     return Judged(
         row=row,
         causes=tuple(found),
@@ -144,23 +148,34 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
             row, context, nearest if row["bound_by"] == "latency" else text(row["bound_by"])
         ),
         floor=floor if bounded < gain else None,
-        against=(*contradictions(row, context, against), *_borderline(row)),
+        doubts=(*contradictions(row, context, conditions), *_borderline(row)),
     )
 
 
-def _borderline(row: Row) -> tuple[tuple[Evidence, str], ...]:
+def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
     """Return that a kernel that waits is all but at a roof, which would limit it then."""
     reached, limit = 100 * number(row["roof_share"]), 100 * LATENCY_BELOW
     if row["bound_by"] != "latency" or not reached >= limit - BORDER:
         return ()
-    words = f"{percent(reached)} of a roof is just below the {limit:g} % from which on it limits"
-    seen = Evidence("highest share of a roof, all but its limit", reached, "%",
-                    f"{limit - BORDER:g} to {limit:g} % is borderline",
-                    "prof: two runs differ by as much", ("counters.roof_share",))  # fmt: skip
+    share = Number(reached, "%", (Ref("counters", text(row["kernel_id"]), "roof_share"),))
+    evidence = Evidence(
+        Text("highest share of a roof, all but its limit"),
+        share,
+        Text("{low} to {high} is borderline", low=Verbatim(f"{limit - BORDER:g}"),
+             high=Number(limit, "%")),
+        Text("prof: two runs differ by as much"),
+    )  # fmt: skip
+    values = {"reached": share.at_digits(3), "limit": Number(limit, "%")}
+    clause = Text("{reached} of a roof is just below the {limit} from which on it limits", **values)
     at_mean = reached * number(row["duration_ns"]) / number(row["mean_ns"])
     if at_mean >= limit:
-        words += f", and at the mean time of its launches it is {percent(at_mean)}"
-    return ((seen, words),)
+        clause = Text(
+            "{reached} of a roof is just below the {limit} from which on it limits, and at the "
+            "mean time of its launches it is {mean}",
+            mean=Number(at_mean, "%").at_digits(3),
+            **values,
+        )
+    return ((evidence, clause),)
 
 
 def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:
@@ -176,9 +191,9 @@ def explanation(row: Row, found: list[Cause]) -> Cause | None:
     than a tenth.
     """
     if text(row["bound_by"]) == "latency":
-        worth_it = (cause for cause in found if not cause.gain < WORTH)
+        worth_it = (cause for cause in found if not cause.gain < MIN_GAIN)
         return next(worth_it, found[0] if found else None)
-    least = max(WORTH, 1 - threshold("near_roof")) if is_near(row) else WORTH
+    least = max(MIN_GAIN, 1 - threshold("near_roof")) if is_near(row) else MIN_GAIN
     worth = (c for c in found if c.rank == DEFECT and (c.gain >= least))
     return next(worth, None)
 

@@ -1,0 +1,243 @@
+"""What a kernel misses and why: the rules that its counters support, and what each would gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.parsers.build.bound import LABELS as BOUNDS
+from nsight_prof.parsers.build.bound import WHERE as COLUMNS
+from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports.findings.kernels.fact import Condition, Fact, Facts, cell
+from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use
+from nsight_prof.reports.findings.kernels.occupancy import limiters
+from nsight_prof.reports.findings.kernels.roofs import DOUBT_SOURCE, FULL
+from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, Kernel, Rule
+from nsight_prof.reports.findings.kernels.rules import RULES
+from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+
+SAME = 0.05
+"""Part of a kernel's time by which the gains of two causes must differ to tell the larger."""
+LSU = "lsu"
+"""The data pipe of loads and stores: no bound of a kernel by itself, but an end of gains. It takes
+a wavefront a cycle, however few bytes that moves, so that it may be full where L1 is not."""
+LOAD_STORE_PIPE = Text("load/store pipe")
+WHERE = {**COLUMNS, LSU: ("lsu_pct",)}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One reason: `clause` says it, `gain` is the part of the kernel's time saved without it.
+
+    The gain (NaN: not known) ends where another resource would be at its roof; `price` holds the
+    numbers that it is made of. `rank` orders defects before their symptoms.
+    """
+
+    rule: Rule
+    clause: Text
+    gain: float
+    evidence: tuple[Evidence, ...]
+    rank: int
+    price: tuple[Evidence, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key of the rule."""
+        return self.rule.key
+
+
+@dataclass(frozen=True)
+class Abstained:
+    """A rule that was not applied to a kernel: columns are missing, or there is a `reason`."""
+
+    key: str
+    columns: tuple[str, ...]
+    reason: Text | None = None
+
+
+def causes(row: Row, context: Context) -> list[Cause]:
+    """Return the causes that the evidence supports, the most telling first.
+
+    `row` holds the columns of `kernels` and `counters` of one kernel, `stall_share` (the share of
+    the top stall) and `stalls` (the share of each reason).
+    """
+    return explain(row, context)[0]
+
+
+def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
+    """Return the causes of a kernel, and the rules that abstain for want of evidence."""
+    facts, use = measure(row, context), resource_use(row, context)
+    fired: dict[str, Rule] = {}
+    abstained = []
+    for rule in RULES:
+        if not _applies(rule, row) or any(key in fired for key in rule.unless):
+            continue
+        fires = rule.when.holds(facts)
+        if fires:
+            fired[rule.key] = rule
+        elif fires is None:
+            abstained.append(_abstained(rule, row, facts))
+    use[LSU] = number(row["lsu_pct"]) / 100
+    kernel = Kernel(row, context, facts)
+    return ranked(_cause(rule, kernel, use) for rule in fired.values()), abstained
+
+
+def ranked(found: Iterable[Cause]) -> list[Cause]:
+    """Sort causes before symptoms, largest gain first; an unknown gain sorts first.
+
+    Of causes whose gains are the same but for SAME, as where they end at one roof, a defect comes
+    before too few warps.
+    """
+    queue = sorted(found, key=lambda cause: (max(cause.rank, FEW_WARPS), -_value(cause)))
+    order = []
+    while queue and queue[0].rank <= FEW_WARPS:
+        near = [c for c in queue if c.rank <= FEW_WARPS and _value(c) >= _value(queue[0]) - SAME]
+        order.append(min(near, key=lambda cause: cause.rank))
+        queue.remove(order[-1])
+    return order + queue
+
+
+def _value(cause: Cause) -> float:
+    return math.inf if math.isnan(cause.gain) else cause.gain
+
+
+def _applies(rule: Rule, row: Row) -> bool:
+    """Tell whether a rule is about this kernel: its bound, and its limiter of occupancy."""
+    bound = text(row.get("bound_by"))
+    if rule.bounds and bound and bound not in rule.bounds:
+        return False
+    return not rule.limiter or rule.limiter == (limiters(row) or [""])[0]
+
+
+def _abstained(rule: Rule, row: Row, facts: Facts) -> Abstained:
+    missing = rule.missing(facts)
+    columns = dict.fromkeys(c for fact in missing for c in fact.of if pd.isna(row.get(c)))
+    reason = next((fact.missing for fact in missing if fact.missing), None) if not columns else None
+    return Abstained(rule.key, tuple(columns), reason)
+
+
+def _cause(rule: Rule, kernel: Kernel, use: dict[str, float]) -> Cause:
+    thresholds = {
+        c.fact: c for c in rule.when.conditions() if c.limit == c.limit and c.holds(kernel.facts)
+    }
+    price = _rows(rule, kernel, [f for f in (rule.time, rule.remaining) if f is not None], {})
+    return Cause(
+        rule=rule,
+        clause=rule.clause(kernel),
+        gain=gain(rule, kernel.facts, use),
+        evidence=_rows(rule, kernel, (*rule.evidence, *thresholds), thresholds),
+        rank=rule.rank_for(kernel.facts),
+        price=(*price, *_end(rule, kernel, required(rule, kernel.facts, use))),
+    )
+
+
+def gain(rule: Rule, facts: Facts, use: dict[str, float]) -> float:
+    """Return the part of a kernel's time that is saved without a cause, 0 to 1; NaN if unknown.
+
+    Of the time that the kernel spends on it some is left, and no resource goes beyond its roof:
+    one that the cause does not relieve needs as long as it is busy now (Amdahl and the roofline).
+    """
+    parts = required(rule, facts, use)
+    return max(0.0, 1 - max(parts.values())) if parts else math.nan
+
+
+def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float]:
+    """Return the minimum parts of its time (0 to 1) that a kernel needs without the cause.
+
+    One for each resource, and "" for what is left of the time spent on it; empty if unknown.
+    """
+    spent = facts[rule.time.name] / 100 if rule.time else 1.0
+    left = facts[rule.remaining.name] / 100 if rule.remaining else 0.0
+    if math.isnan(spent) or math.isnan(left):
+        return {}
+    parts = {"": 1 - min(spent, 1.0) * (1 - left)}
+    for resource, busy in use.items():
+        fact = rule.unloads.get(resource)
+        work = facts[fact.name] / 100 if fact is not None else 1.0
+        if not math.isnan(busy * work):
+            parts[resource] = busy * work / rule.attainable
+    return parts
+
+
+def _rows(
+    rule: Rule, kernel: Kernel, facts: Iterable[Fact], thresholds: dict[Fact, Condition]
+) -> tuple[Evidence, ...]:
+    """Return known facts as evidence, with the thresholds that they are compared with."""
+    return tuple(
+        Evidence(
+            fact.label_of(kernel.row),
+            kernel.number(fact),
+            thresholds[fact].threshold if fact in thresholds else None,
+            rule.source,
+        )
+        for fact in dict.fromkeys(facts)
+        if fact.label is not None and not math.isnan(kernel.facts[fact.name])
+    )
+
+
+def _end(rule: Rule, kernel: Kernel, parts: dict[str, float]) -> list[Evidence]:
+    """Return the resource at whose roof the gain ends; none where it does not end at one."""
+    last = max(parts, key=lambda key: parts[key], default="")
+    if not last:
+        return []
+    source = Text("prof: roofline model")
+    if rule.attainable < 1:
+        source = Text(
+            "its share of the roof / {attainable}, which more warps reach",
+            attainable=Number(rule.attainable, "fraction"),
+        )
+    elif last in rule.unloads:
+        source = Text(
+            "its share of the roof x what the cause leaves of its work; prof: roofline model"
+        )
+    refs = tuple(cell(name, text(kernel.row.get("kernel_id"))) for name in WHERE[last])
+    return [
+        Evidence(
+            Text(
+                "time that the work needs afterwards ({resource})",
+                resource=LOAD_STORE_PIPE if last == LSU else Verbatim(BOUNDS[last]),
+            ),
+            Number(100 * parts[last], "%", refs),
+            Text("the gain ends there"),
+            source,
+        )
+    ]
+
+
+def contradictions(
+    row: Row, context: Context, conditions: tuple[Condition, ...]
+) -> tuple[tuple[Evidence, Text], ...]:
+    """Return the facts that contradict a bound or a rule, each with what it says as a clause.
+
+    A roof that is all but full is one whatever the warps wait for: nothing contradicts it.
+    """
+    if not conditions or 100 * number(row["roof_share"]) >= FULL:
+        return ()
+    kernel = Kernel(row, context, measure(row, context))
+    found = []
+    for condition in conditions:
+        if condition.holds(kernel.facts):
+            value = kernel.number(condition.fact)
+            limit = Text("{threshold} speaks against it", threshold=condition.threshold)
+            label = condition.fact.label_of(row)
+            clause = DOUBTS[condition.fact.name](value)
+            found.append((Evidence(label, value, limit, DOUBT_SOURCE), clause))
+    return tuple(found)
+
+
+DOUBTS = {
+    "all_memory_waits": lambda value: Text(
+        "its warps wait for memory in {part} of their stalls, so that fewer instructions may save "
+        "less",
+        part=value,
+    ),
+    "execution_waits": lambda value: Text(
+        "its warps wait for instructions and pipes in {part} of their stalls, so that less traffic "
+        "may save less",
+        part=value,
+    ),
+}
+"""Fact that contradicts a bound or a rule -> what it says."""

@@ -1,0 +1,203 @@
+"""The numbers behind a finding about a kernel, and how sure they make it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
+from nsight_prof.parsers.build.roofline import PIPES, Ceiling
+from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports.evidence import source, threshold
+from nsight_prof.reports.findings.kernels.fact import cell
+from nsight_prof.reports.findings.kernels.judge import Judged, secondary
+from nsight_prof.reports.findings.program.clock import ARITHMETIC, THROTTLING
+from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
+from nsight_prof.reports.page.finding import Confidence
+from nsight_prof.reports.profiled import is_mixed
+
+CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
+SAME = 0.001
+"""Relative difference up to which a share is the quotient of a rate and a roof."""
+NCU, NSYS = Text("ncu"), Text("nsys")
+SOURCES = {
+    "measured": Text("measured roof, at the clock of the kernel"),
+    "counters": Text("ncu: peak of the counter, at the clock of the kernel"),
+    "datasheet": Text("data sheet, at the clock of the kernel"),
+}
+BUSY = (
+    ("dram_pct", Text("DRAM busy")),
+    ("l2_pct", Text("L2 busy")),
+    ("l1_pct", Text("L1 busy")),
+    ("tensor_pct", Text("Tensor busy")),
+)
+NO_MATRIX_WORK = Text("Tensor pipe (no matrix work) busy")
+ISSUED = Text("issue slots busy, of all cycles")
+"""What bounds a kernel is the time of the GPU, also that in which an SM has no warp; the rules of
+stalls look at the active cycles alone (`ISSUE_ACTIVE` of facts.py)."""
+
+
+def evidence(judged: Judged) -> tuple[Evidence, ...]:
+    """Return the numbers behind the bound, its cause, the gain and its end, and other causes."""
+    found = [*_bound(judged), *_busy(judged.row)]
+    if judged.why is not None:
+        found += [*judged.why.evidence, *judged.why.price]
+    found += [*_shortest(judged), *(row for row, _ in judged.doubts)]
+    found += [row for cause in secondary(judged) for row in cause.evidence]
+    # A number that two rules ask for, or that a gain is made of too, stands there once.
+    compared = {row.label for row in found if row.threshold}
+    rows: dict[tuple[Text, Text | None], Evidence] = {}
+    for row in found:
+        if row.threshold or row.label not in compared:
+            rows.setdefault((row.label, row.threshold), row)
+    return tuple(rows.values())
+
+
+def confidence(group: Sequence[Judged]) -> Confidence:
+    """Return how sure a finding is: less so by each doubt, and as its rule allows."""
+    lead = group[0]
+    steps = max(_doubts(judged) for judged in group)
+    if lead.why is not None:
+        steps += CONFIDENCE.index(lead.why.rule.confidence)
+    elif lead.bound == "latency":
+        steps += 2
+    return CONFIDENCE[min(steps, 2)]
+
+
+def _cells(row: Row, names: Sequence[str]) -> tuple[Ref, ...]:
+    return tuple(cell(name, text(row["kernel_id"])) for name in names)
+
+
+def _bound(judged: Judged) -> list[Evidence]:
+    """Return how much of the decisive roof was reached, and that roof."""
+    row, resource = judged.row, judged.resource
+    columns = ("counters.roof_share", *WHERE.get(resource, ()))
+    # The share of a roof is worked out from the others.
+    refs = (*_cells(row, columns), *(() if judged.bound == "issue" else (Ref("roofs", ""),)))
+    reached = Number(100 * number(row["roof_share"]), "%", refs)
+    label = Verbatim(LABELS.get(resource, ""))
+    if resource == "issue":
+        active = number(row.get("sm_active_pct"))
+        mean = _busy_row(
+            Text("cycles in which the mean SM has a warp"), active, "sm_active_pct", row
+        )
+        return [_compared(judged, ISSUED, reached), *mean]
+    if judged.bound == "latency":
+        name = Text("highest share of a roof")
+        if label.text:
+            name = Text("highest share of a roof ({resource})", resource=label)
+    else:
+        name = Text("{resource}: share of its roof", resource=label)
+    return [_compared(judged, name, reached), *rates(judged)]
+
+
+def rates(judged: Judged) -> list[Evidence]:
+    """Return the rate that was reached and the roof: their quotient is the share of it.
+
+    Nothing where it is not: the share is then that of busy cycles (see bound.shares).
+    """
+    row, roof, resource = judged.row, judged.roof, judged.resource
+    if roof is None:
+        return []
+    columns: tuple[str, ...] = (f"{resource}_throughput",)
+    rate = number(row.get(columns[0]))
+    if resource in PIPES:
+        columns = (f"flops_{resource}", "duration_ns")
+        rate = number(row[columns[0]]) / (number(row["duration_ns"]) / 1e9)
+    limit = roof.at_clock(number(row["sm_clock_hz"]))
+    if not math.isclose(rate / limit, number(row["roof_share"]), rel_tol=SAME):
+        return []
+    label, scaled = Verbatim(LABELS.get(resource, "")), _is_scaled(roof, limit)
+    at_roof = Ref("roofs", roof_key(roof), "value")
+    # A roof at another clock is worked out from the one that the table shows.
+    refs = (at_roof, *(_cells(row, ("sm_clock_hz",)) if scaled else ()))
+    return [
+        Evidence(Text("{resource}: reached", resource=label),
+                 Number(rate, roof.unit, _cells(row, columns)), source=NCU),
+        Evidence(Text("{resource}: roof", resource=label), Number(limit, roof.unit, refs),
+                 source=_origin(roof, row, scaled)),
+    ]  # fmt: skip
+
+
+def roof_key(roof: Ceiling) -> str:
+    """Return the row of a roof in table `roofs`: its name and source, "Tensor bf16 measured"."""
+    name = {"tensor": f"Tensor {roof.dtype}".strip()}.get(roof.key, roof.key.upper())
+    return f"{name} {roof.source}"
+
+
+def _is_scaled(roof: Ceiling, limit: float) -> bool:
+    return not math.isclose(limit, roof.value, rel_tol=SAME)
+
+
+def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:
+    """Return where a roof is from, and how it was scaled to the clock of the kernel."""
+    if not scaled:
+        return SOURCES[roof.source]
+    return Text(
+        "{source}: {value} x {clock} / {roof_clock}",
+        source=SOURCES[roof.source],
+        value=Number(roof.value, roof.unit).at_digits(3),
+        clock=Number(number(row["sm_clock_hz"]), "Hz").at_digits(3),
+        roof_clock=Number(roof.clock_hz, "Hz").at_digits(3),
+    )
+
+
+def _compared(judged: Judged, label: Text, reached: Number) -> Evidence:
+    rule = Text("Nsight Compute rule SOLBottleneck")
+    if judged.bound == "issue":
+        rule = Text("{source}", source=Verbatim(source("issue_slots")))
+    at = Number(LATENCY_BELOW, "fraction")
+    waits = judged.bound == "latency"
+    limit = Text("under {limit}", limit=at) if waits else Text("{limit} or more", limit=at)
+    if is_mixed(judged.row):
+        label = Text("{number} (of one launch)", number=label)
+    return Evidence(label, reached, limit, rule)
+
+
+def _busy(row: Row) -> list[Evidence]:
+    idle = number(row["flops_tensor"]) == 0
+    return [
+        found
+        for column, label in BUSY
+        for found in _busy_row(
+            NO_MATRIX_WORK if idle and column == "tensor_pct" else label,
+            number(row[column]), column, row,
+        )
+    ]  # fmt: skip
+
+
+def _busy_row(label: Text, value: float, column: str, row: Row) -> list[Evidence]:
+    found = Evidence(label, Number(value, "%", _cells(row, (column,))), source=NCU)
+    return [] if math.isnan(value) else [found]
+
+
+def _shortest(judged: Judged) -> list[Evidence]:
+    """Return what the gain rests on where it ends at the shortest launch of the trace."""
+    if judged.floor is None:
+        return []
+    mean = Number(number(judged.row["mean_ns"]), "ns", _cells(judged.row, ("kernels.mean_ns",)))
+    return [
+        Evidence(Text("mean launch"), mean, source=NSYS),
+        judged.floor.evidence(Text("no launch gets shorter")),
+    ]
+
+
+def _clock_fell(row: Row) -> bool:
+    """Tell whether arithmetic took longer in the trace: the profiled launch was of a better clock.
+
+    A mixed kernel's mean is that of other work, and doubt enough.
+    """
+    slower = number(row["mean_ns"]) / number(row["duration_ns"]) - 1
+    return text(row["bound_by"]) in ARITHMETIC and slower > THROTTLING.limit("step")
+
+
+def _doubts(judged: Judged) -> int:
+    row = judged.row
+    differs = abs(number(row["duration_difference"])) > threshold("duration_difference")
+    differs = differs or _clock_fell(row)
+    # One launch of many kinds of work tells of no other: that alone is doubt enough.
+    uneven = 2 * is_mixed(row)
+    # The shortest launch is that of another kernel: a limit of the gain, no forecast of this one.
+    floored = judged.floor is not None
+    unknown = math.isnan(number(row["share"]))
+    return uneven + sum((differs, row["loose_join"], unknown, floored, bool(judged.doubts)))

@@ -1,0 +1,372 @@
+"""The facts that rules of kernels look at; reports.findings.kernels.measure computes them.
+
+The rules of NVIDIA about stalls and issue slots look at the cycles in which an SM has a warp
+(`ISSUE_ACTIVE`); what bounds a kernel is a share of all cycles (parsers/build/bound.py).
+"""
+
+from __future__ import annotations
+
+from nsight_prof.parsers.cells import Row, text
+from nsight_prof.reports.findings.kernels.fact import Fact
+from nsight_prof.reports.page import Text, Verbatim
+
+NO_SMS = Text("the number of SMs is not known")
+
+
+def _stall(row: Row) -> Text:
+    return Text("stall {stall}", stall=Verbatim(text(row["top_stall"])))
+
+
+BLOCKS = Fact("blocks", Text("blocks"), also=("kernels.grid",))
+BLOCKS_MISSING = Fact(
+    "blocks_missing",
+    Text("SMs without a block"),
+    unit="%",
+    also=(
+        "kernels.grid",
+        "gpus.sm_count",
+    ),
+    missing=NO_SMS,
+)
+BLOCKS_A_SM = Fact(
+    "blocks_a_sm",
+    Text("blocks per SM"),
+    also=(
+        "kernels.grid",
+        "gpus.sm_count",
+    ),
+    missing=NO_SMS,
+)
+WAVES = Fact("waves", Text("waves"), of=("waves",), is_column=True)
+TAIL_LOSS = Fact(
+    "tail_loss",
+    Text("idle SM slots in the last wave (tail effect)"),
+    unit="%",
+    of=("waves",),
+    also=(
+        "kernels.grid",
+        "gpus.sm_count",
+        "issue_active_pct",
+    ),
+)
+THEORETICAL_OCCUPANCY = Fact(
+    "theoretical_occupancy",
+    Text("theoretical occupancy"),
+    unit="%",
+    of=("theoretical_occupancy_pct",),
+    is_column=True,
+)
+ACHIEVED_OCCUPANCY = Fact(
+    "achieved_occupancy",
+    Text("achieved occupancy"),
+    unit="%",
+    of=("achieved_occupancy_pct",),
+    is_column=True,
+)
+OCCUPANCY_GAP = Fact(
+    "occupancy_gap",
+    Text("theoretical minus achieved occupancy"),
+    unit="points",
+    of=(
+        "theoretical_occupancy_pct",
+        "achieved_occupancy_pct",
+    ),
+)
+WARPS_HELD = Fact(
+    "warps_held",
+    Text("achieved over theoretical occupancy"),
+    unit="%",
+    of=(
+        "theoretical_occupancy_pct",
+        "achieved_occupancy_pct",
+    ),
+)
+HIDDEN_TIME = Fact("hidden_time", Text("stalls that more warps hide"), unit="%", of=("top_stall",))
+SM_BALANCE = Fact(
+    "sm_balance",
+    Text("active cycles, mean SM over busiest"),
+    unit="%",
+    of=("sm_balance_pct",),
+    is_column=True,
+)
+BALANCE_LOSS = Fact(
+    "balance_loss",
+    Text("time that the mean SM waits for the busiest"),
+    unit="%",
+    of=(
+        "sm_balance_pct",
+        "sm_active_pct",
+    ),
+)
+BALANCE_ALONE = Fact(
+    "balance_alone",
+    Text("of it not explained by the last wave"),
+    unit="%",
+    of=(
+        "sm_balance_pct",
+        "sm_active_pct",
+    ),
+    also=(
+        "waves",
+        "kernels.grid",
+        "gpus.sm_count",
+    ),
+)
+LOAD_EFFICIENCY = Fact(
+    "load_efficiency",
+    Text("useful bytes of the sectors that loads touch"),
+    unit="%",
+    of=("global_load_efficiency_pct",),
+    is_column=True,
+)
+STORE_EFFICIENCY = Fact(
+    "store_efficiency",
+    Text("useful bytes of the sectors that stores touch"),
+    unit="%",
+    of=("global_store_efficiency_pct",),
+    is_column=True,
+)
+SECTOR_EFFICIENCY = Fact(
+    "sector_efficiency",
+    Text("useful bytes of the sectors that loads and stores touch"),
+    unit="%",
+    of=("global_sector_efficiency_pct",),
+    is_column=True,
+)
+LOAD_LEFT = Fact(
+    "load_left",
+    Text("sectors left with whole loads"),
+    unit="%",
+    of=(
+        "global_load_bytes",
+        "global_load_efficiency_pct",
+        "global_store_bytes",
+        "global_store_efficiency_pct",
+    ),
+)
+STORE_LEFT = Fact(
+    "store_left",
+    Text("sectors left with whole stores"),
+    unit="%",
+    of=(
+        "global_load_bytes",
+        "global_load_efficiency_pct",
+        "global_store_bytes",
+        "global_store_efficiency_pct",
+    ),
+)
+SECTOR_TIME = Fact(
+    "sector_time",
+    Text("time of a saturated memory level, else the stalls for memory"),
+    unit="%",
+    of=(
+        "dram_pct",
+        "l2_pct",
+        "l1_pct",
+    ),
+    also=("stalls.share",),
+)
+DRAM_TIME = Fact(
+    "dram_time",
+    Text("time of saturated DRAM, else the stalls for memory"),
+    unit="%",
+    of=("dram_pct",),
+    also=("stalls.share",),
+)
+LEVEL_BUSY = Fact(
+    "level_busy",
+    Text("busiest of DRAM, L2 and L1"),
+    unit="%",
+    of=(
+        "dram_pct",
+        "l2_pct",
+        "l1_pct",
+    ),
+)
+LEVEL_RULES = Fact(
+    "level_rules",
+    Text("use of L1, L2 or DRAM where it is what the kernel uses most"),
+    unit="%",
+    of=(
+        "dram_pct",
+        "l2_pct",
+        "l1_pct",
+    ),
+    also=("tensor_pct",),
+)
+SHARED_CONFLICTS = Fact(
+    "shared_conflicts",
+    Text("bank conflicts over shared memory wavefronts"),
+    unit="%",
+    of=("shared_conflict_pct",),
+    is_column=True,
+)
+SHARED_EFFICIENCY = Fact(
+    "shared_efficiency",
+    Text("shared memory wavefront use"),
+    unit="%",
+    of=("shared_wavefront_efficiency_pct",),
+    is_column=True,
+)
+SHARED_TIME = Fact(
+    "shared_time",
+    Text("time of a saturated load/store pipe, else the stalls for shared memory"),
+    unit="%",
+    of=("lsu_pct",),
+    also=("stalls.share",),
+)
+CONFLICTS_LEFT = Fact(
+    "conflicts_left",
+    Text("wavefronts left without conflicts"),
+    unit="%",
+    of=("shared_conflict_pct",),
+)
+LOCAL_SHARE = Fact(
+    "local_share",
+    Text("local memory in the traffic of L1"),
+    unit="%",
+    of=(
+        "local_bytes",
+        "l1_bytes",
+    ),
+)
+LOCAL_TIME = Fact(
+    "local_time",
+    Text("saturated memory level, or stalls for loads of global and local memory"),
+    unit="%",
+    of=(
+        "l1_pct",
+        "top_stall",
+    ),
+    also=(
+        "dram_pct",
+        "l2_pct",
+    ),
+)
+ATOMICS_A_WARP = Fact(
+    "atomics_a_warp",
+    Text("atomic instructions per warp"),
+    of=("atomic_instructions",),
+    also=(
+        "kernels.grid",
+        "kernels.block",
+    ),
+)
+ATOMIC_CHAIN = Fact(
+    "atomic_chain",
+    Text("busiest atomic unit of L2, over the third that a single address can fill"),
+    unit="%",
+    of=("atomic_pct",),
+)
+ATOMIC_TIME = Fact(
+    "atomic_time",
+    Text("time of atomics on one address, or stalls for memory"),
+    unit="%",
+    of=("atomic_pct",),
+    also=("stalls.share",),
+)
+ATOMIC_PART = Fact(
+    "atomic_part",
+    Text("atomics in the global accesses of threads"),
+    unit="%",
+    of=(
+        "atomic_instructions",
+        "global_load_bytes",
+        "global_store_bytes",
+    ),
+)
+ALL_MEMORY_WAITS = Fact(
+    "all_memory_waits", Text("all stalls for memory"), unit="%", of=("top_stall",)
+)
+THREADS_PER_INSTRUCTION = Fact(
+    "threads_per_instruction",
+    Text("active threads per instruction"),
+    of=("threads_per_instruction",),
+    is_column=True,
+)
+ISSUE_ACTIVE = Fact(
+    "issue_active",
+    Text("issue slots busy, of the active cycles"),
+    unit="%",
+    of=("issue_active_pct",),
+    is_column=True,
+)
+INSTRUCTION_TIME = Fact(
+    "instruction_time",
+    Text("time of full issue slots, else the stalls for instructions"),
+    unit="%",
+    of=("issue_active_pct",),
+    also=("stalls.share",),
+)
+EXECUTION_WAITS = Fact(
+    "execution_waits", Text("stalls for instructions and pipes"), unit="%", of=("top_stall",)
+)
+FUSABLE = Fact(
+    "fusable",
+    Text("FP instructions that fusing would save"),
+    unit="%",
+    of=("fusable_pct",),
+    is_column=True,
+)
+FP_PIPE = Fact(
+    "fp_pipe", Text("FP pipe busy"), unit="%", of=("fusable_pct",), also=("roofs.value",)
+)
+FP_TIME = Fact(
+    "fp_time",
+    Text(
+        "time of a saturated FP pipe, else the stalls for instructions and pipes, at most its use"
+    ),
+    unit="%",
+    of=("fusable_pct",),
+    also=(
+        "roofs.value",
+        "stalls.share",
+    ),
+)
+REREAD = Fact(
+    "reread",
+    Text("DRAM bytes over the bytes that the work needs"),
+    of=("dram_bytes",),
+    missing=Text("neither the program nor the torch profiler says how many bytes the work needs"),
+)
+REREAD_LEFT = Fact(
+    "reread_left", Text("DRAM bytes left with each moved once"), unit="%", of=("dram_bytes",)
+)
+DRAM_USE = Fact("dram_use", Text("DRAM busy"), unit="%", of=("dram_pct",), is_column=True)
+IS_MATRIX = Fact("is_matrix")
+TENSOR_ACTIVE = Fact("tensor_active", Text("Tensor pipe active"), unit="%", of=("tensor_pct",))
+TENSOR_NEEDED = Fact(
+    "tensor_needed",
+    Text("time that the Tensor Cores would need"),
+    unit="%",
+    of=("flop_throughput",),
+    also=(
+        "sm_clock_hz",
+        "roofs.value",
+    ),
+)
+MISALIGNED = Fact("misaligned")
+TENSOR_REACHED = Fact(
+    "tensor_reached",
+    Text("Tensor Core roof reached"),
+    unit="%",
+    of=("flop_throughput",),
+    also=(
+        "sm_clock_hz",
+        "roofs.value",
+    ),
+)
+TOP_STALL = Fact(
+    "top_stall",
+    Text("stall of the top reason"),
+    unit="%",
+    of=("top_stall",),
+    is_column=True,
+    detail=_stall,
+)
+DRAM_USEFUL = Fact("dram_useful")
+SECTORS_LEFT = Fact("sectors_left")
+SPILLS_LEFT = Fact("spills_left")
+SPILLS_LEFT_L2 = Fact("spills_left_l2")
+THREADS_LEFT = Fact("threads_left")
+UNFUSED_LEFT = Fact("unfused_left")

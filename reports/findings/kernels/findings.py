@@ -1,0 +1,523 @@
+"""Findings about kernels: what limits each, how far its roof is, and what that gains."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.cells import Row, names, number, records, text
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.reports.evidence import threshold
+from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
+from nsight_prof.reports.findings.kernels.judge import Judged, is_near, judge, secondary
+from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, ROOFS
+from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.load import Run
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.profiled import is_mixed, kernel_time
+
+BACKENDS = ("slow_backend", "older_backend")
+"""Keys of findings that name a better kernel."""
+FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
+"""Categories that do little with each byte: compilers fuse them with their neighbours."""
+COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
+NOTHING = Text("nothing")
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """Rules that were not applied to some kernels, and why: a counter or a fact is missing."""
+
+    rules: tuple[str, ...]
+    kernel_ids: tuple[str, ...]
+    reason: Text
+
+
+def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
+    """Return a finding for each group of kernels with one readable name, bound and cause.
+
+    `program` are the findings about the program: what one kernel for a row of them saves is not
+    counted again where the kernels of the row have few blocks.
+    """
+    groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
+    better = {key for f in program if f.key in BACKENDS for key in f.kernel_ids}
+    for judged in judge(run):
+        # An attention kernel for which a better one is named is not mended, but replaced.
+        if judged.row["category"] == "attention" and text(judged.row["kernel_id"]) in better:
+            continue
+        groups[text(judged.row["short_name"]), judged.bound, cause_key(judged)].append(judged)
+    total = kernel_time(run)
+    found = [_finding(group, total, _left(group, program, total)) for group in groups.values()]
+    listed = [finding for finding in found if _is_large(finding)]
+    # What gains more than a finding that is listed anyway is listed, too.
+    smallest = min((f.gain_program for f in listed if f.gain_program > 0), default=math.inf)
+    smallest = max(smallest, threshold("listed_gain"))
+    return [f for f in found if f in listed or f.gain_program >= smallest]
+
+
+def _is_large(finding: Finding) -> bool:
+    if math.isnan(finding.share):
+        return True
+    large = finding.share >= threshold("small_share")
+    return large or finding.gain_program >= threshold("small_gain")
+
+
+def abstentions(run: Run) -> tuple[Abstention, ...]:
+    """Return the rules that abstained, those with one reason and the same kernels together."""
+    gaps = {
+        (text(row["kernel_id"]), text(row["column"])): text(row["reason"])
+        for row in records(run.gaps)
+        if row["table"] == "counters"
+    }
+    open_rules: dict[tuple[str, Text], list[str]] = defaultdict(list)
+    for judged in judge(run):
+        key = text(judged.row["kernel_id"])
+        for rule in judged.abstained:
+            found = (gaps.get((key, c)) or gaps.get(("", c), "") for c in rule.columns)
+            gap = next((reason for reason in found if reason), "")
+            if gap in _nothing_to_count():
+                continue
+            reason = Text("{reason}", reason=Verbatim(gap)) if gap else rule.reason
+            columns = Verbatim(", ".join(rule.columns))
+            open_rules[rule.key, reason or Text("not known: {columns}", columns=columns)].append(
+                key
+            )
+    together: dict[tuple[Text, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (rule_key, reason), kernels in open_rules.items():
+        together[reason, tuple(kernels)].append(rule_key)
+    return tuple(
+        Abstention(tuple(rules), kernels, reason) for (reason, kernels), rules in together.items()
+    )
+
+
+@cache
+def _nothing_to_count() -> frozenset[str]:
+    """Return the reasons of the catalogue for a kernel that does nothing of a kind at all."""
+    return frozenset(reason for c in catalogue().columns.values() for reason in c.empty)
+
+
+def bound_findings(run: Run) -> list[Finding]:
+    """Return how the GPU time divides by what limits it; empty without trace or counters."""
+    total, judged = kernel_time(run), judge(run)
+    parts: dict[str, float] = defaultdict(float)
+    for one in judged:
+        parts[one.bound] += number(one.row["share"])
+    known = sum(parts.values())
+    # Of one kernel the finding of that kernel says it all.
+    if len(judged) < 2 or math.isnan(total) or math.isnan(known):
+        return []
+    gain = sum(number(j.row["share"]) * j.gain for j in judged)
+    ranked = sorted(parts, key=lambda key: -parts[key])
+    split: list[Value] = [
+        Text("{share} is {limited}", share=_share(parts[key]), limited=ROOFS[key].limited)
+        for key in ranked
+    ]
+    values: dict[str, Value] = {
+        "split": split,
+        "rest": Text("; {share} was not measured", share=_share(1 - known))
+        if known < 0.995
+        else "",
+        "gain": _share(gain),
+        "time": Number(gain * total, "ns"),
+        "note": _mixed_note(judged),
+    }
+    verdict = Text(
+        "Of the GPU time, {split}{rest}. Kernels that do the same work at their limits would save "
+        "at most {gain} of the GPU time ({time}) in all; more takes less work or less data.{note}",
+        **values,
+    )
+    if 1 - known >= threshold("unmeasured"):
+        verdict = Text(
+            "Of the GPU time, {split}{rest}. Measured kernels that do the same work at their "
+            "limits would save at most {gain} of the GPU time ({time}) in all; more takes less "
+            "work or less data.{note}",
+            **values,
+        )
+    return [
+        Finding(
+            key="bounds",
+            rule="",
+            title=Text("What limits the GPU time"),
+            headline=Text(
+                "{share} of the GPU time is {limited}; better kernels could save at most {gain} in "
+                "all",
+                share=_share(parts[ranked[0]]),
+                limited=ROOFS[ranked[0]].limited,
+                gain=_share(gain),
+            ),
+            verdict=verdict,
+            share=known,
+            evidence=_split({key: parts[key] for key in ranked}, judged),
+            gain_kernel=gain / known,
+            gain_program=gain,
+            gain_ns=gain * total,
+            bound=ranked[0],
+            confidence="medium",
+        )
+    ]
+
+
+def _share(value: float) -> Number:
+    return Number(value, "fraction")
+
+
+def _split(parts: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:
+    """Return the parts of the GPU time by bound, and what its kernels gain of it."""
+    rows = []
+    for bound, part in parts.items():
+        gain = sum(number(j.row["share"]) * j.gain for j in judged if j.bound == bound)
+        rows += [
+            Evidence(
+                Text("GPU time {limited}", limited=ROOFS[bound].limited),
+                Number(100 * part, "%", COLUMNS),
+                source=Text("nsys and ncu"),
+            ),
+            Evidence(
+                Text("to gain of it"),
+                Number(100 * gain, "%", COLUMNS),
+                source=Text("sum over its kernels"),
+            ),
+        ]
+    return tuple(rows)
+
+
+def _mixed_note(judged: Sequence[Judged]) -> Text | str:
+    part = sum(number(j.row["share"]) for j in judged if is_mixed(j.row))
+    if part < threshold("small_share"):
+        return ""
+    return Text(
+        " Launches of kernels that take {share} of the GPU time differ in their work; they count "
+        "as if all were like the profiled one.",
+        share=_share(part),
+    )
+
+
+def _left(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) -> float:
+    """Return the part of a kernel's time that one kernel for each row of them leaves; else 1."""
+    cause = group[0].why
+    if cause is None or not cause.rule.batches:
+        return 1.0
+    ids = {text(judged.row["kernel_id"]) for judged in group}
+    rows = [f for f in program if f.rule == "small_kernels" and ids & set(f.kernel_ids)]
+    parts = [max(0.0, 1 - f.gain_ns / (f.share * total_ns)) for f in rows]
+    return min(parts, default=1.0)
+
+
+def cause_key(lead: Judged) -> str:
+    """Return the key of the rule behind a finding: that of the roof where no defect was found."""
+    return lead.why.key if lead.why is not None else ROOFS[lead.bound].key
+
+
+def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
+    lead = group[0]
+    shares = [number(j.row["share"]) for j in group]
+    taken = sum(shares)
+    gained = sum(s * min(j.gain, left) for s, j in zip(shares, group, strict=True))
+    action, advice = _advice(lead)
+    finding = Finding(
+        key="kernel",
+        rule=cause_key(lead),
+        title=_marked(_title(lead), lead),
+        verdict=NOTHING,
+        kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
+        share=taken,
+        evidence=evidence(lead),
+        gain_kernel=min(lead.gain, left) if math.isnan(taken) else gained / taken,
+        gain_program=gained,
+        gain_ns=gained * total_ns,
+        bound=lead.bound,
+        action=action,
+        plain=advice,
+        confidence=confidence(group),
+        disproof=lead.why.rule.disproof if lead.why else ROOFS[lead.bound].disproof,
+    )
+    verdict = _verdict(finding, group, in_rows=left < lead.gain)
+    return replace(finding, headline=_headline(finding, lead), verdict=verdict)
+
+
+def _name(row: Row) -> Name:
+    return Name(text(row["short_name"]), Ref("kernels", text(row["kernel_id"])))
+
+
+def _marked(words: Text, lead: Judged) -> Text:
+    """Mark what was measured in one launch of a kernel whose launches do different work."""
+    return Text("{finding} (of one launch)", finding=words) if is_mixed(lead.row) else words
+
+
+def _reached(row: Row) -> Number:
+    refs = (Ref("counters", text(row["kernel_id"]), "roof_share"),)
+    return Number(number(row["roof_share"]), "fraction", refs)
+
+
+def _title(lead: Judged) -> Text:
+    """Return the kernel, and what it lacks or the roof it is at."""
+    name = Verbatim(text(lead.row["short_name"]))
+    if lead.why is not None:
+        return Text("{kernel}: {symptom}", kernel=name, symptom=lead.why.rule.symptom)
+    if lead.bound == "latency":
+        return Text("{kernel}: {symptom}", kernel=name, symptom=LATENCY.symptom)
+    reached = _reached(lead.row)
+    if lead.bound == "issue":
+        return Text(
+            "{kernel}: instruction issue, {reached} of its slots", kernel=name, reached=reached
+        )
+    bound = Verbatim(LABELS[lead.bound])
+    return Text("{kernel}: {bound}, {reached} of the roof", kernel=name, bound=bound,
+                reached=reached)  # fmt: skip
+
+
+def _clause(lead: Judged) -> Text:
+    """Return what a kernel that waits, or has a defect, lacks."""
+    if lead.why is not None:
+        return lead.why.clause
+    return Text("it reaches {reached} of any roof at most", reached=_reached(lead.row))
+
+
+def _headline(finding: Finding, lead: Judged) -> Text:
+    """Return one short sentence for the terminal."""
+    name, limited = _name(lead.row), ROOFS[finding.bound].limited
+    waits = lead.why is not None or finding.bound == "latency"
+    if math.isnan(finding.share) and waits:
+        return Text("{kernel}: {clause}", kernel=name, clause=_clause(lead))
+    values: dict[str, Value] = {"kernel": name, "limited": limited, "reached": _reached(lead.row)}
+    if math.isnan(finding.share):
+        return Text("{kernel}: {limited}, at {reached} of the roof", **values)
+    share, gain = _share(finding.share), _share(finding.gain_program)
+    if waits:
+        values = {"kernel": name, "share": share, "clause": _marked(_clause(lead), lead),
+                  "gain": gain}  # fmt: skip
+        if lead.why is not None and lead.why.rule.estimated:
+            return Text(
+                "{kernel} takes {share} of the GPU time; {clause}: about {gain} to gain", **values
+            )
+        return Text(
+            "{kernel} takes {share} of the GPU time; {clause}: at most {gain} to gain", **values
+        )
+    to_gain = Text("{gain} to gain", gain=gain)
+    if _near(lead):
+        to_gain = Text("only less work helps")
+    at = Text("{limited} at {reached} of the roof", limited=limited, reached=values["reached"])
+    if finding.bound == "issue":
+        at = Text("{limited} at {reached} of the slots", limited=limited, reached=values["reached"])
+    return Text(
+        "{kernel} takes {share} of the GPU time, {limit}: {gain}",
+        kernel=name,
+        share=share,
+        limit=_marked(at, lead),
+        gain=to_gain,
+    )
+
+
+def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -> Text:
+    """Return what the kernels take, what limits them and what they could gain.
+
+    `in_rows` tells that one kernel for each row of them gains more, and has a finding by itself.
+    """
+    lead = group[0]
+    limit = ROOFS[finding.bound].limit(_reached(lead.row))
+    if finding.bound == "latency":
+        limit = Text("{limit} and waits instead: {cause}", limit=limit, cause=_cause(lead))
+    elif lead.why is not None:
+        limit = Text("{limit}, since {cause}", limit=limit, cause=lead.why.clause)
+    doubts = [Text(" But {clause}.", clause=clause) for _, clause in lead.doubts]
+    values: dict[str, Value] = {
+        "kernel": _name(lead.row),
+        "variants": _variants(group),
+        "limit": limit,
+        "doubts": _joined(doubts),
+    }
+    kernel_id = text(lead.row["kernel_id"])
+    if math.isnan(finding.share):
+        took = Number(number(lead.row["duration_ns"]), "ns",
+                      (Ref("counters", kernel_id, "duration_ns"),))  # fmt: skip
+        return Text(
+            "{kernel}{variants} took {time} in the launch that was profiled; {limit}.{doubts}",
+            time=took,
+            **values,
+        )
+    calls = round(sum(number(j.row["calls"]) for j in group))
+    total = Number(sum(number(j.row["total_ns"]) for j in group), "ns")
+    gain = _mixed(finding, group) or _gain(finding, lead)
+    if in_rows:
+        gain = _in_rows(finding)
+    return Text(
+        "{kernel}{variants} takes {share} of the GPU time ({time} in {calls}{stages}); {limit}."
+        "{others}{doubts} {gain}",
+        share=_share(finding.share),
+        time=total,
+        calls=Text("{n} call", "{n} calls", n=calls),
+        stages=_stages(group),
+        others=_others(lead),
+        gain=gain,
+        **values | {"limit": _marked(limit, lead)},
+    )
+
+
+def _joined(sentences: Sequence[Text]) -> Value:
+    """Return sentences that begin with a space one after another; empty for none."""
+    joined: Text | str = ""
+    for sentence in sentences:
+        joined = Text("{text}{sentence}", text=joined, sentence=sentence) if joined else sentence
+    return joined
+
+
+def _advice(lead: Judged) -> tuple[Text, Text]:
+    """Return what to try: for those who tune kernels, and for readers who do not know GPUs."""
+    if _near(lead):
+        return NEAR_DRAM if lead.bound == "dram" else NEAR
+    rule = lead.why.rule if lead.why is not None else None
+    fusible = rule.fusible if rule is not None else ROOFS[lead.bound].fusible
+    library = text(lead.row["library"])
+    if fusible and lead.row["category"] in FUSIBLE and library not in ("", "other"):
+        return fusible
+    if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
+        return remedy
+    if rule is not None:
+        return rule.actions.get(text(lead.row["category"]), rule.action), rule.advice
+    return ROOFS[lead.bound].action, ROOFS[lead.bound].advice
+
+
+def _near(lead: Judged) -> bool:
+    return lead.why is None and is_near(lead.row)
+
+
+def _gain(finding: Finding, lead: Judged) -> Text:
+    values: dict[str, Value] = {
+        "gain": _share(finding.gain_program),
+        "time": Number(finding.gain_ns, "ns"),
+    }
+    if lead.why is not None:
+        values |= {"remedy": lead.why.rule.remedy, "floor": _floor(lead)}
+        # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
+        if lead.why.rule.estimated:
+            return Text(
+                "{remedy} it could save about {gain} of the GPU time ({time}){floor}.", **values
+            )
+        return Text(
+            "{remedy} it could save at most {gain} of the GPU time ({time}){floor}.", **values
+        )
+    if _near(lead):
+        return Text(
+            "That is near the roof: the rest is worth at most {gain} of the GPU time ({time}).",
+            **values,
+        )
+    if finding.bound == "issue":
+        return Text(
+            "With the same instructions it could save at most {gain} of the GPU time ({time}); "
+            "fewer save more.",
+            **values,
+        )
+    if finding.bound != "latency":
+        return Text(
+            "At the full roof it would save at most {gain} of the GPU time ({time}).", **values
+        )
+    less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
+    return Text(
+        "Without that wait it could save at most {gain} of the GPU time ({time}){floor}{less}.",
+        floor=_floor(lead),
+        less=less,
+        **values,
+    )
+
+
+def _in_rows(finding: Finding) -> Text:
+    gain: Value = NOTHING
+    if finding.gain_ns > 0:
+        gain = Text(
+            "at most {gain} of the GPU time ({time})",
+            gain=_share(finding.gain_program),
+            time=Number(finding.gain_ns, "ns"),
+        )
+    return Text(
+        "Its launches follow on each other in rows: one kernel for each row, as the finding about "
+        "tiny kernels says, leaves {gain} to save here.",
+        gain=gain,
+    )
+
+
+def _others(lead: Judged) -> Value:
+    """Return what else the kernel lacks, with what that would gain alone; empty without it."""
+    return _joined(
+        [
+            Text(
+                " Besides, {clause}; that alone costs up to {gain} of its time.",
+                clause=cause.clause,
+                gain=_share(cause.gain),
+            )
+            for cause in secondary(lead)
+        ]
+    )
+
+
+def _floor(lead: Judged) -> Text | str:
+    """Return where the gain ends at the shortest launch of the trace, which is another kernel's."""
+    if lead.floor is None:
+        return ""
+    # Its kernel is in the evidence: the page may show another one of that name.
+    return Text(
+        ": down to {time} per launch, {origin}",
+        time=Number(lead.floor.ns, "ns"),
+        origin=lead.floor.origin,
+    )
+
+
+def _issue_known(lead: Judged) -> bool:
+    return not math.isnan(number(lead.row["issue_active_pct"]))
+
+
+def _mixed(finding: Finding, group: Sequence[Judged]) -> Text | None:
+    """Return that launches of one kernel do different work, of which one only was profiled."""
+    rows = [judged.row for judged in group if is_mixed(judged.row)]
+    if not rows:
+        return None
+    row, kernel_id = rows[0], text(rows[0]["kernel_id"])
+    low, high = (
+        Number(number(row[column]), "ns", (Ref("kernels", kernel_id, column),))
+        for column in ("min_ns", "max_ns")
+    )
+    return Text(
+        "Its launches take {low} to {high}, so one launch does not stand for all: only if they "
+        "were all like the profiled one ({profiled}), the most to gain would be {gain} of the "
+        "GPU time.",
+        low=low,
+        high=high,
+        profiled=Number(number(row["duration_ns"]), "ns",
+                        (Ref("counters", kernel_id, "duration_ns"),)),
+        gain=_share(finding.gain_program),
+    )  # fmt: skip
+
+
+def _variants(group: Sequence[Judged]) -> Text | str:
+    """Return how many kernels or launch shapes share a readable name; empty for one."""
+    if len(group) == 1:
+        return ""
+    kernels = len({text(judged.row["name"]) for judged in group})
+    if kernels == 1:
+        return Text(" ({n} launch shapes, counters of the largest)", n=len(group))
+    if kernels == len(group):
+        return Text(" ({n} kernels of this name, counters of the largest)", n=kernels)
+    return Text(
+        " ({kernels} kernels of this name, {shapes} launch shapes, counters of the largest)",
+        kernels=kernels,
+        shapes=len(group),
+    )
+
+
+def _stages(group: Sequence[Judged]) -> Text | str:
+    stages = dict.fromkeys(name for judged in group for name in names(judged.row["stage"]))
+    if not stages:
+        return ""
+    return Text(", in {stages}", stages=[Name(name, Ref("stages", name)) for name in stages])
+
+
+def _cause(lead: Judged) -> Text:
+    if lead.why is not None:
+        return lead.why.clause
+    if _issue_known(lead):
+        return Text("for what, these counters do not say")
+    return Text("for what, these counters do not say; how full the issue slots are was not counted")

@@ -1,0 +1,65 @@
+"""Instructions that a kernel could save: divergent warps, multiplications and additions apart."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.rule import NONE, Rule
+from nsight_prof.reports.page import Text
+
+DIVERGENCE = Rule(
+    key="divergence",
+    question="Do all threads of a warp work?",
+    when=(facts.IS_MATRIX < 1)
+    & (facts.THREADS_PER_INSTRUCTION < 24)
+    & ((facts.ISSUE_ACTIVE >= 40) | (facts.EXECUTION_WAITS >= 30)),
+    clause=lambda k: Text(
+        "its instructions work for {threads} of the 32 threads of a warp on average "
+        "(branches that threads take apart)",
+        threads=k.number(facts.THREADS_PER_INSTRUCTION),
+    ),
+    symptom=Text("works with few threads of each warp"),
+    remedy=Text("With whole warps"),
+    action=Text(
+        "Sort or group the work so that the threads of a warp take the same branch, or "
+        "give a warp one item with all its threads."
+    ),
+    advice=Text("let items of one kind be worked on together"),
+    estimate="As many instructions per thread, with 32 threads each: the time of full issue slots, "
+    "or of the stalls for instructions, shrinks to threads / 32.",
+    disproof=Text(
+        "Items sorted by the branch they take, or branches removed (wrong results), take as long."
+    ),
+    source=Text("Nsight Compute rule ThreadDivergence: under 24 threads an instruction"),
+    confidence="medium",
+    time=facts.INSTRUCTION_TIME,
+    remaining=facts.THREADS_LEFT,
+    unloads={"issue": facts.THREADS_LEFT, "lsu": facts.THREADS_LEFT},
+    contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
+)
+UNFUSED_FMA = Rule(
+    key="unfused_fma",
+    question="Are multiplications and additions fused?",
+    when=(facts.FUSABLE >= 10) & (facts.FP_PIPE >= 40),
+    clause=lambda k: Text(
+        "it multiplies and adds in two instructions where one would do: {part} of its FP "
+        "instructions could go",
+        part=k.number(facts.FUSABLE),
+    ),
+    symptom=Text("does not fuse multiplications and additions"),
+    remedy=Text("With fused multiply-adds"),
+    action=Text("Compile without -fmad=false (or use fmaf), and write sums of products as such."),
+    advice=Text("let the compiler merge multiplications with additions"),
+    estimate="Of the time in which a saturated FP pipe works, else warps wait for instructions and "
+    "pipes, the part of the instructions goes that fusing saves: one for each pair of an "
+    "add and a mul.",
+    disproof=Text(
+        "The additions do not take the result of a multiplication, or the disassembly "
+        "shows FFMA where both stand."
+    ),
+    source=Text("Nsight Compute rule FPInstructions: over 10 % of the instructions are not fused"),
+    confidence="medium",
+    time=facts.FP_TIME,
+    remaining=facts.UNFUSED_LEFT,
+    unloads={"issue": facts.UNFUSED_LEFT, "fp32": NONE, "fp64": NONE},
+    contradicted_by=((facts.ALL_MEMORY_WAITS > 50),),
+)

@@ -1,0 +1,92 @@
+"""Matrix products that miss the Tensor Cores or their fast kernels."""
+
+from __future__ import annotations
+
+from nsight_prof.parsers.cells import text
+from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.measure import unaligned
+from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
+from nsight_prof.reports.page import Text, Verbatim
+
+NARROW = 8
+"""Rows or columns of a product up to which it is too narrow for a tile of the Tensor Cores."""
+
+
+def _odd_sizes(kernel: Kernel) -> Text | str:
+    """Return which sizes do not start their rows at 16 bytes, as the end of a clause."""
+    odd = unaligned(kernel.context.need(kernel.row).size, text(kernel.row["dtype"]))
+    if not odd:
+        return ""
+    return Text(": {sizes} is no multiple of 8 elements", sizes=[Verbatim(size) for size in odd])
+
+
+def _type_or_size(kernel: Kernel) -> Text | str:
+    """Return why a product misses the Tensor Cores, as far as its type and size tell."""
+    dtype, size = text(kernel.row["dtype"]), kernel.context.need(kernel.row).size
+    if dtype in ("fp32", "tf32"):
+        name = Verbatim(dtype.upper())
+        return Text(": its inputs are {dtype}, and TF32 is not allowed", dtype=name)
+    if dtype == "fp64":
+        return Text(": its inputs are FP64, and the library did not take FP64 Tensor Cores")
+    if odd := _odd_sizes(kernel):
+        return odd
+    narrow = [f"{side} = {n}" for side, n in zip(("m", "n"), size, strict=False) if n < NARROW]
+    if not narrow:
+        return ""
+    return Text(": with {sizes} it is too narrow for a tile", sizes=[*map(Verbatim, narrow)])
+
+
+TENSOR_IDLE = Rule(
+    key="tensor_idle",
+    question="Does matrix work run on the Tensor Cores?",
+    when=(facts.IS_MATRIX >= 1) & (facts.TENSOR_ACTIVE < 1),
+    clause=lambda k: Text(
+        "it multiplies matrices without the Tensor Cores{reason}", reason=_type_or_size(k)
+    ),
+    symptom=Text("does not use the Tensor Cores"),
+    remedy=Text("On the Tensor Cores"),
+    action=Text(
+        "Allow TF32 or use bf16/fp16 inputs with aligned sizes, so that the library picks "
+        "a Tensor Core kernel."
+    ),
+    advice=Text("let it use the GPU's matrix units (TF32, bf16 or fp16 numbers)"),
+    estimate="The FLOPs take the time that the Tensor Cores' roof of that type allows, or what "
+    "DRAM and L2 need, if that is longer.",
+    disproof=Text(
+        "The FLOPs of the kernel are no matrix product, or the numbers need more than "
+        "TF32's 11 bits: then no Tensor Core type can take its place."
+    ),
+    source=Text("prof; Nsight Compute rule HighPipeUtilization calls a pipe under 20 % low"),
+    confidence="high",
+    remaining=facts.TENSOR_NEEDED,
+    unloads={"fp32": NONE, "fp16": NONE, "fp64": NONE, "issue": NONE, "l1": NONE, "lsu": NONE},
+    bounds=("latency", "l1", "l2", "fp32", "fp64", "fp16", "issue"),
+)
+MISALIGNED = Rule(
+    key="misaligned",
+    question="Do the sizes of a matrix product fit the fast kernels?",
+    when=(facts.IS_MATRIX >= 1) & (facts.MISALIGNED >= 1) & (facts.TENSOR_REACHED < 60),
+    clause=lambda k: Text(
+        "its operands are not aligned to 16 bytes{reason}, so the library takes a slower kernel",
+        reason=_odd_sizes(k),
+    ),
+    symptom=Text("works on operands that are not aligned"),
+    remedy=Text("With aligned sizes"),
+    action=Text(
+        "Pad the sizes to multiples of 8 elements (16 bytes) once, at load time, so that "
+        "the library can take its TMA and Tensor Core kernels."
+    ),
+    advice=Text("round its matrix sizes up to a multiple of 8"),
+    estimate="The product reaches the Tensor Core roof; DRAM needs what it needs now.",
+    disproof=Text(
+        "The same product with sizes padded to multiples of 8 runs the same kernel, or "
+        "takes as long."
+    ),
+    source=Text(
+        "CUDA, cuBLAS documentation, Tensor Core usage: dimensions that are multiples of "
+        "16 bytes run best"
+    ),
+    confidence="medium",
+    remaining=facts.TENSOR_REACHED,
+    unloads={"lsu": NONE, "l1": NONE, "l2": NONE, "issue": NONE, "tensor": NONE},
+)

@@ -1,0 +1,260 @@
+"""Traffic that a kernel could save: uncoalesced accesses, bank conflicts, spills, re-reads."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.fact import Fact
+from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
+from nsight_prof.reports.page import Number, Text
+
+SECTOR_BYTES = 32
+
+
+def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
+    """Return how many bytes of a sector are used."""
+    return kernel.number(efficiency, SECTOR_BYTES / 100, "")
+
+
+UNCOALESCED_LOADS = Rule(
+    key="uncoalesced_loads",
+    question="Do the threads of a warp load neighbouring addresses?",
+    when=(facts.LOAD_EFFICIENCY < 80)
+    & (facts.SECTOR_TIME >= 20)
+    & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),
+    clause=lambda k: Text(
+        "its global loads are uncoalesced: they use {bytes} of the 32 bytes of each sector "
+        "on average ({efficiency})",
+        bytes=_bytes(k, facts.LOAD_EFFICIENCY),
+        efficiency=k.number(facts.LOAD_EFFICIENCY),
+    ),
+    symptom=Text("reads memory in scattered pieces"),
+    remedy=Text("With neighbouring loads"),
+    action=Text(
+        "Let neighbouring threads load neighbouring addresses: change the layout or the "
+        "order of the loop, or stage a tile through shared memory."
+    ),
+    advice=Text("let it read neighbouring data together; now most of what it moves is thrown away"),
+    estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
+    "useful sectors of loads are left. DRAM moves no more than the threads ask for.",
+    disproof=Text(
+        "The same kernel with all threads reading neighbouring addresses (wrong results, "
+        "same amount) is no faster."
+    ),
+    source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
+    confidence="high",
+    time=facts.SECTOR_TIME,
+    remaining=facts.LOAD_LEFT,
+    unloads={
+        "lsu": facts.LOAD_LEFT,
+        "l1": facts.LOAD_LEFT,
+        "l2": facts.LOAD_LEFT,
+        "dram": facts.DRAM_USEFUL,
+    },
+    contradicted_by=((facts.EXECUTION_WAITS > 50),),
+)
+UNCOALESCED_STORES = Rule(
+    key="uncoalesced_stores",
+    question="Do the threads of a warp store to neighbouring addresses?",
+    when=(facts.STORE_EFFICIENCY < 80)
+    & (facts.SECTOR_TIME >= 20)
+    & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),
+    clause=lambda k: Text(
+        "its global stores are uncoalesced: they fill {bytes} of the 32 bytes of each "
+        "sector on average ({efficiency})",
+        bytes=_bytes(k, facts.STORE_EFFICIENCY),
+        efficiency=k.number(facts.STORE_EFFICIENCY),
+    ),
+    symptom=Text("writes memory in scattered pieces"),
+    remedy=Text("With neighbouring stores"),
+    action=Text(
+        "Let neighbouring threads store to neighbouring addresses: an array for each field "
+        "instead of records, or a tile in shared memory that is written row by row."
+    ),
+    advice=Text(
+        "let it write neighbouring data together; now most of what it moves is thrown away"
+    ),
+    estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
+    "useful sectors of stores are left. DRAM moves no more than the threads send.",
+    disproof=Text(
+        "The same kernel with all threads writing to neighbouring addresses (wrong "
+        "results, same amount) is no faster."
+    ),
+    source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
+    confidence="high",
+    time=facts.SECTOR_TIME,
+    remaining=facts.STORE_LEFT,
+    unloads={
+        "lsu": facts.STORE_LEFT,
+        "l1": facts.STORE_LEFT,
+        "l2": facts.STORE_LEFT,
+        "dram": facts.DRAM_USEFUL,
+    },
+    contradicted_by=((facts.EXECUTION_WAITS > 50),),
+)
+UNCOALESCED = Rule(
+    key="uncoalesced",
+    question="Are loads or stores scattered, where the capture does not hold them apart?",
+    when=facts.LOAD_EFFICIENCY.unknown
+    & facts.STORE_EFFICIENCY.unknown
+    & (facts.SECTOR_EFFICIENCY < 80)
+    & (facts.SECTOR_TIME >= 20)
+    & ((facts.ALL_MEMORY_WAITS > 30) | (facts.LEVEL_RULES >= 20)),
+    clause=lambda k: Text(
+        "its global loads or stores are uncoalesced: they use {bytes} of the 32 bytes of "
+        "each sector on average ({efficiency})",
+        bytes=_bytes(k, facts.SECTOR_EFFICIENCY),
+        efficiency=k.number(facts.SECTOR_EFFICIENCY),
+    ),
+    symptom=Text("accesses memory in scattered pieces"),
+    remedy=Text("With neighbouring accesses"),
+    action=Text(
+        "Let neighbouring threads access neighbouring addresses: change the layout, or "
+        "stage a tile through shared memory."
+    ),
+    advice=Text(
+        "let it read and write neighbouring data together; now most of what it moves is thrown away"
+    ),
+    estimate="Of the time of a saturated memory level, else of the stalls for memory, only the "
+    "useful sectors are left. DRAM moves as much as now.",
+    disproof=Text(
+        "The same kernel with all threads at neighbouring addresses (wrong results, same "
+        "amount) is no faster."
+    ),
+    source=Text("prof; Nsight Compute rule UncoalescedGlobal names everything below 100 %"),
+    confidence="high",
+    time=facts.SECTOR_TIME,
+    remaining=facts.SECTORS_LEFT,
+    unloads={"lsu": facts.SECTORS_LEFT, "l1": facts.SECTORS_LEFT, "l2": facts.SECTORS_LEFT},
+    contradicted_by=((facts.EXECUTION_WAITS > 50),),
+)
+BANK_CONFLICTS = Rule(
+    key="bank_conflicts",
+    question="Do the threads of a warp meet in a bank of shared memory?",
+    when=(facts.SHARED_TIME >= 20)
+    & (
+        ((facts.SHARED_CONFLICTS >= 10) & (facts.SHARED_EFFICIENCY < 90).or_unknown())
+        | (facts.SHARED_CONFLICTS.unknown & (facts.SHARED_EFFICIENCY < 90))
+    ),
+    clause=lambda k: Text(
+        "its accesses to shared memory meet in the same banks: {conflicts} of their passes "
+        "are repeats",
+        conflicts=Number(
+            100 - k.facts["conflicts_left"], "%", k.number(facts.SHARED_CONFLICTS).refs
+        ),
+    ),
+    symptom=Text("waits for shared memory"),
+    remedy=Text("Without bank conflicts"),
+    action=Text(
+        "Pad or swizzle the shared memory layout, so that the threads of a warp reach 32 "
+        "different banks."
+    ),
+    advice=Text("arrange its on-chip data so that all of it can be read at once"),
+    estimate="Of the time in which a saturated load/store pipe works, else warps wait for shared "
+    "memory, the part of the conflicts goes.",
+    disproof=Text(
+        "A pitch of one word more (padding) leaves conflicts and time as they are: then "
+        "few threads at work make the wavefronts narrow."
+    ),
+    source=Text("Nsight Compute rule SharedMemoryConflicts: 10 % or more of the wavefronts"),
+    confidence="high",
+    time=facts.SHARED_TIME,
+    remaining=facts.CONFLICTS_LEFT,
+    unloads={"lsu": facts.CONFLICTS_LEFT, "l1": facts.CONFLICTS_LEFT},
+)
+LOCAL_SPILLS = Rule(
+    key="local_spills",
+    question="Do registers spill to local memory?",
+    when=(facts.LOCAL_SHARE >= 10) & (facts.LOCAL_TIME >= 20),
+    clause=lambda k: Text(
+        "local memory (spilled registers, local arrays) is {part} of its traffic in L1",
+        part=k.number(facts.LOCAL_SHARE),
+    ),
+    symptom=Text("moves spilled registers"),
+    remedy=Text("Without local memory"),
+    action=Text(
+        "Give threads more registers (launch bounds, -maxrregcount), keep less state per "
+        "thread, or unroll loops so that indices of local arrays are constants."
+    ),
+    advice=Text(
+        "let each thread keep less data at a time, so that it need not be stored and fetched again"
+    ),
+    estimate="Of the time of a saturated memory level, or of the stalls for loads, the part of "
+    "local memory in the traffic of L1 goes.",
+    disproof=Text(
+        "The compiler reports no spills and no stack frame (-Xptxas -v), or the kernel is "
+        "as slow with all the registers it asks for."
+    ),
+    source=Text("prof: a tenth of the traffic of L1"),
+    confidence="medium",
+    time=facts.LOCAL_TIME,
+    remaining=facts.SPILLS_LEFT,
+    unloads={
+        "lsu": facts.SPILLS_LEFT,
+        "l1": facts.SPILLS_LEFT,
+        "l2": facts.SPILLS_LEFT_L2,
+        "dram": facts.DRAM_USEFUL,
+        "issue": facts.SPILLS_LEFT,
+    },
+)
+ATOMICS = Rule(
+    key="atomics",
+    question="Do atomic operations queue for the same addresses?",
+    when=(facts.ATOMICS_A_WARP >= 0.5)
+    & (
+        ((facts.ATOMIC_CHAIN >= 60) & (facts.LEVEL_BUSY < 60))
+        | ((facts.ALL_MEMORY_WAITS >= 50) & (facts.LEVEL_BUSY < 40) & (facts.ATOMIC_PART >= 10))
+    ),
+    clause=lambda k: Text(
+        "it does {atomics} atomic operations per warp, which wait for each other at the "
+        "same addresses",
+        atomics=k.number(facts.ATOMICS_A_WARP),
+    ),
+    symptom=Text("waits for atomic operations"),
+    remedy=Text("With few atomics"),
+    action=Text(
+        "Add within a warp (shuffles) and a block (shared memory) first, and do one atomic "
+        "operation per block, or none with a second pass."
+    ),
+    advice=Text("let it add up on the chip first, and update shared totals rarely"),
+    estimate="The time of the atomics goes: three cycles each on one address where these fill most "
+    "of it, else the stalls for memory.",
+    disproof=Text(
+        "The same kernel with its atomics spread over many addresses (wrong results, same "
+        "amount) is no faster."
+    ),
+    source=Text(
+        "prof; the atomic unit is part of the breakdown of L2 in Nsight Compute's SpeedOfLight"
+    ),
+    confidence="medium",
+    time=facts.ATOMIC_TIME,
+    unloads={"lsu": NONE},
+)
+L2_THRASHING = Rule(
+    key="l2_thrashing",
+    question="Does data come from DRAM more often than the work needs?",
+    when=(facts.REREAD >= 1.3) & (facts.DRAM_USE >= 20),
+    clause=lambda k: Text(
+        "it moves {times} times the bytes that its work needs through DRAM: data leaves "
+        "the L2 cache before it is used again",
+        times=k.number(facts.REREAD),
+    ),
+    symptom=Text("reads the same data from memory again and again"),
+    remedy=Text("With each byte moved once"),
+    action=Text(
+        "Change the order of the work so that what is used again fits in L2: tiles or "
+        "chunks first, passes over them inside (block swizzling for a GEMM)."
+    ),
+    advice=Text("work through the data in portions that fit the cache"),
+    estimate="Each byte crosses DRAM once: so much of the time of saturated DRAM, else of the "
+    "stalls for memory, is left. L2, the load/store pipe and the others need what they "
+    "need now.",
+    disproof=Text(
+        "The bytes that the program says it needs are wrong, or the same work in chunks of "
+        "less than the L2 moves as many bytes."
+    ),
+    source=Text("prof: three tenths more than the work needs"),
+    confidence="high",
+    time=facts.DRAM_TIME,
+    remaining=facts.REREAD_LEFT,
+    unloads={"dram": facts.REREAD_LEFT},
+)

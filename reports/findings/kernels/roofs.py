@@ -1,0 +1,208 @@
+"""Kernels that no rule explains: what their roof means, and what is left to do there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsight_prof.reports.findings.kernels import facts
+from nsight_prof.reports.findings.kernels.fact import Condition
+from nsight_prof.reports.page import Number, Text
+
+FULL = 80.0
+FULL_SOURCE = "Nsight Compute rule SOLBottleneck: a bottleneck from 80 % on"
+"""Per cent of a roof from which on nothing speaks against it, whatever the warps wait for."""
+DOUBT_SOURCE = Text(
+    "prof: more than half of the stalls, with less than 80 % of the roof (Nsight Compute "
+    "rule SOLBottleneck)"
+)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """A bound of kernels that no rule explains.
+
+    Attributes:
+        key: stands as `cause` in metrics.json and in docs/rules.md.
+        limit: a clause about the kernel, of the part of the roof that it reaches.
+        limited: how the GPU time of such kernels is spent.
+        action: what to do; `advice` the same for readers who do not know GPUs.
+        disproof: what one would see if it were wrong.
+        contradicted_by: conditions under which the evidence contradicts it.
+        fusible: action and advice for kernels that compilers fuse with their neighbours.
+    """
+
+    key: str
+    limit: Callable[[Number], Text]
+    limited: Text
+    action: Text
+    advice: Text
+    disproof: Text
+    contradicted_by: tuple[Condition, ...] = ()
+    fusible: tuple[Text, Text] | None = None
+
+
+_MOVES = (facts.EXECUTION_WAITS > 50,)
+_ISSUES = (facts.ALL_MEMORY_WAITS > 50,)
+ROOFS = {
+    "dram": Roof(
+        key="dram_saturated",
+        limit=lambda reached: Text(
+            "it is limited by the bandwidth of the GPU's memory, of which it uses {reached}",
+            reached=reached,
+        ),
+        limited=Text("limited by DRAM bandwidth"),
+        action=Text(
+            "Move less data: smaller types (fp8, int8), a larger batch per read of the "
+            "weights, fusion with the neighbours."
+        ),
+        advice=Text("let it move less data (smaller number formats, each value read once)"),
+        disproof=Text(
+            "A plain copy of as many bytes is faster on this GPU, or the kernel keeps its "
+            "time with half the data."
+        ),
+        contradicted_by=_MOVES,
+        fusible=(
+            Text(
+                "Fuse it with the kernels before and after it, so that the data crosses "
+                "memory once."
+            ),
+            Text("fuse it with the steps around it, so that data is moved once"),
+        ),
+    ),
+    "l2": Roof(
+        key="l2_saturated",
+        limit=lambda reached: Text(
+            "it is limited by the bandwidth of the L2 cache, of which it uses {reached}",
+            reached=reached,
+        ),
+        limited=Text("limited by L2 bandwidth"),
+        action=Text(
+            "Re-use data in shared memory or registers: larger tiles, fewer passes over "
+            "the same data."
+        ),
+        advice=Text("let it use data again while it is on the chip"),
+        disproof=Text(
+            "The kernel keeps its time where its data is re-used in shared memory, at half "
+            "the L2 traffic."
+        ),
+        contradicted_by=_MOVES,
+    ),
+    "l1": Roof(
+        key="l1_saturated",
+        limit=lambda reached: Text(
+            "it is limited by the bandwidth of the L1 cache, of which it uses {reached}",
+            reached=reached,
+        ),
+        limited=Text("limited by L1 bandwidth"),
+        action=Text("Re-use data in registers, use wider accesses, and avoid bank conflicts."),
+        advice=Text("let it use data again while it is in registers"),
+        disproof=Text("The kernel keeps its time with wider loads, or half as many of them."),
+    ),
+    "tensor": Roof(
+        key="tensor_saturated",
+        limit=lambda reached: Text(
+            "it is limited by the Tensor Cores, of whose rate it reaches {reached}", reached=reached
+        ),
+        limited=Text("limited by the Tensor Cores"),
+        action=Text(
+            "Try other tiles and cluster shapes (autotuning, a newer cuBLAS), or a smaller "
+            "type (fp8)."
+        ),
+        advice=Text(
+            "try other variants of it (autotuning, a newer library) or a smaller number "
+            "format (fp8)"
+        ),
+        disproof=Text("A larger product of the same type reaches more FLOP/s on this GPU."),
+    ),
+    "fp32": Roof(
+        key="fp32_saturated",
+        limit=lambda reached: Text(
+            "it is limited by FP32 arithmetic, of whose rate it reaches {reached}", reached=reached
+        ),
+        limited=Text("limited by FP32 arithmetic"),
+        action=Text(
+            "Use fused multiply-adds, fewer operations, or a type that the Tensor Cores take."
+        ),
+        advice=Text("do fewer operations, or use number formats that the matrix units take"),
+        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
+        contradicted_by=_ISSUES,
+    ),
+    "fp64": Roof(
+        key="fp64_saturated",
+        limit=lambda reached: Text(
+            "it is limited by FP64 arithmetic, of whose rate it reaches {reached}", reached=reached
+        ),
+        limited=Text("limited by FP64 arithmetic"),
+        action=Text("Use FP32 where the precision allows, or FP64 Tensor Cores."),
+        advice=Text("use single precision where that is exact enough"),
+        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
+        contradicted_by=_ISSUES,
+    ),
+    "fp16": Roof(
+        key="fp16_saturated",
+        limit=lambda reached: Text(
+            "it is limited by FP16 arithmetic, of whose rate it reaches {reached}", reached=reached
+        ),
+        limited=Text("limited by FP16 arithmetic"),
+        action=Text("Use fewer operations, or the Tensor Cores."),
+        advice=Text("do fewer operations, or use the matrix units"),
+        disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
+        contradicted_by=_ISSUES,
+    ),
+    "issue": Roof(
+        key="issue_saturated",
+        limit=lambda reached: Text(
+            "it is limited by the issue of instructions, which fills {reached} of all "
+            "cycles, more than any roof of memory or arithmetic",
+            reached=reached,
+        ),
+        limited=Text("limited by instruction issue"),
+        action=Text(
+            "Do the same work in fewer instructions: wider loads, packed types, less index "
+            "arithmetic."
+        ),
+        advice=Text("let each instruction do more work"),
+        disproof=Text("The kernel keeps its time with fewer instructions, as with wider loads."),
+        contradicted_by=_ISSUES,
+        fusible=(
+            Text(
+                "Fuse it with the kernels before and after it (torch.compile), or make its "
+                "inputs contiguous: the vectorised kernel needs far fewer instructions."
+            ),
+            Text("fuse it with the steps around it (torch.compile does so)"),
+        ),
+    ),
+    "latency": Roof(
+        key="unknown",
+        limit=lambda reached: Text(
+            "it saturates nothing (at most {reached} of any roof)", reached=reached
+        ),
+        limited=Text("spent waiting with nothing saturated"),
+        action=Text("Profile it with the sets occupancy and stalls."),
+        advice=Text("measure it in more detail"),
+        disproof=Text("The sets occupancy and stalls name a cause."),
+    ),
+}
+"""Bound -> what is told of a kernel that no rule explains."""
+NEAR = (
+    Text(
+        "A better kernel hardly helps; only less work does: fewer operations, a smaller "
+        "type, a skipped or cached result."
+    ),
+    Text(
+        "it runs near the limit of the hardware; only less work helps (smaller number "
+        "formats, fewer operations)"
+    ),
+)
+NEAR_DRAM = (
+    Text(
+        "A better kernel hardly helps; only less data does: smaller types, fusion, a "
+        "larger batch per read of the weights."
+    ),
+    Text(
+        "it runs near the limit of the hardware; only less data helps (smaller number "
+        "formats, a larger batch)"
+    ),
+)
+"""Action and advice for a kernel so near its roof that no better kernel helps."""

@@ -1,0 +1,37 @@
+"""All rules about kernels, in the order in which causes of equal gain are told."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.findings.kernels import (
+    instructions,
+    matrix,
+    memory,
+    occupancy,
+    waits,
+)
+
+RULES = (
+    matrix.TENSOR_IDLE,
+    matrix.MISALIGNED,
+    occupancy.SMALL_GRID,
+    memory.UNCOALESCED_LOADS,
+    memory.UNCOALESCED_STORES,
+    memory.UNCOALESCED,
+    memory.BANK_CONFLICTS,
+    memory.LOCAL_SPILLS,
+    memory.ATOMICS,
+    instructions.DIVERGENCE,
+    instructions.UNFUSED_FMA,
+    memory.L2_THRASHING,
+    occupancy.TAIL,
+    occupancy.IMBALANCE,
+    occupancy.FEW_BLOCKS,
+    occupancy.ACHIEVED_OCCUPANCY,
+    occupancy.SHARED_LIMITED,
+    occupancy.REGISTER_LIMITED,
+    occupancy.BLOCK_LIMITED,
+    occupancy.WARPS_LIMITED,
+    occupancy.BARRIER_LIMITED,
+    waits.LATENCY,
+)
+BY_KEY = {rule.key: rule for rule in RULES}

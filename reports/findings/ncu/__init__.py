@@ -1,0 +1,1 @@
+"""What ncu's own rules say of kernels, beside what prof says."""
