@@ -58,6 +58,8 @@ from nsight_prof.reports.view_models import (
 ANSWERS = 4
 """Findings whose sentences make the answer; the rest follows in the list of findings."""
 TOP_CALLS = 8
+TIERS = ("trace and counters", "trace only", "counters only", "nothing")
+"""What a report rests on."""
 ALL_OF_IT = 0.9995
 """A share that is shown as 100.0 %."""
 
@@ -191,8 +193,10 @@ def tier(run: Run) -> str:
     """Return what the run rests on: trace and counters, trace only, counters only, or nothing."""
     traced = known(kernel_time(run)) is not None
     counted = not run.counters.empty
-    names = {(True, True): "trace and counters", (True, False): "trace only"}
-    return names.get((traced, counted), "counters only" if counted else "nothing")
+    both, trace, counters, nothing = TIERS
+    if traced:
+        return both if counted else trace
+    return counters if counted else nothing
 
 
 def section_verdicts(made: tuple[Section, ...]) -> tuple[Text, ...]:

@@ -6,8 +6,8 @@
 
 A message is the first argument of `Text(...)`, a literal, and a second one its plural; in a
 template those of `_(...)`. Each study, family of findings and other package of `reports` has a
-file of its own, and so have the templates, the questions of the bundled recipes and the glossary.
-Needs Babel (pip install '.[dev]').
+file of its own, and so have the templates, the questions of the bundled recipes, the glossary and
+labels of data. Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.text import placeholders
+from nsight_prof.reports.time_views import CAUSES, COSTS
+from nsight_prof.reports.views import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "reports"
@@ -54,7 +59,19 @@ def found() -> dict[str, Messages]:
         parts["questions"] |= {question: ""} if question else {}
     for entry in yaml.safe_load((REPORTS / "glossary.yaml").read_text("utf-8")):
         parts["glossary"] |= {entry["term"]: "", entry["meaning"]: ""}
+    parts["labels"] |= dict.fromkeys(labels(), "")
     return dict(parts)
+
+
+def labels() -> Iterator[str]:
+    """Yield fixed words that reports take from data: of bounds, counters, stalls and idle time."""
+    yield from LABELS.values()
+    yield from (column.label for column in catalogue().columns.values())
+    yield from CAUSES.values()
+    yield from COSTS.values()
+    yield from TIERS
+    yield from (state.value for state in StepState)
+    yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 
 
 def of_template(path: Path) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,10 @@ OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 NUMBER = re.compile(
     r"\d[\d.,]*(?: (?:%|[munk]?s|[KMGT]i?B(?:/s)?|[kMGTP]FLOP(?:/s)?)(?![A-Za-z]))?"
 )
-OF_EVERYBODY = ("glossary", "profile", "questions", "templates", "findings", "page")
+OF_EVERYBODY = (
+    *("caveats", "findings", "glossary", "labels", "launch_choice", "page", "profile"),
+    *("questions", "templates", "templating"),
+)
 """Catalogues of what every report says."""
 
 
