@@ -95,17 +95,17 @@ def _waves(count: int) -> str:
 def _small(small: Sequence[Batches], bandwidth: float | None) -> LineFigure:
     series = []
     for batch in small:
-        x = tuple(float(point.m) for point in batch.points)
-        y = tuple(point.seconds * MICRO for point in batch.points)
-        low = tuple(point.low * MICRO for point in batch.points)
-        high = tuple(point.high * MICRO for point in batch.points)
-        name = batch.points[0].name
+        x = tuple(float(point.m) for point in batch.cold.points)
+        y = tuple(point.seconds * MICRO for point in batch.cold.points)
+        low = tuple(point.low * MICRO for point in batch.cold.points)
+        high = tuple(point.high * MICRO for point in batch.cold.points)
+        name = batch.cold.name
         series.append(Series(name, x, y, low, high, group=name))
         if bandwidth:
-            floor = tuple(point.moved / bandwidth * MICRO for point in batch.points)
-            label = f"{batch.dtype}: bytes at {quantity(bandwidth, 'B/s', 3)}"
+            floor = tuple(point.moved / bandwidth * MICRO for point in batch.cold.points)
+            label = f"{batch.cold.dtype}: bytes at {quantity(bandwidth, 'B/s', 3)}"
             series.append(Series(label, x, floor, group=name))
-    first = small[0].points[0]
+    first = small[0].cold.points[0]
     return LineFigure(
         name="small-batches",
         title=f"Small batches: N = {first.n}, K = {first.k}, M from 1",

@@ -291,13 +291,13 @@ def _padding_evidence(curve: Curve) -> list[Text]:
 
 def _small_batches(measured: Measured) -> Finding | None:
     """State what a larger batch costs, and the M at which the time has doubled."""
-    batches = [batch for batch in measured.small if len(batch.points) > 1]
+    batches = [batch for batch in measured.small if len(batch.cold.points) > 1]
     if not batches:
         return None
-    first, last = batches[0].points[0], batches[0].points[-1]
+    first, *_, last = batches[0].cold.points
     sweep = next((c for c in measured.libraries if c.name == first.name), None)
     slow = [p for p in (sweep.points if sweep else ()) if p.seconds > DOUBLED * first.seconds]
-    extra = Number(batches[0].extra(last.m), "fraction", (last.ref, first.ref))
+    extra = batches[0].extra(last)
     return Finding(
         "small_batches",
         Text(
@@ -314,12 +314,13 @@ def _small_batches(measured: Measured) -> Finding | None:
         tuple(
             Text(
                 "{kernel}: {extra} longer at M = {m}, weights from DRAM at {rate}",
-                kernel=batch.points[0].name,
-                extra=_fraction(batch.extra(batch.points[-1].m)),
-                m=batch.points[-1].m,
-                rate=batch.points[-1].bandwidth,
+                kernel=point.name,
+                extra=batch.extra(point),
+                m=point.m,
+                rate=point.bandwidth,
             )
             for batch in batches
+            for point in batch.cold.points[-1:]
         ),
         action=Text(
             "Collect requests: up to M = {m} rows cost little{doubled}.",

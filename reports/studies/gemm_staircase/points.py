@@ -101,7 +101,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Curve:
-    """The sweep over M of one dtype and variant, sorted by M."""
+    """Sizes of one dtype and variant, sorted by M."""
 
     dtype: str
     variant: str
@@ -142,15 +142,13 @@ def read_points(run: Run) -> tuple[list[Point], list[Refused]]:
     return points, refused
 
 
-def curves(points: Iterable[Point]) -> list[Curve]:
-    """Return the sweeps, cuBLAS before Triton."""
+def curves(points: Iterable[Point], group: str = "sweep", mode: str = "cold") -> list[Curve]:
+    """Return the sizes of a group by dtype and variant, cuBLAS before Triton."""
     found: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        if point.group == "sweep" and point.mode == "cold":
+    for point in sorted(points, key=lambda point: point.m):
+        if (point.group, point.mode) == (group, mode):
             found.setdefault((point.dtype, point.variant), []).append(point)
-    return [
-        Curve(*key, tuple(sorted(found[key], key=lambda point: point.m))) for key in sorted(found)
-    ]
+    return [Curve(*key, tuple(found[key])) for key in sorted(found)]
 
 
 def at_one_clock(curve: Curve) -> tuple[Curve, float | None]:

@@ -139,9 +139,9 @@ def _numbers(measured: Measured) -> dict[str, Json]:
         ],
         "best": [_best(curve) for curve in measured.sweeps],
         "batches": [
-            {"dtype": batch.dtype, "m": p.m, "s": p.seconds, "extra": batch.extra(p.m)}
+            {"dtype": p.dtype, "m": p.m, "s": p.seconds, "extra": batch.extra(p).value}
             for batch in measured.small
-            for p in batch.points
+            for p in batch.cold.points
         ],
         "odd_sizes": [
             {"dtype": size.base.dtype, "side": size.side, "size": size.size, "loss": size.loss}

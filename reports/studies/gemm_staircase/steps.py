@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from nsight_prof.reports.page import Number
-from nsight_prof.reports.studies.gemm_staircase.points import Curve, Point, Refused, at_one_clock
+from nsight_prof.reports.studies.gemm_staircase.points import (
+    Curve,
+    Point,
+    Refused,
+    at_one_clock,
+    curves,
+)
 from nsight_prof.reports.studies.gemm_staircase.tile_model import (
     MODELS,
     Data,
@@ -203,38 +209,22 @@ def highest_rate(points: Sequence[Point]) -> float | None:
 
 @dataclass(frozen=True)
 class Batches:
-    """Small M of one dtype, sorted; M = 1 is the first. `hot`: the same with warm weights."""
+    """Small M of one dtype from M = 1 on, cold, and (None: not measured) with warm weights."""
 
-    dtype: str
-    variant: str
-    points: tuple[Point, ...]
-    hot: tuple[Point, ...] = ()
+    cold: Curve
+    hot: Curve | None
 
-    def at(self, m: int) -> Point | None:
-        """Return the point of a size."""
-        return next((point for point in self.points if point.m == m), None)
-
-    def hot_at(self, m: int) -> Point | None:
-        """Return the point of a size with warm weights."""
-        return next((point for point in self.hot if point.m == m), None)
-
-    def extra(self, m: int) -> float | None:
-        """Return how much longer M = m takes than M = 1, as a fraction."""
-        point = self.at(m)
-        return point.seconds / self.points[0].seconds - 1 if point else None
+    def extra(self, point: Point) -> Number:
+        """Return how much longer a point takes than M = 1."""
+        first = self.cold.points[0]
+        return Number(point.seconds / first.seconds - 1, "fraction", (point.ref, first.ref))
 
 
 def batches(points: Sequence[Point]) -> list[Batches]:
     """Return the small sizes by dtype and variant, those with M = 1 only."""
-    found: dict[tuple[str, str, str], list[Point]] = {}
-    for point in sorted(points, key=lambda point: point.m):
-        if point.group == "batch":
-            found.setdefault((point.dtype, point.variant, point.mode), []).append(point)
-    return [
-        Batches(dtype, variant, tuple(cold), tuple(found.get((dtype, variant, "hot"), ())))
-        for (dtype, variant, mode), cold in sorted(found.items())
-        if mode == "cold" and cold[0].m == 1
-    ]
+    hot = {curve.name: curve for curve in curves(points, "batch", "hot")}
+    cold = [curve for curve in curves(points, "batch") if curve.points[0].m == 1]
+    return [Batches(curve, hot.get(curve.name)) for curve in cold]
 
 
 @dataclass(frozen=True)

@@ -265,42 +265,35 @@ def parameter_table(staircases: Sequence[Staircase]) -> Table[Staircase]:
 
 def batch_table(small: Sequence[Batches]) -> Table[int]:
     """Return latency, and time over that of M = 1, by M."""
-    columns = [Column[int](Text("M"), lambda m: m)]
-    for batch in small:
-        columns += _batch_columns(batch)
-    sizes = sorted({point.m for batch in small for point in batch.points})
     return Table(
         "gemm-batches",
         Text("Small batches"),
-        columns,
-        sizes,
+        [Column(Text("M"), lambda m: m), *(c for batch in small for c in _batch_columns(batch))],
+        sorted({point.m for batch in small for point in batch.cold.points}),
         note=Text(
             "Cold, except in the columns that say hot: there a call uses the weights of the call "
             "before it, as far as L2 keeps them. Bytes: A, W and C once each."
         ),
-        refs=lambda m: [point.ref for batch in small if (point := batch.at(m))],
+        refs=lambda m: [point.ref for batch in small if (point := batch.cold.at(m))],
     )
 
 
 def _batch_columns(batch: Batches) -> list[Column[int]]:
-    name = batch.points[0].name
+    name = batch.cold.name
 
-    def cell(number: Callable[[Point], Number]) -> Callable[[int], Number | None]:
-        return lambda m: number(point) if (point := batch.at(m)) else None
-
-    def hot(m: int) -> Number | None:
-        point = batch.hot_at(m)
-        return point.time if point else None
+    def column(
+        heading: Text, number: Callable[[Point], Number], curve: Curve = batch.cold
+    ) -> Column[int]:
+        return Column(heading, lambda m: number(point) if (point := curve.at(m)) else None)
 
     columns = [
-        Column(Text("{kernel}: latency", kernel=name), cell(lambda point: point.time)),
-        Column(
-            Text("{kernel}: over M = 1", kernel=name),
-            cell(lambda point: Number(batch.extra(point.m), "fraction")),
-        ),
-        Column(Text("{kernel}: bandwidth", kernel=name), cell(lambda point: point.bandwidth)),
+        column(Text("{kernel}: latency", kernel=name), lambda point: point.time),
+        column(Text("{kernel}: over M = 1", kernel=name), batch.extra),
+        column(Text("{kernel}: bandwidth", kernel=name), lambda point: point.bandwidth),
     ]
-    return [*columns, Column(Text("{kernel}: hot", kernel=name), hot)] if batch.hot else columns
+    if batch.hot is None:
+        return columns
+    return [*columns, column(Text("{kernel}: hot", kernel=name), lambda p: p.time, batch.hot)]
 
 
 def odd_table(odd: Sequence[OddSize]) -> Table[OddSize]:
