@@ -21,15 +21,11 @@ def answer(errors: pd.DataFrame) -> list[Text]:
         Text(
             "Held out, {what}: off by {mape} on average (90th percentile {p90}, bias {bias}); "
             "{coverage} of {n} within the interval.",
-            what=_quantity(row),
-            mape=_share(row, "mape"),
-            p90=_share(row, "p90"),
-            bias=_share(row, "bias"),
-            coverage=_share(row, "coverage"),
-            n=int(row["n"]),
+            what=_quantity(row), mape=_share(row, "mape"), p90=_share(row, "p90"),
+            bias=_share(row, "bias"), coverage=_share(row, "coverage"), n=int(row["n"]),
         )
         for row in records(summary(held_out, ["scope", "name"]))
-    ]
+    ]  # fmt: skip
 
 
 def _quantity(row: Row) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -44,6 +45,12 @@ LIMITS = {
     "host": Text("the host"),
     "gpu": Text("the GPU"),
 }
+CHANGES = {
+    "weights": Text("weights of half the bytes"),
+    "kv_cache": Text("KV cache of half the bytes"),
+    "kernels": Text("every kernel at its roofline"),
+    "gaps": Text("no gaps between kernels"),
+}
 METHOD = (
     Text(
         "Intervals are the 5th and 95th percentile of what held-out measurements differed from "
@@ -60,36 +67,15 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Savings:
-    """What a decode step could save at most, in seconds of its GPU time.
-
-    Attributes:
-        step: its row of predicted_steps.
-        weights, kv_cache: by half of the bytes.
-        kernels: by every kernel at its roofline.
-        gaps: by no gaps; NaN where these are not known.
-    """
+    """What each of CHANGES saves of a decode step at most, in seconds; NaN where not known."""
 
     step: Row
-    weights: float
-    kv_cache: float
-    kernels: float
-    gaps: float
+    seconds: Mapping[str, float]
 
-    def of_step(self, seconds: float) -> Number:
+    def share(self, change: str) -> Number:
         """Return a saving as part of the step's GPU time."""
-        part = seconds / number(self.step["gpu_s"])
-        return Number(part, "fraction", missing="no recorded engine or host costs")
-
-    @property
-    def largest(self) -> tuple[float, Text]:
-        """The largest saving and what brings it."""
-        changes = (
-            (self.weights, Text("weights of half the bytes (FP8)")),
-            (self.kv_cache, Text("a KV cache of half the bytes (FP8)")),
-            (self.kernels, Text("kernels at their roofline")),
-            (self.gaps, Text("no gaps between kernels")),
-        )
-        return max((c for c in changes if c[0] > 0), key=lambda c: c[0], default=changes[0])
+        of_step = self.seconds[change] / number(self.step["gpu_s"])
+        return Number(of_step, "fraction", missing="no recorded engine or host costs")
 
 
 def answer(run: Run) -> list[Text]:
@@ -98,15 +84,14 @@ def answer(run: Run) -> list[Text]:
     good = [row for row in points if row["status"] == "ok"]
     texts = [_sentence(row) for row in (good if len(good) < 3 else (good[0], good[-1]))]
     if savings := _savings(run):
-        seconds, change = savings[-1].largest
+        shares = {name: savings[-1].share(name) for name in CHANGES}
+        best = max(shares, key=lambda name: shares[name].value or 0.0)
         texts.append(
             Text(
-                "Most to gain in decode: {change}, at most {part} of a step of {case}.",
-                change=change,
-                part=savings[-1].of_step(seconds),
-                case=text(savings[-1].step["case"]),
+                "Most to gain in decode: {change}, at most {share} of a step of {case}.",
+                change=CHANGES[best], share=shares[best], case=text(savings[-1].step["case"]),
             )
-        )
+        )  # fmt: skip
     if bad := len(points) - len(good):
         texts.append(
             Text(
@@ -134,16 +119,11 @@ def _sentence(row: Row) -> Text:
     return Text(
         "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
         "TPOT of {tpot} and {rate} (tier {tier}).",
-        gpu=text(row["gpu"]),
-        model=text(row["model"]),
-        load=load,
-        prompt=int(row["prompt_tokens"]),
-        output=int(row["output_tokens"]),
-        ttft=_with_interval(_point(row, "ttft_p50_s", "s")),
+        gpu=text(row["gpu"]), model=text(row["model"]), load=load, prompt=int(row["prompt_tokens"]),
+        output=int(row["output_tokens"]), ttft=_with_interval(_point(row, "ttft_p50_s", "s")),
         tpot=_with_interval(_point(row, "tpot_p50_s", "s")),
-        rate=_with_interval(_point(row, THROUGHPUT, TOKEN_RATE)),
-        tier=text(row["tier"]),
-    )
+        rate=_with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
+    )  # fmt: skip
 
 
 def _with_interval(value: Number) -> Value:
@@ -185,8 +165,7 @@ def _points(run: Run) -> Section:
             Text(
                 "Each number with its interval in brackets. The KV cache of each GPU holds "
                 "{tokens} tokens ({bytes}) beside {weights} of weights.",
-                tokens=Number(tokens, "count"),
-                bytes=Number(kv_bytes, "B", digits=3),
+                tokens=Number(tokens, "count"), bytes=Number(kv_bytes, "B", digits=3),
                 weights=Number(known(request.get("weight_bytes")), "B", digits=3),
             ),
             Table(
@@ -194,18 +173,10 @@ def _points(run: Run) -> Section:
                 Text("Points"),
                 [
                     Column(Text("Point"), lambda row: text(row["case"])),
-                    Column(Text("TTFT, median"), lambda row: _point(row, "ttft_p50_s", "s")),
-                    Column(Text("TPOT, median"), lambda row: _point(row, "tpot_p50_s", "s")),
-                    Column(
-                        Text("Output"),
-                        lambda row: _point(row, THROUGHPUT, TOKEN_RATE),
-                        TOKEN_RATE,
-                    ),
-                    Column(
-                        Text("Answered"),
-                        lambda row: _point(row, "requests_per_s", REQUEST_RATE),
-                        REQUEST_RATE,
-                    ),
+                    _column(Text("TTFT, median"), "ttft_p50_s", "s"),
+                    _column(Text("TPOT, median"), "tpot_p50_s", "s"),
+                    _column(Text("Output"), THROUGHPUT, TOKEN_RATE),
+                    _column(Text("Answered"), "requests_per_s", REQUEST_RATE),
                     *_asked(points),
                     Column(Text("KV cache used"), _kv_used),
                     Column(Text("Tier"), lambda row: text(row["tier"])),
@@ -215,7 +186,11 @@ def _points(run: Run) -> Section:
                 refs=lambda row: [Ref("predicted_points", text(row["case"]))],
             ),
         ),
-    )
+    )  # fmt: skip
+
+
+def _column(heading: Text, name: str, unit: str) -> Column[Row]:
+    return Column(heading, lambda row: _point(row, name, unit), "" if unit == "s" else unit)
 
 
 def _asked(points: list[Row]) -> list[Column[Row]]:
@@ -226,7 +201,7 @@ def _asked(points: list[Row]) -> list[Column[Row]]:
         "price_per_million_total_tokens": (Text("Price per million tokens, prompts as well"), ""),
     }
     return [
-        Column(heading, lambda row, name=name, unit=unit: _point(row, name, unit), unit)  # type: ignore[misc]
+        _column(heading, name, unit)
         for name, (heading, unit) in columns.items()
         if any(known(row[name]) is not None for row in points)
     ]
@@ -285,8 +260,7 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
         key,
         Text(
             "{case}: {kind}, {time}",
-            case=text(step["case"]),
-            kind=KINDS[step["kind"]],
+            case=text(step["case"]), kind=KINDS[step["kind"]],
             time=_with_interval(_predicted(step, "seconds", "s").at_digits(3)),
         ),
         [
@@ -302,7 +276,7 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
         rows,
         note=note,
         folded=folded,
-    )
+    )  # fmt: skip
 
 
 def _cell(row: Row, name: str, unit: str) -> Number | None:
@@ -320,15 +294,13 @@ def _savings(run: Run) -> list[Savings]:
         if step["kind"] != "decode":
             continue
         rows = operators[operators["case"].eq(step["case"]) & operators["kind"].eq("decode")]
-        found.append(
-            Savings(
-                step,
-                _half_of_bytes(rows[rows["group"].eq("product")]),
-                _half_of_bytes(rows[rows["group"].eq("decode attention")]),
-                float((rows["seconds"] - rows["roofline_s"]).clip(lower=0).sum()),
-                number(step["gap_s"]),
-            )
-        )
+        seconds = {
+            "weights": _half_of_bytes(rows[rows["group"].eq("product")]),
+            "kv_cache": _half_of_bytes(rows[rows["group"].eq("decode attention")]),
+            "kernels": float((rows["seconds"] - rows["roofline_s"]).clip(lower=0).sum()),
+            "gaps": number(step["gap_s"]),
+        }
+        found.append(Savings(step, seconds))
     return found
 
 
@@ -358,14 +330,7 @@ def _changes(run: Run) -> Section:
                 Text("Limits of what a decode step could save"),
                 [
                     Column[Savings](Text("Point"), lambda row: text(row.step["case"])),
-                    Column(Text("Weights of half the bytes"), lambda row: row.of_step(row.weights)),
-                    Column(
-                        Text("KV cache of half the bytes"), lambda row: row.of_step(row.kv_cache)
-                    ),
-                    Column(
-                        Text("Every kernel at its roofline"), lambda row: row.of_step(row.kernels)
-                    ),
-                    Column(Text("No gaps"), lambda row: row.of_step(row.gaps)),
+                    *map(_saving, CHANGES),
                     Column(Text("Waits for"), lambda row: _limit(row.step["bound_by"])),
                 ],
                 _savings(run),
@@ -374,19 +339,21 @@ def _changes(run: Run) -> Section:
     )
 
 
+def _saving(change: str) -> Column[Savings]:
+    return Column(CHANGES[change], lambda row: row.share(change))
+
+
 def _comparison(before: Row, after: Row) -> Finding:
     first, second = _point(before, THROUGHPUT, TOKEN_RATE), _point(after, THROUGHPUT, TOKEN_RATE)
     return Finding(
         "comparison",
         Text(
             "{after} instead of {before} gives {rate} the tokens/s at {tpot} the TPOT.",
-            after=_name(after),
-            before=_name(before),
-            rate=second.times(first),
+            after=_name(after), before=_name(before), rate=second.times(first),
             tpot=_point(after, "tpot_p50_s", "s").times(_point(before, "tpot_p50_s", "s")),
         ),
         (Evidence(Text("tokens/s, both as predicted above:"), [first, second]),),
-    )
+    )  # fmt: skip
 
 
 def _sources(run: Run) -> Section:

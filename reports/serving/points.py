@@ -159,15 +159,12 @@ def clock_limit(points: Sequence[P], name: Callable[[P], Text]) -> Finding | Non
         Text(
             "A limit ({reasons}) lowers the SM clock under load: {fast} at {light}, {slow} at "
             "{heavy}.",
-            reasons=Verbatim(_limit(slow)),
-            fast=fast.number("sm_clock_hz_mean").at_digits(3),
-            light=name(fast),
-            slow=slow.number("sm_clock_hz_mean").at_digits(3),
-            heavy=name(slow),
+            reasons=Verbatim(_limit(slow)), fast=fast.number("sm_clock_hz_mean").at_digits(3),
+            light=name(fast), slow=slow.number("sm_clock_hz_mean").at_digits(3), heavy=name(slow),
         ),
         tuple(evidence),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def lost_points(run: Run, target: str) -> Finding | None:
@@ -190,13 +187,12 @@ def lost_points(run: Run, target: str) -> Finding | None:
         Text(
             "{n} point of {total} could not be measured: {reasons}.",
             "{n} points of {total} could not be measured: {reasons}.",
-            n=len(bad),
-            total=len(rows),
+            n=len(bad), total=len(rows),
             reasons=[Text("{n} {reason}", n=n, reason=FAILURES[kind]) for kind, n in kinds],
         ),
         tuple(evidence),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def model_facts(run: Run) -> tuple[Fact, ...]:

@@ -97,8 +97,8 @@ def _binned(label: str, at: Numbers, values: Numbers) -> Series:
     at, values = at[order], values[order]
     if len(at) <= BINS:
         return Series(label, tuple(at.tolist()), tuple(values.tolist()))
-    place = np.minimum(((at - at[0]) / (at[-1] - at[0]) * BINS).astype(int), BINS - 1)
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    bin_of = np.minimum(((at - at[0]) / (at[-1] - at[0]) * BINS).astype(int), BINS - 1)
+    starts = np.flatnonzero(np.diff(bin_of, prepend=-1))
     counts = np.diff(np.append(starts, len(at)))
     return Series(
         label,

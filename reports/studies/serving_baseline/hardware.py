@@ -38,55 +38,32 @@ def bound(found: Baseline) -> Finding | None:
     if memory is None or compute is None:
         return _without_roofs(point)
     kind, prefill_kind = _kind([p.decode for p in sweep]), _kind([prefill])
-    of_decode: dict[str, Value] = {
-        "decode": BOUND[kind],
-        "batch": point.batch,
-        "bytes": point.derived(load.bytes, "B"),
-        "floor": point.derived(load.bytes / memory.value, "s"),
-        "roof": memory.name,
-        "time": point.derived(load.seconds, "s"),
-        "mbu": point.derived(load.mbu, "fraction"),
-    }
-    verdict = Text(
-        "Decode is {decode}: a step at batch {batch} takes {time}, and reading its {bytes} takes "
-        "{floor} at the {roof} (MBU {mbu}).",
-        **of_decode,
-    )
-    if not math.isnan(prefill.mfu):
-        verdict = Text(
+    recipe = Text("The recipe vllm-kernels shows which kernels miss the roof.")
+    action = Text("Faster decode needs fewer or cheaper FLOPs (FP8). {recipe}", recipe=recipe)
+    if kind != COMPUTE:
+        action = Text(
+            "Faster decode needs fewer bytes per step (FP8 weights or KV cache) or more requests "
+            "that share the weights. {recipe}",
+            recipe=recipe,
+        )
+    return Finding(
+        "bound",
+        Text(
             "Decode is {decode}: a step at batch {batch} takes {time}, and reading its {bytes} "
             "takes {floor} at the {roof} (MBU {mbu}). Prefill is {prefill}: {batch} x {prompt} "
             "tokens reach {mfu} of the {peak} (MFU).",
-            **of_decode,
-            prefill=BOUND[prefill_kind],
-            prompt=point.prompt,
-            mfu=point.derived(prefill.mfu, "fraction"),
-            peak=compute.name,
-        )
-    actions = {
-        MEMORY: Text(
-            "Faster decode needs fewer bytes per step (FP8 weights or KV cache) or more requests "
-            "that share the weights; the recipe vllm-kernels shows which kernels miss the roof."
+            decode=BOUND[kind], prefill=BOUND[prefill_kind], batch=point.batch, prompt=point.prompt,
+            roof=memory.name, peak=compute.name, time=point.derived(load.seconds, "s"),
+            bytes=point.derived(load.bytes, "B"),
+            floor=point.derived(load.bytes / memory.value, "s"),
+            mbu=point.derived(load.mbu, "fraction"), mfu=point.derived(prefill.mfu, "fraction"),
         ),
-        COMPUTE: Text(
-            "Faster decode needs fewer or cheaper FLOPs (FP8); the recipe vllm-kernels shows which "
-            "kernels miss the roof."
-        ),
-        BOTH: Text(
-            "Choose the batch first: FP8 weights help small ones most; the recipe vllm-kernels "
-            "shows which kernels miss the roof."
-        ),
-    }
-    return Finding(
-        "bound",
-        verdict,
         (
-            _utilization(sweep[0]),
-            *([_utilization(sweep[-1])] if len(sweep) > 1 else []),
+            *map(_utilization, sweep[:1] + sweep[1:][-1:]),
             Evidence(Text("{roof}:", roof=memory.name), Number(memory.value, "B/s", digits=3)),
             Evidence(Text("{roof}:", roof=compute.name), Number(compute.value, "FLOP/s", digits=3)),
         ),
-        action=actions[kind],
+        action=action,
         disproof=Text(
             "Bytes and FLOPs are the least that the model needs, from its configuration; what the "
             "kernels really move is in the recipe vllm-kernels."
@@ -96,7 +73,7 @@ def bound(found: Baseline) -> Finding | None:
             decode=LIMIT[kind],
             prefill=LIMIT[prefill_kind],
         ),
-    )
+    )  # fmt: skip
 
 
 def _typical(sweep: Sequence[Point]) -> Point:
@@ -114,11 +91,10 @@ def _kind(loads: Sequence[Load]) -> str:
 def _utilization(point: Point) -> Text:
     return Text(
         "batch {batch}: decode MBU {mbu} and MFU {mfu}, prefill MFU {prefill}",
-        batch=point.batch,
-        mbu=point.derived(point.decode.mbu, "fraction"),
+        batch=point.batch, mbu=point.derived(point.decode.mbu, "fraction"),
         mfu=point.derived(point.decode.mfu, "fraction"),
         prefill=point.derived(point.prefill.mfu, "fraction"),
-    )
+    )  # fmt: skip
 
 
 def _without_roofs(point: Point) -> Finding:
@@ -127,15 +103,14 @@ def _without_roofs(point: Point) -> Finding:
         "decode_rate",
         Text(
             "A decode step at batch {batch} must read {bytes} and takes {time}: {rate}.",
-            batch=point.batch,
-            bytes=point.derived(load.bytes, "B"),
+            batch=point.batch, bytes=point.derived(load.bytes, "B"),
             time=point.derived(load.seconds, "s"),
             rate=point.derived(load.bytes / load.seconds, "B/s"),
         ),
         (Text("no roof of this GPU is known to compare that with"),),
         action=Text("Measure the roofs with prof run recipes/roofline.yaml, then prof report RUN."),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def idle(found: Baseline) -> Finding | None:
@@ -149,10 +124,8 @@ def idle(found: Baseline) -> Finding | None:
     verdict = Text(
         "The GPU is idle for at least {free} of the time at batch {batch}: NVML sees a kernel "
         "running for {busy}.",
-        free=first.derived(free, "%"),
-        batch=first.batch,
-        busy=busy,
-    )
+        free=first.derived(free, "%"), batch=first.batch, busy=busy,
+    )  # fmt: skip
     if free < SHORT_IDLE:
         verdict = Text(
             "Gaps between steps are too short for NVML to see: a kernel runs for {busy} of the "
@@ -196,37 +169,29 @@ def cache(found: Baseline) -> Finding | None:
     if found.engine and found.engine.kv_tokens:
         evidence.append(Evidence(Text("tokens that it holds:"), found.engine.kv_tokens))
     evidence.append(Text("vLLM's gauges, read in the warm-ups and between the timed repeats"))
-    if not preempted:
-        return Finding(
-            "kv_cache",
-            Text(
-                "The KV cache was at most {used} full, at batch {batch}, and no request was "
-                "preempted.",
-                **values,
-            ),
-            tuple(evidence),
-            technical=True,
-        )
-    return Finding(
-        "kv_cache",
-        Text(
+    verdict = Text(
+        "The KV cache was at most {used} full, at batch {batch}, and no request was preempted.",
+        **values,
+    )
+    action = disproof = None
+    if preempted:
+        verdict = Text(
             "The KV cache is too small from batch {smallest} on: {n} request was preempted, and it "
             "was {used} full at batch {batch}.",
             "The KV cache is too small from batch {smallest} on: {n} requests were preempted, and "
             "it was {used} full at batch {batch}.",
             n=round(sum(p.value("preemptions") for p in preempted)),
-            smallest=min(p.batch for p in preempted),
-            **values,
-        ),
-        tuple(evidence),
-        action=Text(
+            smallest=min(p.batch for p in preempted), **values,
+        )  # fmt: skip
+        action = Text(
             "Run smaller batches (--max-num-seqs), or give the KV cache more memory "
             "(--gpu-memory-utilization)."
-        ),
-        disproof=Text(
+        )
+        disproof = Text(
             "A preempted request is computed again, so that its times hold both attempts."
-        ),
-        technical=True,
+        )
+    return Finding(
+        "kv_cache", verdict, tuple(evidence), action=action, disproof=disproof, technical=True
     )
 
 

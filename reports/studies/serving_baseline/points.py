@@ -126,6 +126,13 @@ class Baseline:
         sweep = self.batches
         return fit_scaling([p.batch for p in sweep], [p.value("duration_s") for p in sweep])
 
+    @property
+    def recommended(self) -> Point | None:
+        """The largest batch before the bend; the largest of all where scaling does not bend."""
+        law = self.batch_law
+        below = [p for p in self.batches if law is None or p.batch <= law.bend]
+        return next(iter((below or self.batches[:1])[-1:]), None)
+
     @cached_property
     def first_tokens(self) -> dict[int, float]:
         """Median TTFT of a single request by prompt length, in seconds."""

@@ -92,11 +92,10 @@ def _intro(run: Run, found: Baseline) -> list[Text]:
         Text(
             "Model {model}, served offline by vLLM {version} on {n} GPU.",
             "Model {model}, served offline by vLLM {version} on {n} GPUs.",
-            model=Verbatim(engine.model),
-            version=Verbatim(engine.version),
+            model=Verbatim(engine.model), version=Verbatim(engine.version),
             n=engine.tensor_parallel,
         )
-    ]
+    ]  # fmt: skip
     if starts := [value for value in map(known, run.engines["start_s"]) if value is not None]:
         low, high = min(starts), max(starts)
         texts.append(
@@ -118,7 +117,9 @@ def _facts(found: Baseline) -> list[Fact]:
             Fact(Text("A single request: each further token"), point.number("tpot_p50_s")),
         ]
     sweep = [p for p in found.batches if not math.isnan(p.value(speed.RATE))]
-    for point in sweep if len(sweep) < 3 else (sweep[0], sweep[-1]):
+    for point in sweep:
+        if point not in (sweep[0], found.recommended, sweep[-1]):
+            continue
         label = Text(
             "{n} request at once: tokens per second of all together",
             "{n} requests at once: tokens per second of all together",

@@ -26,81 +26,13 @@ def scaling(found: Baseline) -> Finding | None:
     if len(sweep) < 2:
         return None
     first, last, law = sweep[0], sweep[-1], found.batch_law
-    gain = _gain(first, last)
-    evidence: list[Evidence | Text] = [*_law(law, len(sweep)), *_added(first, last)]
-    steps = fit_scaling([p.batch for p in sweep], [p.step_s for p in sweep])
-    if steps is not None and steps.bend > steps.last:
-        evidence.append(Text("the decode step alone does not bend up to batch {n}", n=last.batch))
-    elif steps is not None:
-        evidence.append(Evidence(Text("the decode step alone bends at batch"), Number(steps.bend)))
-    verdict = Text(
-        "Throughput grows {gain} from batch {first} to batch {last}: {slow} to {fast}.",
-        gain=gain,
-        first=first.batch,
-        last=last.batch,
-        slow=first.number(RATE),
-        fast=last.number(RATE),
-    )
-    plain = Text(
-        "{n} requests at once give {gain} the tokens per second of {first}.",
-        n=last.batch,
-        gain=gain,
-        first=first.batch,
-    )
-    action = None
+    best, action = found.recommended or last, Text("Measure larger batches.")
+    advice = Text("Throughput grows with the batch")
     if law is not None and law.bend > law.last:
-        verdict = Text(
-            "Larger batches still pay: throughput grows {gain} from batch {first} to batch {last}, "
-            "to {fast}, and does not bend up to there.",
-            gain=gain,
-            first=first.batch,
-            last=last.batch,
-            fast=last.number(RATE),
-        )
-        plain = Text(
-            "{n} requests at once give {gain} the tokens per second of {first}, and larger batches "
-            "would still pay.",
-            n=last.batch,
-            gain=gain,
-            first=first.batch,
-        )
-        action = Text("Measure larger batches.")
-        if math.isfinite(law.bend):
-            evidence.append(Evidence(Text("extrapolated bend at batch"), Number(law.bend)))
+        advice = Text("Larger batches still pay")
     elif law is not None:
         bend = Number(law.bend)
-        best = max((p for p in sweep if p.batch <= law.bend), default=first, key=_batch)
-        verdict = Text(
-            "Run batches of up to about {bend} requests: beyond, 1 % more of them bring less than "
-            "0.5 % more throughput. Batch {batch} gives {rate} ({gain} of batch {first}) with a "
-            "TTFT of {ttft} and a TPOT of {tpot}.",
-            bend=bend,
-            batch=best.batch,
-            rate=best.number(RATE),
-            gain=_gain(first, best),
-            first=first.batch,
-            ttft=best.number("ttft_p50_s"),
-            tpot=best.number("tpot_p50_s"),
-        )
-        evidence.insert(
-            0,
-            Text(
-                "batch {batch} gives {rate}, {gain} for {more} the requests",
-                batch=last.batch,
-                rate=last.number(RATE),
-                gain=gain,
-                more=Number(last.batch / first.batch, "x", digits=3),
-            ),
-        )
-        plain = Text(
-            "Compute up to about {bend} requests together: {n} at once give {gain} the tokens per "
-            "second of {first}, but beyond {bend} each further one brings less than half of what "
-            "the first ones do.",
-            bend=bend,
-            n=last.batch,
-            gain=gain,
-            first=first.batch,
-        )
+        advice = Text("Run batches of up to about {bend} requests", bend=bend)
         action = Text(
             "Cap batches at about {bend} requests (vLLM: --max-num-seqs), then measure latencies "
             "under load with the recipe vllm-serve.",
@@ -108,8 +40,13 @@ def scaling(found: Baseline) -> Finding | None:
         )
     return Finding(
         "batch_scaling",
-        verdict,
-        tuple(evidence),
+        Text(
+            "{advice}: batch {batch} gives {rate} ({gain} of batch {first}) with a TTFT of {ttft} "
+            "and a TPOT of {tpot}.",
+            advice=advice, batch=best.batch, rate=best.number(RATE), gain=_gain(first, best),
+            first=first.batch, ttft=best.number("ttft_p50_s"), tpot=best.number("tpot_p50_s"),
+        ),
+        (*_beyond(first, best, last), *_law(law, len(sweep)), *_added(first, last), *_steps(sweep)),
         action=action,
         disproof=Text(
             "For prompts of {prompt} and outputs of {output} tokens: longer outputs, with the same "
@@ -117,12 +54,30 @@ def scaling(found: Baseline) -> Finding | None:
             prompt=last.prompt,
             output=last.output,
         ),
-        plain=plain,
-    )
+        plain=Text(
+            "{advice}: {n} at once give {gain} the tokens per second of {first}.",
+            advice=advice, n=best.batch, gain=_gain(first, best), first=first.batch,
+        ),
+    )  # fmt: skip
 
 
-def _batch(point: Point) -> int:
-    return point.batch
+def _beyond(first: Point, best: Point, last: Point) -> list[Evidence | Text]:
+    if best is last:
+        return []
+    label = Text("{more} the requests, batch {batch}, give", batch=last.batch,
+                 more=Number(last.batch / first.batch, "x", digits=3))  # fmt: skip
+    rule = Text("beyond the bend 1 % more requests bring less than 0.5 % more throughput")
+    return [rule, Evidence(label, [last.number(RATE), _gain(first, last)])]
+
+
+def _steps(sweep: list[Point]) -> list[Evidence]:
+    """Return where the decode step alone bends."""
+    law = fit_scaling([p.batch for p in sweep], [p.step_s for p in sweep])
+    if law is None:
+        return []
+    if law.bend > law.last:
+        return [Evidence(Text("the decode step alone does not bend up to batch"), Number(law.last))]
+    return [Evidence(Text("the decode step alone bends at batch"), Number(law.bend))]
 
 
 def _gain(first: Point, point: Point) -> Number:
@@ -137,17 +92,17 @@ def _law(law: Scaling | None, batches: int) -> list[Evidence | Text]:
         Text(
             "a batch takes {fixed} and {each} more per request (least squares over {n} batches, "
             "root mean square error {error})",
-            fixed=Number(law.fixed_s, "s"),
-            each=Number(law.each_s, "s"),
-            n=batches,
+            fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"), n=batches,
             error=Number(law.residual, "fraction"),
         )
-    ]
+    ]  # fmt: skip
     if law.flat_until > 0:
         lines.append(Evidence(Text("it grows from batch"), Number(law.flat_until)))
     if law.low < law.high:
         label = Text("the bend, when any one batch is left out:")
         lines.append(Evidence(label, Interval(law.low, law.high)))
+    if law.last < law.bend < math.inf:
+        lines.append(Evidence(Text("extrapolated bend at batch"), Number(law.bend)))
     return lines
 
 
@@ -162,17 +117,13 @@ def _added(first: Point, last: Point) -> list[Evidence | Text]:
         Text(
             "a further request adds {prefill} of prefill and {steps} over all decode steps, which "
             "take {before} at batch {first} and {after} at batch {last}",
-            prefill=Number(prefill, "s"),
-            steps=Number(max(steps, 0.0), "s"),
-            before=first.step,
-            first=first.batch,
-            after=last.step,
-            last=last.batch,
+            prefill=Number(prefill, "s"), steps=Number(max(steps, 0.0), "s"), before=first.step,
+            first=first.batch, after=last.step, last=last.batch,
         )
-    ]
+    ]  # fmt: skip
     if prefill > 0 and steps > 0:
-        part = Number(prefill / (prefill + steps), "fraction")
-        lines.append(Evidence(Text("share of prefill in that:"), part))
+        share = Number(prefill / (prefill + steps), "fraction")
+        lines.append(Evidence(Text("share of prefill in that:"), share))
     return lines
 
 
@@ -183,13 +134,12 @@ def doubled_prompt(found: Baseline) -> Finding | None:
     if not between:
         return None
     short, long = between[0], between[-1]
-    growth = [_doubling(pair) for pair in dict.fromkeys((long, short))]
-    verdict = Text("A doubled prompt costs less than twice: TTFT grows {growth}.", growth=growth)
+    head = Text("A doubled prompt costs less than twice")
+    if long[2] >= TWICE:
+        head = Text("A doubled prompt doubles TTFT only where it is long")
     if min(power for *_, power in between) >= TWICE:
-        verdict = Text("A doubled prompt doubles TTFT: it grows {growth}.", growth=growth)
-    elif long[2] >= TWICE:
-        verdict = Text("A doubled prompt doubles TTFT only where it is long: it grows {growth}.",
-                       growth=growth)  # fmt: skip
+        head = Text("A doubled prompt doubles TTFT")
+    growth = [_doubling(pair) for pair in dict.fromkeys((long, short))]
     times = [Text("{ttft} at {n}", ttft=Number(t, "s"), n=n) for n, t in first.items()]
     evidence: list[Evidence | Text] = [Evidence(Text("TTFT by prompt tokens:"), times)]
     law, action = found.prompt_law, None
@@ -197,11 +147,10 @@ def doubled_prompt(found: Baseline) -> Finding | None:
         evidence.append(
             Text(
                 "the law is {fixed} and {each} per token (root mean square error {error})",
-                fixed=Number(law.fixed_s, "s"),
-                each=Number(law.each_s, "s"),
+                fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"),
                 error=Number(law.residual, "fraction"),
             )
-        )
+        )  # fmt: skip
         if law.flat_until > 0:
             evidence.append(Evidence(Text("it grows from token"), Number(law.flat_until)))
         if law.bend_measured:
@@ -210,23 +159,22 @@ def doubled_prompt(found: Baseline) -> Finding | None:
                 "fixed part.",
                 n=Number(law.bend),
             )
-    evidence += _whole_request(found, long)
-    plain = Text(
-        "A prompt twice as long makes the wait for the first word {factor} as long from {n} tokens "
-        "on, and hardly longer where it is short.",
-        factor=Number(2 ** long[2], "x"),
-        n=round(long[0]),
-    )
+    evidence += _end_to_end(found, long)
     everyday = short[2] < 0.5 < long[2]
     return Finding(
         "doubled_prompt",
-        verdict,
+        Text("{head}: TTFT grows {growth}.", head=head, growth=growth),
         tuple(evidence),
         action=action,
         disproof=Text(
             "For one request at a time: where many wait, a longer prompt delays the others too."
         ),
-        plain=plain if everyday else None,
+        plain=Text(
+            "A prompt twice as long makes the wait for the first word {factor} as long from {n} "
+            "tokens on, and hardly longer where it is short.",
+            factor=Number(2 ** long[2], "x"),
+            n=round(long[0]),
+        ),
         technical=not everyday,
     )
 
@@ -237,13 +185,11 @@ def _doubling(pair: Doubling) -> Text:
         return Text("not at all from {low} to {high} tokens", low=round(low), high=round(high))
     return Text(
         "{factor} per doubling from {low} to {high} tokens",
-        factor=Number(2**power, "x"),
-        low=round(low),
-        high=round(high),
-    )
+        factor=Number(2**power, "x"), low=round(low), high=round(high),
+    )  # fmt: skip
 
 
-def _whole_request(found: Baseline, pair: Doubling) -> list[Evidence]:
+def _end_to_end(found: Baseline, pair: Doubling) -> list[Evidence]:
     """Return how much longer a whole request takes for a doubled prompt in the same range."""
     points = found.of("lengths", found.mode)
     longest = max((p.output for p in points), default=0)
@@ -261,45 +207,29 @@ def graphs(found: Baseline) -> Finding | None:
     both = [(e, g) for e, g in found.pairs if not math.isnan(e.step_s + g.step_s)]
     if not both:
         return None
-    (eager, graph), (last, last_graph) = both[0], both[-1]
+    (eager, graph), *_ = both
     gain = eager.step.times(graph.step)
-    verdict = Text(
-        "CUDA graphs make a decode step {gain} as fast at batch {batch} ({eager} to {graphs}).",
-        gain=gain,
-        batch=eager.batch,
-        eager=eager.step,
-        graphs=graph.step,
-    )
-    if len(both) > 1:
-        verdict = Text(
-            "CUDA graphs make a decode step {gain} as fast at batch {batch} ({eager} to {graphs}) "
-            "and {last_gain} at batch {last}.",
-            gain=gain,
-            batch=eager.batch,
-            eager=eager.step,
-            graphs=graph.step,
-            last_gain=last.step.times(last_graph.step),
-            last=last.batch,
+    gains = [
+        Text(
+            "{gain} at batch {n} ({eager} to {graphs})",
+            gain=e.step.times(g.step), n=e.batch, eager=e.step, graphs=g.step,
         )
-    saved = [Text("{time} at batch {n}", time=e.step - g.step, n=e.batch) for e, g in both]
-    evidence: list[Evidence | Text] = [
-        Evidence(Text("without graphs the host launches each kernel, and a step takes longer by"),
-                 saved)
+        for e, g in both
     ]  # fmt: skip
+    evidence: list[Evidence | Text] = [Text("without graphs the host launches each kernel")]
     if not math.isnan(eager.value("gpu_util_pct_mean") + graph.value("gpu_util_pct_mean")):
         evidence.append(
             Text(
                 "at batch {batch} NVML sees a kernel running for {eager} of the time in eager mode "
                 "and for {graphs} with graphs",
-                batch=eager.batch,
-                eager=eager.number("gpu_util_pct_mean"),
+                batch=eager.batch, eager=eager.number("gpu_util_pct_mean"),
                 graphs=graph.number("gpu_util_pct_mean"),
             )
-        )
+        )  # fmt: skip
     pays = (gain.value or 0.0) > MIN_GAIN
     return Finding(
         "cuda_graphs",
-        verdict,
+        Text("CUDA graphs make decode steps faster: {gains}.", gains=gains),
         tuple(evidence),
         action=Text("Keep CUDA graphs on: enforce_eager is for debugging.") if pays else None,
         disproof=Text(
@@ -326,10 +256,7 @@ def latency(found: Baseline) -> Finding | None:
         Text(
             "A single request of {prompt} prompt and {output} output tokens takes {e2e}: a TTFT of "
             "{ttft}, then {tpot} per token.",
-            prompt=point.prompt,
-            output=point.output,
-            e2e=point.number("e2e_p50_s"),
-            ttft=ttft,
+            prompt=point.prompt, output=point.output, e2e=point.number("e2e_p50_s"), ttft=ttft,
             tpot=tpot,
         ),
         (
@@ -342,4 +269,4 @@ def latency(found: Baseline) -> Finding | None:
             ttft=ttft,
             rate=point.derived(1 / (tpot.value or math.nan), TOKEN_RATE),
         ),
-    )
+    )  # fmt: skip

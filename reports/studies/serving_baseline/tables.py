@@ -44,13 +44,6 @@ def _latencies(points: list[Point]) -> Table[tuple[Point, str]]:
     def percentile(which: str) -> Column[tuple[Point, str]]:
         return Column(PERCENTILES[which], lambda row: row[0].number(f"{row[1]}_{which}_s"))
 
-    note = Text("Single requests, one at a time; percentiles interpolate between them.")
-    if min(point.value("requests") for point in points) < MIN_P99:
-        note = Text(
-            "Single requests, one at a time; percentiles interpolate between them. Of fewer than "
-            "{n} requests P99 is little more than the slowest.",
-            n=MIN_P99,
-        )
     return Table(
         "serving-latency",
         Text("Latency of a single request"),
@@ -62,7 +55,11 @@ def _latencies(points: list[Point]) -> Table[tuple[Point, str]]:
         ],
         [(p, name) for p in points for name in LATENCIES
          if not math.isnan(p.value(f"{name}_p50_s"))],
-        note=note,
+        note=Text(
+            "Single requests, one at a time; percentiles interpolate between them. Of fewer than "
+            "{n} requests P99 is little more than the slowest.",
+            n=MIN_P99,
+        ),
         refs=lambda row: [row[0].ref],
     )  # fmt: skip
 

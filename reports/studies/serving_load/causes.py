@@ -50,11 +50,9 @@ def waiting(found: LoadTest) -> Finding | None:
         evidence.append(
             Text(
                 "with {load} {ttft}: {phases}",
-                load=light.load_text,
-                ttft=light.number("ttft_mean_s"),
-                phases=_phases(light),
+                load=light.load_text, ttft=light.number("ttft_mean_s"), phases=_phases(light),
             )
-        )
+        )  # fmt: skip
     evidence.append(Text("means of the client's times and of vLLM's histograms"))
     usage = [p for p in points if not math.isnan(p.value("kv_usage_max"))]
     if usage:
@@ -68,9 +66,7 @@ def waiting(found: LoadTest) -> Finding | None:
         "first_token",
         Text(
             "With {load} the mean TTFT is {ttft}: {phases}.",
-            load=heavy.load_text,
-            ttft=heavy.number("ttft_mean_s"),
-            phases=_phases(heavy),
+            load=heavy.load_text, ttft=heavy.number("ttft_mean_s"), phases=_phases(heavy),
         ),
         tuple(evidence),
         action=ACTIONS.get(max(phases, key=lambda name: phases[name])),
@@ -79,7 +75,7 @@ def waiting(found: LoadTest) -> Finding | None:
             "those steps compute other requests too."
         ),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def _phases(point: Point) -> list[Value]:
@@ -106,9 +102,7 @@ def stalls(found: LoadTest) -> Finding | None:
         Text(
             "Text comes in jerks under load: with {load} half of the tokens follow within {p50}, "
             "and 1 in 100 after {p99} or more ({ratio} as long).",
-            load=point.load_text,
-            p50=point.latency("itl", "p50"),
-            p99=point.latency("itl", "p99"),
+            load=point.load_text, p50=point.latency("itl", "p50"), p99=point.latency("itl", "p99"),
             ratio=point.derived(ratio, "x"),
         ),
         (
@@ -128,7 +122,7 @@ def stalls(found: LoadTest) -> Finding | None:
             "not measured here."
         ),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def front_end(found: LoadTest) -> Finding | None:
@@ -146,8 +140,7 @@ def front_end(found: LoadTest) -> Finding | None:
         Text(
             "With {load} tokens wait for the server's front end: the engine makes one per request "
             "every {engine}, and they reach the client every {client}.",
-            load=point.load_text,
-            engine=point.derived(point.server["tpot_mean_s"], "s"),
+            load=point.load_text, engine=point.derived(point.server["tpot_mean_s"], "s"),
             client=point.number("tpot_mean_s"),
         ),
         (
@@ -244,12 +237,11 @@ def agreement(found: LoadTest) -> Finding | None:
     largest: list[Value] = [
         Text(
             "{difference} in {what} ({load})",
-            difference=point.derived(value, "fraction"),
-            what=QUANTITIES[name],
+            difference=point.derived(value, "fraction"), what=QUANTITIES[name],
             load=point.load_text,
         )
         for name, (value, point) in worst.items()
-    ]
+    ]  # fmt: skip
     evidence = [Evidence(Text("largest differences, client over server:"), largest)]
     later = [parts["client"] for p in fair if "client" in (parts := p.first_token_parts())]
     if later:

@@ -28,37 +28,28 @@ def limits(found: LoadTest) -> list[Finding]:
     if not judged:
         return []
     behind = next(((p, state) for p, state in judged if state.verdict == "no"), None)
-    point = found.recommended
     evidence: list[Evidence | Text] = [
         Text(
             "{load}: {mean} requests in the server on average, {last} when arrivals ended",
-            load=p.load_text,
-            mean=p.derived(state.in_flight, ""),
-            last=p.derived(state.last, ""),
+            load=p.load_text, mean=p.derived(state.in_flight, ""), last=p.derived(state.last, ""),
         )
         for p, state in judged
-    ]
+    ]  # fmt: skip
     if law is not None and math.isfinite(law.limit):
         long_run: list[Value] = [
             Text("without end") if math.isinf(state.expected) else p.derived(state.expected, "")
             for p, state in judged
         ]
+        limit = Number(law.limit, REQUEST_RATE)
         evidence += [
-            Evidence(
-                Text("highest rate by the law of the closed loops"), Number(law.limit, REQUEST_RATE)
-            ),
+            Evidence(Text("highest rate by the law of the closed loops"), limit),
             Evidence(Text("requests in the server in the long run by that law:"), long_run),
         ]
-    disproof = Text(
-        "Arrivals lasted only seconds: near its limit a server takes longer than that to settle."
-    )
     findings = []
-    if point is not None:
-        findings.append(_run_at(point, behind, evidence, disproof))
+    if found.recommended is not None:
+        findings.append(_run_at(found.recommended, behind and behind[0]))
     if behind is not None:
         findings.append(_falls_behind(*behind))
-        if point is None:
-            findings = [replace(findings[0], evidence=tuple(evidence), disproof=disproof)]
     if not findings:
         verdict = Text(
             "No measured rate is known to be sustainable: requests still piled up at {load} when "
@@ -66,68 +57,53 @@ def limits(found: LoadTest) -> list[Finding]:
             load=judged[0][0].load_text,
         )
         action = Text("Measure lower rates, or let requests arrive for longer.")
-        findings.append(
-            Finding("run_at", verdict, tuple(evidence), action, disproof, technical=True)
-        )
-    return findings
-
-
-def _run_at(
-    point: Point,
-    behind: tuple[Point, Keeping] | None,
-    evidence: list[Evidence | Text],
-    disproof: Text,
-) -> Finding:
-    which = "p50" if math.isnan(point.percentile("ttft", "p95")) else "p95"
-    values: dict[str, Value] = {
-        "load": point.load_text,
-        "ttft": point.latency("ttft", which),
-        "tpot": point.latency("tpot", "p50"),
-    }
-    plain = Text(
-        "Up to {load} are answered without a growing queue: half of the users wait at most {ttft} "
-        "for the first word, then {tpot} for each further word or part of one.",
-        **values,
+        findings.append(Finding("run_at", verdict, action=action, technical=True))
+    disproof = Text(
+        "Arrivals lasted only seconds: near its limit a server takes longer than that to settle."
     )
-    if which == "p95":
-        plain = Text(
-            "Up to {load} are answered without a growing queue: 95 of 100 users wait at most "
-            "{ttft} for the first word, then {tpot} for each further word or part of one.",
-            **values,
-        )
+    first, *others = findings
+    return [replace(first, evidence=(*first.evidence, *evidence), disproof=disproof), *others]
+
+
+def _run_at(point: Point, behind: Point | None) -> Finding:
+    which, users = "p95", Text("95 of 100 users wait")
+    if math.isnan(point.percentile("ttft", which)):
+        which, users = "p50", Text("half of the users wait")
+    ttft, tpot = point.latency("ttft", which), point.latency("tpot", "p50")
     action = Text("Measure higher rates: the server keeps up with all that were sent.")
     if behind is not None:
         action = Text(
             "Plan one server per {load}; measure rates between that and {over} to find its limit.",
             load=point.load_text,
-            over=behind[0].load_text,
+            over=behind.load_text,
         )
-    if point.slo.limited:
-        met = point.derived(point.met, "fraction")
-        evidence = [Evidence(Text("requests within the targets there"), met), *evidence]
+    met = Evidence(Text("requests within the targets there"), point.derived(point.met, "fraction"))
     return Finding(
         "run_at",
         Text(
             "Run at up to {load}: TTFT is {ttft} ({percentile}), TPOT {tpot} (median), and "
             "throughput {rate}.",
-            **values,
-            percentile=PERCENTILES[which],
+            load=point.load_text, ttft=ttft, percentile=PERCENTILES[which], tpot=tpot,
             rate=point.number(RATE),
         ),
-        tuple(evidence),
+        (met,) if point.slo.limited else (),
         action=action,
-        disproof=disproof,
-        plain=plain,
-    )
+        plain=Text(
+            "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
+            "first word, then {tpot} for each further word or part of one.",
+            load=point.load_text, users=users, ttft=ttft, tpot=tpot,
+        ),
+    )  # fmt: skip
 
 
 def _falls_behind(point: Point, state: Keeping) -> Finding:
+    growth = point.derived(state.growth / state.seconds, "")
     return Finding(
         "falls_behind",
         Text(
             "At {load} the server falls behind: {growth} more requests are in it each second.",
             load=point.load_text,
-            growth=point.derived(state.growth / state.seconds, ""),
+            growth=growth,
         ),
         action=Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
         technical=True,
@@ -142,54 +118,38 @@ def scaling(found: LoadTest) -> Finding | None:
     first, law = sweep[0], found.law
     best = max(sweep, key=lambda p: p.value(RATE))
     gain = best.number(RATE).times(first.number(RATE))
-    values: dict[str, Value] = {
-        "clients": best.load_text,
-        "rate": best.number(RATE),
-        "gain": gain,
-        "first": first.load_text,
-        "e2e": best.latency("e2e", "p50"),
-        "alone": first.latency("e2e", "p50"),
-    }
-    verdict = Text(
-        "Together {clients} get {rate} ({gain} of {first}), and a request takes {e2e} instead of "
-        "{alone}.",
-        **values,
-    )
     counts = [p.value("requests") for p in sweep]
     evidence: list[Evidence | Text] = [
         Evidence(Text("requests per load:"), Interval(min(counts), max(counts), "count"))
     ]
-    action = None
+    advice, action = Text("More clients bring more throughput"), None
     if law is not None:
         evidence.append(
             Text(
                 "a client waits {fixed} for an answer and {each} more per further client (root "
                 "mean square error {error})",
-                fixed=Number(law.fixed_s, "s"),
-                each=Number(law.each_s, "s"),
+                fixed=Number(law.fixed_s, "s"), each=Number(law.each_s, "s"),
                 error=Number(law.residual, "fraction"),
             )
-        )
-        if law.bend > law.last:
-            verdict = Text(
-                "Throughput scales up to {clients}: they get {rate} ({gain} of {first}), and a "
-                "request takes {e2e} instead of {alone}.",
-                **values,
-            )
-        else:
+        )  # fmt: skip
+        advice = Text("Throughput scales up to {clients}", clients=sweep[-1].load_text)
+        if law.bend <= law.last:
             bend = Number(law.bend)
-            verdict = Text(
-                "More than about {bend} clients at once bring little: 1 % more of them bring less "
-                "than 0.5 % more throughput. Together {clients} get {rate} ({gain} of {first}), "
-                "and a request takes {e2e} instead of {alone}.",
-                **values,
-                bend=bend,
+            evidence.append(
+                Text("beyond the bend 1 % more clients bring less than 0.5 % more throughput")
             )
+            advice = Text("More than about {bend} clients at once bring little", bend=bend)
             action = Text("Limit concurrency to about {bend} clients per server.", bend=bend)
-    slower = (first.latency("e2e", "p50")).share_of(best.latency("e2e", "p50"))
+    slower = first.latency("e2e", "p50").share_of(best.latency("e2e", "p50"))
     return Finding(
         "client_scaling",
-        verdict,
+        Text(
+            "{advice}: together {clients} get {rate} ({gain} of {first}), and a request takes "
+            "{e2e} instead of {alone}.",
+            advice=advice, clients=best.load_text, rate=best.number(RATE), gain=gain,
+            first=first.load_text, e2e=best.latency("e2e", "p50"),
+            alone=first.latency("e2e", "p50"),
+        ),
         tuple(evidence),
         action=action,
         disproof=Text(
@@ -201,12 +161,9 @@ def scaling(found: LoadTest) -> Finding | None:
         plain=Text(
             "{n} users at once get {gain} the text per second of {first} alone, each at {part} of "
             "the speed.",
-            n=round(best.load),
-            gain=gain,
-            first=round(first.load),
-            part=slower,
+            n=round(best.load), gain=gain, first=round(first.load), part=slower,
         ),
-    )
+    )  # fmt: skip
 
 
 def goodput(found: LoadTest) -> Finding | None:
@@ -216,40 +173,30 @@ def goodput(found: LoadTest) -> Finding | None:
     if not known or not slo.limited:
         return None
     best = max(known, key=lambda p: p.goodput)
-    targets = {"ttft": target(slo.ttft_s), "tpot": target(slo.tpot_s)}
-    verdict = Text(
-        "Goodput is 0: no request of any load met the targets (TTFT {ttft}, TPOT {tpot}).",
-        **targets,
-    )
-    evidence: list[Evidence | Text] = []
-    if best.goodput > 0:
-        verdict = Text(
-            "Goodput is at most {goodput}, with {load}: {met} of its requests met the targets "
-            "(TTFT {ttft}, TPOT {tpot}).",
-            goodput=best.derived(best.goodput, REQUEST_RATE),
-            load=best.load_text,
-            met=best.derived(best.met, "fraction"),
-            **targets,
+    missed = [
+        Text(
+            "{load}: {met} within, TTFT missed by {late} requests, TPOT by {slow}",
+            load=p.load_text, met=p.derived(p.met, "fraction"),
+            late=_above(p, "ttft_s", slo.ttft_s), slow=_above(p, "tpot_s", slo.tpot_s),
         )
-        evidence = [
-            Text(
-                "{load}: {met} within, TTFT missed by {late} requests, TPOT by {slow}",
-                load=p.load_text,
-                met=p.derived(p.met, "fraction"),
-                late=_above(p, "ttft_s", slo.ttft_s),
-                slow=_above(p, "tpot_s", slo.tpot_s),
-            )
-            for p in [p for p in known if p.met < 1][:SHOWN]
-        ] or [Text("all requests of all loads met them")]
+        for p in known
+        if p.met < 1
+    ]  # fmt: skip
     return Finding(
         "goodput",
-        verdict,
-        tuple(evidence),
+        Text(
+            "Goodput is at most {goodput}, with {load}: {met} of its requests met the targets "
+            "(TTFT {ttft}, TPOT {tpot}).",
+            goodput=best.derived(best.goodput, REQUEST_RATE), load=best.load_text,
+            met=best.derived(best.met, "fraction"),
+            ttft=target(slo.ttft_s), tpot=target(slo.tpot_s),
+        ),
+        tuple(missed[:SHOWN] or [Text("all requests of all loads met them")]),
         disproof=Text(
             "The targets are the run's options slo_ttft and slo_tpot, no property of the server."
         ),
         technical=True,
-    )
+    )  # fmt: skip
 
 
 def target(seconds: float) -> Value:

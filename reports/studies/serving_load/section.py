@@ -98,13 +98,11 @@ def _intro(found: LoadTest) -> list[Text]:
             "Targets: TTFT {ttft}, TPOT {tpot}.",
             "Model {model} behind the OpenAI-compatible server of vLLM {version} on {n} GPUs. "
             "Targets: TTFT {ttft}, TPOT {tpot}.",
-            model=Verbatim(engine.model),
-            version=Verbatim(engine.version),
-            n=engine.tensor_parallel,
-            ttft=rates.target(found.slo.ttft_s),
+            model=Verbatim(engine.model), version=Verbatim(engine.version),
+            n=engine.tensor_parallel, ttft=rates.target(found.slo.ttft_s),
             tpot=rates.target(found.slo.tpot_s),
         )
-    ]
+    ]  # fmt: skip
 
 
 def _facts(found: LoadTest) -> list[Fact]:

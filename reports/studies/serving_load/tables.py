@@ -83,10 +83,8 @@ def _loads(
         "requests per second. Rates are over the time until the last answer. Keeps up: requests do "
         "not pile up while they arrive; not settled: they do, and the law of the closed loops "
         "expects as many in the long run.",
-        shape=shape(points[0]),
-        ttft=target(found.slo.ttft_s),
-        tpot=target(found.slo.tpot_s),
-    )
+        shape=shape(points[0]), ttft=target(found.slo.ttft_s), tpot=target(found.slo.tpot_s),
+    )  # fmt: skip
     if points[0].closed:
         note = Text(
             "{shape} each. Within targets: TTFT at most {ttft} and TPOT at most {tpot}; goodput: "
