@@ -92,7 +92,7 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
     Of several GPUs the time of one on average, and how many gaps all of them had.
     """
     staged = {text(row["stage"]) for row in stage_rows(run)}
-    gaps = per_gpu_gaps(run, whole=staged == {ALL})
+    gaps = per_gpu_gaps(run, capture=staged == {ALL})
     if gaps.empty:
         return ()
     walls = {text(row["stage"]): number(row["wall_ns"]) for row in records(per_gpu_stages(run))}

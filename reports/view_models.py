@@ -306,7 +306,7 @@ class ReportView:
     rest_share: float | None
     kinds: KindTable | None
     stages: tuple[StageRow, ...]
-    stages_note: str
+    stages_note: Text | None
     idle: tuple[IdleRow, ...]
     host_costs: tuple[HostCost, ...]
     memory_operations: tuple[OperationRow, ...]

@@ -50,20 +50,20 @@ class GpuTime:
 @once
 def gpu_times(run: Run) -> tuple[GpuTime, ...]:
     """Return every GPU that did any work; empty where the run has no trace."""
-    whole = run.gpu_stages[run.gpu_stages["stage"] == ALL]
-    return tuple(_time(run, row) for row in records(whole.sort_values("gpu")))
+    capture = run.gpu_stages[run.gpu_stages["stage"] == ALL]
+    return tuple(_time(run, row) for row in records(capture.sort_values("gpu")))
 
 
 def _time(run: Run, row: Row) -> GpuTime:
-    own = run.devices[run.devices["gpu"] == row["gpu"]]
-    names, uuids = ([text(value) for value in own[column]] for column in ("name", "uuid"))
+    devices = run.devices[run.devices["gpu"] == row["gpu"]]
+    names, uuids = ([text(value) for value in devices[column]] for column in ("name", "uuid"))
     wall, busy, kernels = (number(row[c]) for c in ("wall_ns", "gpu_busy_ns", "kernel_busy_ns"))
     idle = number(row["idle_ns"])
     return GpuTime(
         gpu=count(row["gpu"]) or 0,
         name=next(filter(None, names), ""),
         uuid=next(filter(None, uuids), ""),
-        processes=int(own["pid"].nunique()),
+        processes=int(devices["pid"].nunique()),
         launches=count(row["launches"]) or 0,
         wall_ns=wall,
         gpu_time_ns=number(row["kernel_ns"]),
@@ -106,17 +106,17 @@ def per_gpu_stages(run: Run) -> pd.DataFrame:
     return frame
 
 
-def per_gpu_gaps(run: Run, *, whole: bool = False) -> pd.DataFrame:
+def per_gpu_gaps(run: Run, *, capture: bool = False) -> pd.DataFrame:
     """Return table `idle_gaps` of one GPU on average, and of how many `gpus` that is the mean.
 
-    Of several GPUs, those count that have work in the stage, for the `whole` capture all that ran
+    Of several GPUs, those count that have work in the stage, for the whole `capture` all that ran
     kernels; numbers of gaps have parts then.
     """
     if not (gpus := [time.gpu for time in working(run)]):
         return run.idle_gaps.assign(gpus=1)
-    own = run.gpu_idle_gaps[run.gpu_idle_gaps["gpu"].isin(gpus)].drop(columns="gpu")
-    frame = own.astype(dict.fromkeys(PARTS, "float64"))
-    in_stage = {} if whole else per_gpu_stages(run).set_index("stage")["gpus"].to_dict()
+    gaps = run.gpu_idle_gaps[run.gpu_idle_gaps["gpu"].isin(gpus)].drop(columns="gpu")
+    frame = gaps.astype(dict.fromkeys(PARTS, "float64"))
+    in_stage = {} if capture else per_gpu_stages(run).set_index("stage")["gpus"].to_dict()
     frame["gpus"] = [in_stage.get(stage, len(gpus)) for stage in frame["stage"].fillna("")]
     for column in PARTS:
         frame[column] = frame[column] / frame["gpus"]

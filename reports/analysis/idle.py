@@ -79,8 +79,8 @@ class Gaps:
 
     def by(self, column: str, values: str = "idle_ns") -> list[tuple[str, float]]:
         """Return the names in a column with the sum of their `values`, the largest first."""
-        named = self.rows[self.rows[column] != ""].groupby(column)[values].sum()
-        return [(str(k), float(v)) for k, v in named.sort_values(ascending=False).items()]
+        sums = self.rows[self.rows[column] != ""].groupby(column)[values].sum()
+        return [(str(k), float(v)) for k, v in sums.sort_values(ascending=False).items()]
 
     def _number(self, column: str, unit: str) -> Number:
         return Number(self.rows[column].sum(min_count=1), unit, (self._ref(column),))
@@ -136,7 +136,7 @@ def idle_stages(run: Run) -> list[Stage]:
     stages = []
     for row in stage_rows(run):
         name = text(row["stage"])
-        gaps = per_gpu_gaps(run, whole=name == ALL)
+        gaps = per_gpu_gaps(run, capture=name == ALL)
         number = {
             column: Number(row[column], unit, (Ref("stages", name, column),))
             for column, unit in (

@@ -67,18 +67,18 @@ def run_time(run: Run) -> RunTime:
     alone = _kernel_unions(run)
     gpus = max(1, len(alone))
     name, present = _gpu(run)
-    seen = (name, gpus if alone or present <= 1 else 0, max(present, gpus))
+    gpus_of = (name, gpus if alone or present <= 1 else 0, max(present, gpus))
     if math.isnan(total):
-        return RunTime("", None, None, None, None, None, "", None, *seen)
+        return RunTime("", None, None, None, None, None, "", None, *gpus_of)
     busy = sum(alone) / gpus if alone else total
     wall, idle = wall_time(run)
     if not wall > 0 or (gpus > 1 and not working(run)):
-        return RunTime(GPU, busy, busy, None, None, None, "", total, *seen)
+        return RunTime(GPU, busy, busy, None, None, None, "", total, *gpus_of)
     kernels = min(busy, wall - idle)
     copies = wall - idle - kernels
     queued, waits = _gaps(run)
     rest = max(0.0, wall - kernels - copies)
-    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *seen)
+    return RunTime(WALL, wall, kernels, copies, rest, queued, waits, total, *gpus_of)
 
 
 def _kernel_unions(run: Run) -> list[float]:
@@ -105,7 +105,7 @@ def _gpu(run: Run) -> tuple[str, int]:
 
 def _gaps(run: Run) -> tuple[float | None, str]:
     """Return idle time between queued operations, and the largest cause of idle time."""
-    sums = per_gpu_gaps(run, whole=True).groupby("cause")["idle_ns"].sum()
+    sums = per_gpu_gaps(run, capture=True).groupby("cause")["idle_ns"].sum()
     known = {str(cause): number(value) for cause, value in sums.items()}
     if not set(known) - {"unknown"}:
         return None, ""

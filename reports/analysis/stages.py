@@ -8,9 +8,8 @@ from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.reports.analysis.gpu_times import ALL as ALL
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.formats import duration
 from nsight_prof.reports.load import Run, once
-from nsight_prof.reports.page import Number, Ref
+from nsight_prof.reports.page import Number, Ref, Text
 
 MOST_STAGES = 12
 """More names than this are no stages but NVTX ranges that a framework numbers."""
@@ -20,9 +19,9 @@ MOST_STAGES = 12
 def stage_rows(run: Run) -> list[Row]:
     """Return the stages, or the whole capture where the program has none; see `per_gpu_stages`."""
     stages = per_gpu_stages(run)
-    named = stages[stages["stage"] != ALL]
-    if 0 < len(named) <= MOST_STAGES:
-        return records(named)
+    ranges = stages[stages["stage"] != ALL]
+    if 0 < len(ranges) <= MOST_STAGES:
+        return records(ranges)
     return records(stages[stages["stage"] == ALL])
 
 
@@ -54,24 +53,26 @@ def idle_share(row: Row) -> float:
     return number(row["idle_ns"]) / wall if wall > 0 else math.nan
 
 
-def stages_note(run: Run) -> str:
-    """Say why the wall times of the stages do not add up to that of the capture; empty if they do.
+def stages_note(run: Run) -> Text | None:
+    """Say why the wall times of the stages do not add up to that of the capture; None if they do.
 
     The capture lasts from its first to its last work on the GPU. A stage also lasts from the start
     of its range to its first work, and from its last work to the end of its range (table `stages`).
     """
-    rows, whole = stage_rows(run), run.stages[run.stages["stage"] == ALL]
-    if whole.empty or not rows or rows[0]["stage"] == ALL:
-        return ""
-    wall, _ = wall_time(run)
-    apart = sum(number(row["wall_ns"]) for row in rows) - wall
-    if not abs(apart) >= threshold("stage_sum") * wall:
-        return ""
-    if apart < 0:
-        return f"{duration(-apart)} of the capture lie in none of the stages."
-    return (
-        f"The stages add up to {duration(wall + apart)}, {duration(apart)} more than the capture "
-        f"({duration(wall)}), which lasts from its first to its last work on the GPU. A stage also "
-        "counts the idle time between the start or end of its range and this work; stages of "
-        "several threads may overlap."
+    rows, capture = stage_rows(run), run.stages[run.stages["stage"] == ALL]
+    if capture.empty or not rows or rows[0]["stage"] == ALL:
+        return None
+    wall, stages = program_time(run)[0], _sum(rows, "wall_ns")
+    excess = stages - wall
+    if not abs(number(excess.value)) >= threshold("stage_sum") * number(wall.value):
+        return None
+    if number(excess.value) < 0:
+        return Text("{time} of the capture lie in none of the stages.", time=wall - stages)
+    return Text(
+        "The stages add up to {stages}, {excess} more than the capture ({wall}), which lasts from "
+        "its first to its last work on the GPU. A stage also counts the idle time between the "
+        "start or end of its range and this work; stages of several threads may overlap.",
+        stages=stages,
+        excess=excess,
+        wall=wall,
     )

@@ -168,14 +168,14 @@ class Short:
 
 @dataclass(frozen=True)
 class Tiny:
-    """What short kernels in a row are: under `short` ns, `least` of them, gaps up to `gap` ns.
+    """What short kernels in a row are: under `short` ns, `fewest` of them, gaps up to `gap` ns.
 
     No launch is shorter than `floor` ns. `fill` is the part of the SMs (0 to 1) that a launch of a
     kernel has blocks for, as far as it is known.
     """
 
     short: float
-    least: int
+    fewest: int
     gap: float
     floor: float
     fill: Mapping[str, float]
@@ -190,16 +190,18 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
     usual = length.groupby(frame["kernel_id"]).transform("mean")
     short = (length < tiny.short) | ((usual < tiny.short) & (length < 2 * tiny.short))
     found = runs(frame, short.to_numpy(dtype=np.bool_))
-    found = found[found["last"] - found["first"] >= tiny.least]
+    found = found[found["last"] - found["first"] >= tiny.fewest]
     if found.empty:
         return []
     index = np.concatenate([np.arange(a, b) for a, b in found.itertuples(index=False)])
     run_of = np.repeat(np.arange(len(found)), (found["last"] - found["first"]).to_numpy())
-    part = frame.iloc[index].assign(run=run_of)
-    gap = part["start_ns"] - part["end_ns"].shift()
-    inside = part["run"] == part["run"].shift()
-    part["gap"] = gap.where(inside, 0).clip(0, tiny.gap)
-    part["batch"] = (~inside | (part["kernel_id"] != part["kernel_id"].shift())).cumsum()
+    launches = frame.iloc[index].assign(run=run_of)
+    gap = launches["start_ns"] - launches["end_ns"].shift()
+    follows = launches["run"] == launches["run"].shift()
+    launches["gap"] = gap.where(follows, 0).clip(0, tiny.gap)
+    launches["batch"] = (
+        ~follows | (launches["kernel_id"] != launches["kernel_id"].shift())
+    ).cumsum()
     return [
         Short(
             str(stage),
@@ -211,7 +213,7 @@ def short_kernels(frame: pd.DataFrame, tiny: Tiny) -> list[Short]:
             int(rows["gpu"].nunique()),
             tuple(rows.groupby("kernel_id")["duration_ns"].sum().nlargest(5).index.astype(str)),
         )
-        for stage, rows in part.groupby("stage", sort=False)
+        for stage, rows in launches.groupby("stage", sort=False)
     ]
 
 
@@ -231,8 +233,8 @@ def _batched(rows: pd.DataFrame, tiny: Tiny) -> tuple[int, float]:
     filled = batches["total"] * batches["kernel"].map(tiny.fill).astype(float).fillna(1.0)
     saved = batches["total"] - filled.clip(lower=batches["longest"])
     repeats = batches["launches"] - 1
-    worth = (saved > tiny.floor * repeats) & (repeats >= tiny.least - 1)
-    return int(repeats[worth].sum()), float(saved[worth].sum())
+    saving = (saved > tiny.floor * repeats) & (repeats >= tiny.fewest - 1)
+    return int(repeats[saving].sum()), float(saved[saving].sum())
 
 
 @dataclass(frozen=True)
@@ -249,12 +251,12 @@ def exposed(frame: pd.DataFrame, collective: Mask) -> list[Exposed]:
     """Return for each GPU how long collectives ran alone."""
     found = []
     for gpu, rows in frame.groupby("gpu"):
-        mine = collective[rows.index.to_numpy()]
-        if mine.any():
+        selected = collective[rows.index.to_numpy()]
+        if selected.any():
             start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-            both, others = union(start, end), union(start[~mine], end[~mine])
-            total = float((end - start)[mine].sum())
-            found.append(Exposed(int(str(gpu)), int(mine.sum()), total, both - others))
+            both, others = union(start, end), union(start[~selected], end[~selected])
+            total = float((end - start)[selected].sum())
+            found.append(Exposed(int(str(gpu)), int(selected.sum()), total, both - others))
     return found
 
 

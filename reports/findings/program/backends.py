@@ -72,7 +72,7 @@ class Backend:
             on which they are not; `unknown_gpu`: they are behind where that is not known, too.
         cause: the rule that the finding is of.
         saves: part of its time that the better one is known to save, at least and at most.
-        reach: parts of the Tensor Core roof that better ones reach, by compute capability.
+        roof_parts: parts of the Tensor Core roof that better ones reach, by compute capability.
         rough: part saved where no counters are known, by compute capability.
         reads, writes: names of the kernels that begin and end work which DRAM bounds.
         companions: kernels that belong to it and are not counted, what they are, and why.
@@ -90,7 +90,7 @@ class Backend:
     unknown_gpu: bool = False
     cause: str = SLOW_BACKEND.key
     saves: tuple[float, float] | None = None
-    reach: Mapping[float, tuple[float, float]] = field(default_factory=dict)
+    roof_parts: Mapping[float, tuple[float, float]] = field(default_factory=dict)
     rough: Mapping[float, float] = field(default_factory=dict)
     reads: str = ""
     writes: str = ""
@@ -102,7 +102,7 @@ class Backend:
             return self.unknown_gpu
         return self.capability[0] <= capability < self.capability[1]
 
-    def named(self, kernels: pd.DataFrame, pattern: str = "") -> pd.Series[bool]:
+    def matches(self, kernels: pd.DataFrame, pattern: str = "") -> pd.Series[bool]:
         """Return which kernels are its own, or those of another pattern and its categories."""
         regex = re.compile(pattern or self.pattern)
         by_name = kernels["name"].map(lambda name: bool(regex.search(str(name)))).astype(bool)
@@ -214,7 +214,7 @@ EFFICIENT_ATTENTION = Backend(
     r"|attention_kernel_batched",
     categories=("attention",),
     capability=(8.0, math.inf),
-    reach={8.0: (0.5, 0.73), 9.0: (0.35, 0.75)},
+    roof_parts={8.0: (0.5, 0.73), 9.0: (0.35, 0.75)},
     label=Text("attention by the memory-efficient back end"),
     reason=Text(
         "PyTorch takes it where an input rules flash attention out, as a mask that is a tensor "
@@ -300,7 +300,7 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     for backend in BACKENDS.values():
         if not backend.pattern:
             continue
-        mask = backend.named(kernels)
+        mask = backend.matches(kernels)
         rows = [
             row
             for row in records(kernels[mask])
@@ -353,7 +353,7 @@ class _Use:
         if self.backend.companions is None:
             return Number(0.0, "ns")
         kernels = self.run.kernels
-        mask = self.backend.named(kernels, self.backend.companions[0])
+        mask = self.backend.matches(kernels, self.backend.companions[0])
         return Number(kernels.loc[mask, "total_ns"].sum(), "ns", TIMES)
 
     def counters_of(self, row: Row) -> Row | None:
@@ -373,18 +373,18 @@ class _Use:
         backend, roofs = self.backend, ceilings(self.run.roofs)
         if backend.saves is not None:
             return Bounds(*backend.saves)
-        parts = backend.reach.get(self.capability)
-        if backend.reach and (row is None or parts is None):
+        fractions = backend.roof_parts.get(self.capability)
+        if backend.roof_parts and (row is None or fractions is None):
             return Bounds(math.nan, math.nan)
         if row is None:
             rough = backend.rough.get(self.capability, math.nan)
             return Bounds(rough, rough, rough=not math.isnan(rough))
         floor, duration = number(row["dram_pct"]) / 100, number(row["duration_ns"])
-        if parts is None:
+        if fractions is None:
             gain = max(0.0, 1 - max(tensor_time(row, roofs) / duration, floor))
             return Bounds(gain, gain)
         at_roof = tensor_time(row, roofs, row["sm_clock_hz"])
-        low, high = (max(0.0, 1 - max(at_roof / p / duration, floor)) for p in parts)
+        low, high = (max(0.0, 1 - max(at_roof / p / duration, floor)) for p in fractions)
         return Bounds(low, high)
 
     @property
@@ -525,8 +525,8 @@ def _floor_evidence(use: _Use) -> Iterator[Evidence]:
 
 def _reach_evidence(use: _Use) -> Iterator[Evidence]:
     """Yield the FLOPs of one launch and their times at what better kernels reach of the roof."""
-    parts, row = use.backend.reach.get(use.capability), use.counters_of(use.rows[0])
-    if parts is None or row is None:
+    fractions, row = use.backend.roof_parts.get(use.capability), use.counters_of(use.rows[0])
+    if fractions is None or row is None:
         return
     ncu = Text("ncu")
     duration = Number(row["duration_ns"], "ns", counters(use.run, use.ids, ("duration_ns",)))
@@ -535,10 +535,10 @@ def _reach_evidence(use: _Use) -> Iterator[Evidence]:
     at_roof = tensor_time(row, ceilings(use.run.roofs), row["sm_clock_hz"])
     yield measured(Text("duration of one launch"), duration, ncu)
     yield measured(Text("FLOPs of one launch"), flops, ncu)
-    for part in parts:
+    for fraction in fractions:
         yield Evidence(
-            Text("these at {part} of the Tensor Core roof", part=Number(part, "fraction")),
-            Number(at_roof / part, "ns", refs),
+            Text("these at {part} of the Tensor Core roof", part=Number(fraction, "fraction")),
+            Number(at_roof / fraction, "ns", refs),
             Text("what better kernels reach"),
             Text("FLOPs / (part x roof at the clock of the kernel)"),
         )
@@ -557,14 +557,14 @@ def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iter
         return
     if backend.reads:
         yield measured(save, high, Text("the time less that at the roof"))
-    elif backend.reach:
+    elif backend.roof_parts:
         source = Text("their time x (1 - time at that part of the roof / duration)")
         refs = (*counters(use.run, use.ids, ("flops", "duration_ns")), *TIMES)
         yield measured(at_least, Number(low.value, "ns", refs), source)
         yield measured(save, Number(high.value, "ns", refs), source)
     elif backend.saves is not None:
-        for label, saved, part in zip((at_least, save), (low, high), backend.saves, strict=True):
-            source = Text("the time x {part}", part=Number(part))
+        for label, saved, factor in zip((at_least, save), (low, high), backend.saves, strict=True):
+            source = Text("the time x {part}", part=Number(factor))
             yield measured(label, Number(saved.value, "ns", TIMES), source)
     elif rough:
         rough_part = Number(backend.rough[use.capability])

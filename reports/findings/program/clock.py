@@ -200,7 +200,8 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             by_times=_by_times(in_trace, under_ncu) if differs else "",
             steps=concatenated(map(_stepped, steps)),
             reasons=Text(
-                " NVML names the reason: {reasons}.", reasons=[Verbatim(one) for one in reasons]
+                " NVML names the reason: {reasons}.",
+                reasons=[Verbatim(reason) for reason in reasons],
             )
             if reasons
             else "",

@@ -142,8 +142,8 @@ class Chain:
         """What a fused kernel saves, at the throughput of the chain where that is known."""
         if self.moved is None or self.passed is None:
             return Number(self.all_but_longest_ns, "ns", self.total.refs)
-        part = number(self.passed.value) / number(self.moved.value)
-        return Number(number(self.total.value) * part, "ns", self.throughput.refs)
+        share = number(self.passed.value) / number(self.moved.value)
+        return Number(number(self.total.value) * share, "ns", self.throughput.refs)
 
     @property
     def saved_at_roof(self) -> Number:
@@ -238,11 +238,11 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
     if not all(key in moved for key in kernels):
         return chain
     each = [moved[key] for key in kernels]
-    both = sum(one.loaded + one.stored for one in each)
+    both = sum(bytes_.loaded + bytes_.stored for bytes_ in each)
     passed = sum(a.stored + min(a.stored, b.loaded) for a, b in zip(each, each[1:], strict=False))
     if not both > 0:
         return chain
-    names = tuple(dict.fromkeys(name for one in each for name in one.columns))
+    names = tuple(dict.fromkeys(name for bytes_ in each for name in bytes_.columns))
     refs = counters(run, kernels, names)
     roof = ceilings(run.roofs).memory.get("dram")
     roof_refs = (*refs, *column("roofs", "value"))
@@ -258,7 +258,7 @@ def _chain(run: Run, row: Row, moved: dict[str, Moved]) -> Chain:
 
 def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
     gpu_time = Number(kernel_time(run), "ns")
-    most = chain.saved_at_roof
+    at_roof = chain.saved_at_roof
     names = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
     ids = tuple(dict.fromkeys(chain.kernels))
     n, share = len(chain.kernels), chain.total.share_of(gpu_time)
@@ -298,16 +298,16 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             measured(Text("time of the chains"), chain.total),
             *_gain_evidence(chain),
         ),
-        gain_kernel=number(most.share_of(chain.total).value),
-        gain_program=number(most.share_of(gpu_time).value),
-        gain_ns=number(most.value),
+        gain_kernel=number(at_roof.share_of(chain.total).value),
+        gain_program=number(at_roof.share_of(gpu_time).value),
+        gain_ns=number(at_roof.value),
         confidence=confidence,
     )
 
 
 def _saving(chain: Chain, gpu_time: Number) -> Text:
     """Say what the gain rests on, and what it is."""
-    saved, most = chain.saved, chain.saved_at_roof
+    saved, at_roof = chain.saved, chain.saved_at_roof
     if chain.moved is None or chain.passed is None:
         return Text(
             "Their bytes were not counted, so one kernel is taken to need as long as the longest "
@@ -322,7 +322,7 @@ def _saving(chain: Chain, gpu_time: Number) -> Text:
         "gain": saved.share_of(gpu_time),
         "saved": saved,
     }
-    if most == saved:
+    if at_roof == saved:
         return Text(
             "{passed} of the {moved} that they move pass between them. One kernel that keeps these "
             "on the chip would save, at their {rate}, about {gain} of the GPU time ({saved}).",
@@ -332,15 +332,15 @@ def _saving(chain: Chain, gpu_time: Number) -> Text:
         "{passed} of the {moved} that they move pass between them. One kernel that keeps these on "
         "the chip would save, at their {rate}, about {gain} of the GPU time ({saved}), and at most "
         "{most} ({most_ns}) at the roof of DRAM.",
-        most=most.share_of(gpu_time),
-        most_ns=most,
+        most=at_roof.share_of(gpu_time),
+        most_ns=at_roof,
         **values,
     )
 
 
 def _gain_evidence(chain: Chain) -> list[Evidence]:
     """Return what the gain (at their throughput, at most) is computed from."""
-    save, saved, most = Text("could save"), chain.saved, chain.saved_at_roof
+    save, saved, at_roof = Text("could save"), chain.saved, chain.saved_at_roof
     if chain.moved is None or chain.passed is None:
         formula = Text("time of the chains - that of the longest kernel of each")
         return [measured(save, saved, formula)]
@@ -366,7 +366,7 @@ def _gain_evidence(chain: Chain) -> list[Evidence]:
         formula = Text("times x (bytes moved - passed on) / roof, if they come from DRAM")
         label = Text("the other bytes at the roof of DRAM")
         found.append(measured(label, chain.at_roof, formula))
-    if most != saved:
+    if at_roof != saved:
         formula = Text("time of the chains - the other bytes at the roof")
-        found.append(measured(Text("could save at the roof of DRAM"), most, formula))
+        found.append(measured(Text("could save at the roof of DRAM"), at_roof, formula))
     return found

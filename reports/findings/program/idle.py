@@ -139,11 +139,11 @@ IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
-IDLE_DURING = {
-    LAUNCHES: Text("idle waiting for launches"),
-    HOST: Text("idle while the host does something else"),
-    SYNCHRONISATION: Text("idle after the host waited for the GPU"),
-    QUEUED: Text("idle between operations that were queued already"),
+DURING = {
+    LAUNCHES: Text("waiting for launches"),
+    HOST: Text("while the host does something else"),
+    SYNCHRONISATION: Text("after the host waited for the GPU"),
+    QUEUED: Text("between operations that were queued already"),
 }
 TRACING = Text("Without nsys, which slows launches itself, the gaps are smaller.")
 BOUNDED = Text("idle time, at most the idle time of the capture")
@@ -211,8 +211,8 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
     )
 
 
-def _title(rule: Rule, part: Number, stage: Stage) -> Text:
-    values: dict[str, Value] = {"part": part, "where": _where(stage)}
+def _title(rule: Rule, share: Number, stage: Stage) -> Text:
+    values: dict[str, Value] = {"part": share, "where": _where(stage)}
     if rule is LAUNCH_BOUND:
         return Text("The GPU waits for launches for {part} of the time {where}", **values)
     if rule is HOST_BOUND:
@@ -427,9 +427,9 @@ def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence
 def _other_causes(stage: Stage, cause: str) -> list[Evidence]:
     """Return the idle time of each other cause, and what lies before and after all gaps."""
     found = [
-        measured(IDLE_DURING[gaps.cause], gaps.idle)
+        measured(Text("idle {when}", when=DURING[gaps.cause]), gaps.idle)
         for gaps in stage.causes
-        if gaps.cause in IDLE_DURING and gaps.cause != cause and number(gaps.idle.value) > 0
+        if gaps.cause in DURING and gaps.cause != cause and number(gaps.idle.value) > 0
     ]
     if stage.causes and number(stage.at_ends.value) > 0:
         label = Text("idle before the first or after the last work of the capture")
@@ -515,23 +515,14 @@ def _causes_of(stage: Stage) -> Text | str:
     causes = stage.causes
     if not causes or causes[0].cause == "unknown":
         return ""
-    total = sum(number(gaps.idle.value) for gaps in causes)
-    parts = [
-        _clause(gaps.cause, Number(number(gaps.idle.value) / total, "fraction", gaps.idle.refs))
+    total = Number(sum(number(gaps.idle.value) for gaps in causes), "ns")
+    clauses: list[Value] = [
+        Text("{part} {when}", part=gaps.idle.share_of(total), when=DURING[gaps.cause])
         for gaps in causes
-        if gaps.cause in IDLE_DURING and number(gaps.idle.value) >= threshold("small_share") * total
+        if gaps.cause in DURING
+        and number(gaps.idle.share_of(total).value) >= threshold("small_share")
     ]
-    return Text(" Of this, {parts}.", parts=parts)
-
-
-def _clause(cause: str, part: Number) -> Text:
-    if cause == LAUNCHES:
-        return Text("{part} is waiting for launches", part=part)
-    if cause == HOST:
-        return Text("{part} while the host does something else", part=part)
-    if cause == SYNCHRONISATION:
-        return Text("{part} after the host waited for the GPU", part=part)
-    return Text("{part} between operations that were queued already", part=part)
+    return Text(" Of this, {parts}.", parts=clauses)
 
 
 def _host_calls(run: Run, idle_ns: float) -> Text | str:

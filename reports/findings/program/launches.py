@@ -82,7 +82,7 @@ def small_kernels(run: Run, frame: pd.DataFrame, launch_bound: set[str]) -> list
         return []
     tiny = Tiny(
         short=rule.limit("short"),
-        least=int(rule.limit("run")),
+        fewest=int(rule.limit("run")),
         gap=rule.limit("queue_gap"),
         floor=floor.ns,
         fill=_fill(run),
@@ -99,7 +99,7 @@ def _fill(run: Run) -> dict[str, float]:
     """Return the part of the SMs that the blocks of a kernel fill, by kernel_id, where known."""
     sms = sm_count(run)
     fill = {text(r["kernel_id"]): blocks(text(r["grid"])) / sms for r in records(run.kernels)}
-    return {key: min(1.0, part) for key, part in fill.items() if part > 0}
+    return {key: min(1.0, filled) for key, filled in fill.items() if filled > 0}
 
 
 def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding:

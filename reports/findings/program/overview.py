@@ -111,7 +111,7 @@ def _by_kind(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
         kind, share = text(row["kind"]), Number(row["share"], "fraction")
         name = Name(kind, Ref("kernels", text(row["kernel_id"])))
         found.append((kind_of(kind) if row["known"] else name, share))
-    large = [one for one in found if number(one[1].value) >= threshold("small_gain")]
+    large = [pair for pair in found if number(pair[1].value) >= threshold("small_gain")]
     return large or found[:1]
 
 

@@ -60,7 +60,7 @@ def test_idle_time_is_that_of_one_gpu_on_average(several: Run) -> None:
     assert idle == pytest.approx(0.15 * wall, rel=1e-6)
     assert list(idle_range(working(several)) or ()) == pytest.approx([0.1, 0.2], rel=1e-6)
     assert gpu_count(several) == 2
-    gaps = per_gpu_gaps(several, whole=True)
+    gaps = per_gpu_gaps(several, capture=True)
     assert gaps["idle_ns"].sum() == pytest.approx(0.15 * wall, rel=1e-6)
     assert gaps["gaps"].sum() == 3
     assert run_time(several).waits == "queued"
