@@ -21,7 +21,6 @@ from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.bench.summary import BenchSummary, bench_summary
 from nsight_prof.reports.compare.sweep import SweepView, sweep_section
 from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
@@ -57,6 +56,7 @@ from nsight_prof.reports.provenance import provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
 from nsight_prof.reports.studies.report import bench_report, leading
+from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.templating import HTML, MARKDOWN, Style, render, style_of, templates_folder
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.view_models import ReportView

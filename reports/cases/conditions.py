@@ -18,6 +18,7 @@ from nsight_prof.reports.cases.rows import roof_name
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value
 from nsight_prof.reports.view_models import Caveat
+from nsight_prof.reports.view_models import Fact as FileFact
 
 STOPS = {
     "noise": Text("the noise was small enough"),
@@ -45,6 +46,7 @@ PROTOCOL = (
         "timer. Power and thermal limits are asked of the driver around each case."
     ),
 )
+FILES = (FileFact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)
 TERMS = "roof, kernel, SM, DRAM, L2, L1"
 """Words that a report of cases explains anyway."""
 MOST_NAMED = 3
@@ -76,7 +78,7 @@ def conditions(run: Run) -> tuple[Fact, ...]:
         Text("{data} ({cases})", data=DATA.get(kind, kind), cases=of_cases(n))
         for kind, n in kinds.most_common()
     ]
-    of_data = _known(Fact(Text("Data"), data))
+    of_data = known_facts(Fact(Text("Data"), data))
     return (*_statistics(run), *of_data, *machine(run), *software(run))
 
 
@@ -92,7 +94,7 @@ def machine(run: Run) -> list[Fact]:
         for pair in _distinct((g.get("pcie_generation"), g.get("pcie_width")) for g in gpus)
         if all(pair)
     ]
-    return _known(
+    return known_facts(
         Fact(Text("GPU"), _distinct(gpu.get("name") for gpu in gpus)),
         Fact(Text("SMs"), numbers("sm_count", "count")),
         Fact(Text("L2 cache"), numbers("l2_bytes", "B")),
@@ -123,7 +125,7 @@ def software(run: Run) -> list[Fact]:
     measured: Value = times[0] if times else ""
     if len(times) > 1:
         measured = Text("{first} to {last}", first=times[0], last=times[-1])
-    return _known(
+    return known_facts(
         Fact(Text("Driver"), version("driver")),
         Fact(Text("CUDA"), version("cuda")),
         Fact(Text("cuDNN"), version("cudnn")),
@@ -139,7 +141,8 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(value for value in values if value not in (None, "")))
 
 
-def _known(*facts: Fact) -> list[Fact]:
+def known_facts(*facts: Fact) -> list[Fact]:
+    """Return the facts that have a value."""
     return [fact for fact in facts if fact.value]
 
 
@@ -167,7 +170,7 @@ def _statistics(run: Run) -> list[Fact]:
         )
         for stop, n in stops.most_common()
     ]
-    return _known(
+    return known_facts(
         Fact(
             Text("Samples"),
             Text(

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.bench import serving_conditions as of_serving
 from nsight_prof.reports.cases import conditions as of_cases
+from nsight_prof.reports.cases import serving as of_serving
 from nsight_prof.reports.figure_models import Roof
 from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.load import Run
@@ -23,7 +23,6 @@ from nsight_prof.reports.view_models import Fact as FileFact
 
 ANSWERS = 6
 """Findings whose verdicts make the answer at the top; all stand in their sections."""
-DATA = (FileFact("every case with its statistics", "[bench.csv](../tables/bench.csv)"),)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class BenchReport:
     created: str
     replayed_from: str
     gpu: str
-    overview: tuple[Fact | FileFact, ...]
+    overview: tuple[Fact, ...]
     caveats: tuple[Caveat, ...]
     sections: tuple[Section, ...]
     trust: Section
@@ -69,14 +68,12 @@ def bench_report(run: Run) -> BenchReport:
     """Return everything that the report of a benchmark run shows."""
     studies = tuple(sections(run))
     serving = of_serving.is_serving(run)
+    kind = of_serving if serving else of_cases
     roofs = all_roofs(run)
     comparison = compare_roofs(roofs)
     lost = trust.not_run(run, "name" if serving else "case_id")
     how = method(run, ())
-    facts = of_serving.conditions(run) if serving else of_cases.conditions(run)
-    protocol = [_text(one) for one in (of_serving if serving else of_cases).PROTOCOL]
     recipe = run.manifest.recipe
-    terms = of_serving.TERMS if serving else of_cases.TERMS
     return BenchReport(
         title=str(recipe.get("name", "")) or run.manifest.run_id,
         question=str(recipe.get("question", "")),
@@ -84,26 +81,22 @@ def bench_report(run: Run) -> BenchReport:
         created=run.manifest.created,
         replayed_from=run.manifest.replayed_from,
         gpu=of_cases.gpu_name(run),
-        overview=of_serving.overview(run) if serving else of_cases.overview(run),
-        caveats=of_serving.doubts(run) if serving else of_cases.caveats(run),
+        overview=kind.overview(run),
+        caveats=kind.caveats(run),
         sections=studies,
         trust=trust.trust_section(
-            (*facts, *environment(run)),
+            (*kind.conditions(run), *environment(run)),
             trust.roofs(comparison, roofs, roofs_measured_by(run)),
             trust.gaps(run, studies, lost),
-            trust.method(protocol, run, how),
+            trust.method(kind.PROTOCOL, run, how),
         ),
         not_run=lost,
         roofs=roofs,
         roof_comparison=comparison,
         method=how,
-        data=of_serving.DATA if serving else DATA,
-        glossary=glossary(section_words(studies, terms)),
+        data=kind.FILES,
+        glossary=glossary(section_words(studies, kind.TERMS)),
     )
-
-
-def _text(sentence: Text | str) -> Text:
-    return sentence if isinstance(sentence, Text) else Text("{sentence}", sentence=sentence)
 
 
 def leading(studies: Sequence[Section], limit: int) -> list[Finding]:

@@ -23,7 +23,7 @@ def report_json(report: BenchReport) -> dict[str, Json]:
         "answer": [_WRITE.text(sentence) for sentence in report.answer],
         "answer_anchors": list(report.answer_anchors),
         "overview": [
-            {"label": _text(fact.label), "value": value_json(fact.value)}
+            {"label": _WRITE.text(fact.label), "value": value_json(fact.value)}
             for fact in report.overview
         ],
         "caveats": [

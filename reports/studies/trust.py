@@ -125,6 +125,7 @@ def roofs(
             Column(Text("Measured of counters"), lambda row: _known(row.of_counters, "fraction")),
             Column(Text("Measured of datasheet"), lambda row: _known(row.of_datasheet, "fraction")),
         ]
+    columns = [c for c in columns if any(c.cell(row) is not None for row in comparison)]
     sources = Table(
         "roof-sources",
         Text("How each roof came about"),
@@ -159,15 +160,15 @@ def _known(value: float | None, unit: str) -> Number | None:
 def gaps(run: Run, studies: Sequence[Section], lost: Sequence[NotRun]) -> tuple[Part, ...]:
     """Return what could not be measured, and why."""
     columns = [
-        Column[NotRun](Text("Cases"), lambda row: row.cases),
+        Column[NotRun](Text("Number"), lambda row: row.cases),
         Column(Text("Status"), lambda row: row.status),
         Column(Text("Reason"), lambda row: row.reason or None),
         Column(Text("For example"), lambda row: list(map(Name, row.names))),
     ]
-    table = Table("not-run", Text("Cases without a time"), columns, lost)
+    table = Table("not-run", Text("What could not be measured"), columns, lost)
     items = (*_left_out(run, studies), *missing(run))
     return (
-        table if lost else Text("Every case has a time."),
+        table if lost else Text("Everything that was asked for was measured."),
         *([Bullets(Text("What is not here"), items)] if items else []),
     )
 
@@ -268,7 +269,7 @@ def method(protocol: Sequence[Text], run: Run, how: Method) -> tuple[Part, ...]:
         how.commands,
         folded=True,
     )
-    return (Bullets(Text("How the cases were measured"), tuple(items)), commands)
+    return (Bullets(Text("Measurement protocol"), tuple(items)), commands)
 
 
 STATES = {

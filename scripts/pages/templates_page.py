@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from nsight_prof.reports.bench.summary import BenchSummary
 from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.page.catalogue import NAMES
@@ -20,6 +19,7 @@ from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import Provenance
 from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.studies.report import BenchReport
+from nsight_prof.reports.studies.summary import BenchSummary
 from nsight_prof.reports.templating import FILTERS
 from nsight_prof.reports.trace_view.page import TracePart
 from nsight_prof.reports.view_models import KernelRow, ReportView

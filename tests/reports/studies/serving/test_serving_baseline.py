@@ -190,4 +190,4 @@ def test_points_of_the_two_modes_are_kept_apart(run: Run) -> None:
 def test_a_run_of_other_cases_has_no_such_section(run: Run) -> None:
     view = bench_report(run)
     assert [made.key for made in view.sections] == ["serving_baseline"]
-    assert [fact.label for fact in view.overview][0] == "Points measured"
+    assert view.overview[0].label.message == "Points measured"

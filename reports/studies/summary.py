@@ -26,7 +26,7 @@ class BenchSummary:
     answer: tuple[Text, ...]
     rows: tuple[Fact, ...]
     learned: tuple[Text, ...]
-    reservations: tuple[Text, ...]
+    reservations: tuple[Text | str, ...]
     terms: tuple[GlossaryEntry, ...]
     others: tuple[tuple[str, str], ...] = ()
 

@@ -1,1 +1,0 @@
-"""Reports about measured cases; their studies are those of reports.studies.registry."""
