@@ -238,8 +238,7 @@ def _left_out(frame: pd.DataFrame, reasons: pd.Series[str]) -> list[dict[str, An
             rows.append(_row(str(name), row["kernels"], row["share"], str(reason)))
         if len(rest := names[ROWS_PER_REASON:]):
             label = f"{len(rest)} other names"
-            sums = _row(label, rest["kernels"].sum(), rest["share"].sum(), str(reason))
-            rows.append(sums | {"names": len(rest)})
+            rows.append(_row(label, rest["kernels"].sum(), rest["share"].sum(), str(reason)))
     return rows
 
 

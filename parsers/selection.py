@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,9 +88,8 @@ class Selection:
 
     ncu counts launches of each kernel apart (`--filter-mode per-launch-config`), with one skip and
     one count for all: `skip` and `count` are the window that holds a representative launch of each.
-    `left_out` rows are {short_name, kernels, share, reason}; one that stands for several names has
-    their number as `names`. `notes` are about the selection as a whole; files of version 1 have
-    the warnings about kernels among them.
+    `left_out` rows are {short_name, kernels, share, reason}, and `notes` are about the selection as
+    a whole.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -129,9 +128,42 @@ def read_selection(path: Path) -> Selection:
         _, data = safe_yaml.read(path)
         if not isinstance(data, dict) or "kernels" not in data:
             raise ValueError("it has no key kernels")
-        return TypeAdapter(Selection).validate_python(data)
+        selection = TypeAdapter(Selection).validate_python(data)
+        return selection if selection.format_version > 1 else _upgraded(selection)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ArtifactUnreadable(
             f"{path} is not a kernel selection: {reason(error)}",
             "make one with: prof top-kernels TRACE -k 20 -o top-kernels.yaml",
         ) from error
+
+
+_NOTE_OF_KERNEL = re.compile(
+    r".* \((?P<kernel>k[0-9a-f]+)\): (?:"
+    r"profiled at launch \d+, (?P<part>\d+)% (?P<how>longer|shorter) than .*"
+    r"|its launches take (?P<low>\d+) to (?P<high>\d+) us .*"
+    r"|(?P<untraced>the trace has no launch of it))"
+)
+"""What files of version 1 have among their notes instead of in their kernels."""
+
+
+def _upgraded(selection: Selection) -> Selection:
+    """Return a selection of version 1 with its notes about kernels in their fields."""
+    kernels = {kernel.kernel_id: kernel for kernel in selection.kernels}
+    notes = []
+    for note in selection.notes:
+        found = _NOTE_OF_KERNEL.fullmatch(note)
+        if found is None or found["kernel"] not in kernels:
+            notes.append(note)
+            continue
+        kernel = kernels[found["kernel"]]
+        if found["untraced"]:
+            kernel = replace(kernel, traced=False)
+        elif found["low"]:
+            kernel = replace(
+                kernel, deciles_ns=(1e3 * float(found["low"]), 1e3 * float(found["high"]))
+            )
+        else:
+            sign = 1 if found["how"] == "longer" else -1
+            kernel = replace(kernel, deviation=sign * float(found["part"]) / 100)
+        kernels[kernel.kernel_id] = kernel
+    return replace(selection, kernels=list(kernels.values()), notes=notes)

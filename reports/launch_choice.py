@@ -96,15 +96,17 @@ def _reasons(run: Run, chosen: Selection, without: pd.DataFrame) -> pd.Series[st
     """Return why each kernel has no counters, as far as the selection and the join tell."""
     lost = run.joins[run.joins["method"].fillna("none") == "none"]
     failed = {text(row["kernel_id"]): text(row["reason"]) for row in records(lost)}
-    named = {str(r.get("short_name")): str(r.get("reason")) for r in chosen.left_out}
-    others = {str(r.get("reason")) for r in chosen.left_out if "names" in r}
-    unnamed = others.pop() if len(others) == 1 else "not selected"
-    selected = {one.kernel_id for one in chosen.kernels}
+    by_name = {str(r.get("short_name")): str(r.get("reason")) for r in chosen.left_out}
+    # A row of the selection that is no name of a kernel stands for several names.
+    names = set(run.kernels["short_name"])
+    of_several = {reason for name, reason in by_name.items() if name not in names}
+    unnamed = of_several.pop() if len(of_several) == 1 else "not selected"
+    selected = {kernel.kernel_id for kernel in chosen.kernels}
     found = []
     for row in records(without):
         key = text(row["kernel_id"])
         if key in selected:
             found.append(failed.get(key) or "selected, and ncu gave no result")
         else:
-            found.append(named.get(text(row["short_name"]), unnamed))
+            found.append(by_name.get(text(row["short_name"]), unnamed))
     return pd.Series(found, index=without.index, dtype="object")

@@ -64,17 +64,23 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_selection(tmp_path / "missing.yaml")
 
 
-def test_a_file_of_an_older_version_has_its_warnings_as_notes(tmp_path: Path) -> None:
+def test_notes_about_kernels_of_an_older_version_become_their_fields(tmp_path: Path) -> None:
     path = tmp_path / "kernels.yaml"
-    note = "cuBLAS GEMM, bf16 (k0123456789): profiled at launch 0, 30% longer than its median"
-    write_selection(path, Selection([KERNEL], notes=[note]))
+    name = "cuBLAS GEMM, bf16 (k0123456789)"
+    notes = [
+        f"{name}: profiled at launch 1, 30% shorter than most of its time",
+        f"{name}: its launches take 2 to 9 us (first to ninth decile), so the one that is profiled "
+        "does not stand for all",
+    ]
+    write_selection(path, Selection([KERNEL], notes=["one", *notes]))
     text = path.read_text()
     for name in ("deviation", "deciles_ns", "traced"):
         text = "".join(line for line in text.splitlines(True) if f"  {name}:" not in line)
     path.write_text(text.replace("format_version: 2", "format_version: 1"))
     selection = read_selection(path)
-    assert selection.kernels == [KERNEL]
-    assert selection.warnings() == [note]
+    assert selection.kernels == [replace(KERNEL, deviation=-0.3, deciles_ns=(2e3, 9e3))]
+    assert selection.notes == ["one"]
+    assert selection.warnings() == ["one", *notes]
 
 
 def test_a_launch_that_does_not_stand_for_its_kernel_is_warned_of() -> None:
