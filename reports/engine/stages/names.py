@@ -1,18 +1,12 @@
-"""Names of kinds of steps, roofs and activities as sentences take them."""
+"""Names of kinds of steps and activities as sentences take them."""
 
 from __future__ import annotations
 
 from nsight_prof.reports.page import Text, Value, Verbatim
+from nsight_prof.reports.serving.roofs import roof_name as roof_name
 
 KIND_NAMES = {"prefill": Text("prefill"), "mixed": Text("mixed"), "decode": Text("decode")}
 """Kinds of steps that compute something, in the order of a report."""
-ROOF_NAMES = {
-    "measured steady roof": Text("measured steady roof"),
-    "measured burst roof": Text("measured burst roof"),
-    "measured DRAM read roof": Text("measured DRAM read roof"),
-    "datasheet peak": Text("datasheet peak"),
-    "datasheet bandwidth": Text("datasheet bandwidth"),
-}
 LIMITS = {"memory": Text("memory"), "arithmetic": Text("arithmetic")}
 """What limits a step."""
 ACTIVITY_NAMES = {
@@ -33,8 +27,3 @@ ACTIVITY_NAMES = {
 def activity_name(activity: str) -> Value:
     """Return the name of what the host did; a range or call that has none as it is."""
     return ACTIVITY_NAMES.get(activity) or Verbatim(activity)
-
-
-def roof_name(name: str) -> Value:
-    """Return the name of a roof."""
-    return ROOF_NAMES.get(name) or Verbatim(name)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.points import shape
+from nsight_prof.reports.serving.roofs import roof_name
 from nsight_prof.reports.studies.serving_baseline.points import BATCH, Baseline, Load, Point
 from nsight_prof.reports.studies.serving_baseline.speed import RATE
 
@@ -38,6 +39,7 @@ def bound(found: Baseline) -> Finding | None:
     if memory is None or compute is None:
         return _without_roofs(point)
     kind, prefill_kind = _kind([p.decode for p in sweep]), _kind([prefill])
+    read, peak = roof_name(memory.name), roof_name(compute.name)
     recipe = Text("The recipe vllm-kernels shows which kernels miss the roof.")
     action = Text("Faster decode needs fewer or cheaper FLOPs (FP8). {recipe}", recipe=recipe)
     if kind != COMPUTE:
@@ -53,15 +55,15 @@ def bound(found: Baseline) -> Finding | None:
             "takes {floor} at the {roof} (MBU {mbu}). Prefill is {prefill}: {batch} x {prompt} "
             "tokens reach {mfu} of the {peak} (MFU).",
             decode=BOUND[kind], prefill=BOUND[prefill_kind], batch=point.batch, prompt=point.prompt,
-            roof=memory.name, peak=compute.name, time=point.derived(load.seconds, "s"),
+            roof=read, peak=peak, time=point.derived(load.seconds, "s"),
             bytes=point.derived(load.bytes, "B"),
             floor=point.derived(load.bytes / memory.value, "s"),
             mbu=point.derived(load.mbu, "fraction"), mfu=point.derived(prefill.mfu, "fraction"),
         ),
         (
             *map(_utilization, sweep[:1] + sweep[1:][-1:]),
-            Evidence(Text("{roof}:", roof=memory.name), Number(memory.value, "B/s", digits=3)),
-            Evidence(Text("{roof}:", roof=compute.name), Number(compute.value, "FLOP/s", digits=3)),
+            Evidence(Text("{roof}:", roof=read), Number(memory.value, "B/s", digits=3)),
+            Evidence(Text("{roof}:", roof=peak), Number(compute.value, "FLOP/s", digits=3)),
         ),
         action=action,
         disproof=Text(

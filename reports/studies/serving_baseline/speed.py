@@ -76,7 +76,7 @@ def _steps(sweep: list[Point]) -> list[Evidence]:
     if law is None:
         return []
     if law.bend > law.last:
-        return [Evidence(Text("the decode step alone does not bend up to batch"), Number(law.last))]
+        return [Evidence(Text("the decode step alone does not bend up to batch"), round(law.last))]
     return [Evidence(Text("the decode step alone bends at batch"), Number(law.bend))]
 
 
