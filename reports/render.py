@@ -21,7 +21,7 @@ from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
-from nsight_prof.reports.compare.sweep import SweepView, sweep_section
+from nsight_prof.reports.compare.sweep import SweepView, page_texts, sweep_section
 from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
@@ -230,15 +230,17 @@ def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
 def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
     section = sweep_section(view)
-
-    def page(text: str) -> str:
-        return render_template("sweep.md.j2", {"view": view, "section": text}, style)
-
-    files = {
-        REPORT: page(section_markdown(section)),
-        METRICS: render_sweep_metrics(view, section),
-    }
-    html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        content = {"view": view, "others": _others(REPORT, language, style), **page_texts(view)}
+        page = partial(render_template, "sweep.md.j2", style=style, language=language)
+        content["section"] = section_markdown(section, language)
+        markdown |= _named({REPORT: page(content)}, language)
+        content["section"] = placeholder(section.key)
+        texts |= _named({REPORT: page(content)}, language)
+    files = {**markdown, METRICS: render_sweep_metrics(view, section)}
+    html = _Html(texts, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
     return _write(folder, files, bench_pictures([section]), first, style, html)
 

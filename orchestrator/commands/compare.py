@@ -8,6 +8,7 @@ import click
 
 from nsight_prof.orchestrator import completion
 from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.languages import LANGUAGES
 from nsight_prof.orchestrator.say import say
 
 REGRESSION = 1
@@ -32,6 +33,13 @@ REGRESSION = 1
     help="github: short, for a pull request or $GITHUB_STEP_SUMMARY.",
 )
 @click.option("--json", "style", flag_value="json", help="The same as --format json.")
+@click.option(
+    "--language",
+    type=click.Choice(LANGUAGES),
+    default=LANGUAGES[0],
+    show_default=True,
+    help="Language of the page; JSON is in English.",
+)
 @script_options.quiet("nothing but broken rules, on stderr")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout else.")
 @click.option(
@@ -65,6 +73,7 @@ def command(
     b: Path,
     rules: tuple[str, ...],
     style: str,
+    language: str,
     quiet: bool,
     output: Path | None,
     repeats_a: tuple[Path, ...],
@@ -109,7 +118,7 @@ def command(
         ensure_tables(path)
     sides = open_side(str(a), a, repeats_a), open_side(str(b), b, repeats_b)
     found = compare(*sides, limits, force, per)
-    text = FORMATS[style](found)
+    text = FORMATS[style](found, language)
     if output is None and not quiet:
         say(text, nl=False)
     elif output is not None:

@@ -42,6 +42,7 @@ from nsight_prof.reports.page import (
     Text,
     Value,
 )
+from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
@@ -103,7 +104,7 @@ def _quantities(
 ) -> list[Table[Any]]:
     """Return a table of changes, each with the name of what it is a change of; none if empty."""
     columns = [*first, *_values(lambda row: row[1])]
-    return [Table(key, title, columns, rows, folded=folded)] if rows else []
+    return [Table(key, title, columns, rows, folded=folded, preview=len(rows))] if rows else []
 
 
 def _values(change: Callable[[Any], Change]) -> list[Column[Any]]:
@@ -272,7 +273,7 @@ def section(found: Comparison) -> Section:
     )
 
 
-def markdown(found: Comparison) -> str:
+def markdown(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as markdown, which has no pictures and no more than `SHOWN` rows."""
     page = section(found)
     parts = tuple(
@@ -280,14 +281,14 @@ def markdown(found: Comparison) -> str:
         for part in page.parts
         if not isinstance(part, Figure)
     )
-    return f"{section_markdown(dataclasses.replace(page, parts=parts), level=1)}\n"
+    return f"{section_markdown(dataclasses.replace(page, parts=parts), language, level=1)}\n"
 
 
 def _cut(table: Table[Any], rows: int) -> Table[Any]:
-    return dataclasses.replace(table, rows=table.rows[:rows], preview=0)
+    return dataclasses.replace(table, rows=table.rows[:rows], preview=rows)
 
 
-def html(found: Comparison) -> str:
+def html(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
     # Only this format needs matplotlib, which takes long to import.
     from nsight_prof.reports.html.body import placeholder
@@ -301,28 +302,29 @@ def html(found: Comparison) -> str:
     for picture in bench_pictures([page]):
         figure = picture.draw()
         drawn[picture.name] = render_inline(figure, render_svg(figure), picture.name, picture.alt)
-    fragment = section_html(page, drawn, level=1)
-    return html_page(placeholder(page.key), sections={page.key: fragment})
+    fragment = section_html(page, drawn, language, level=1)
+    return html_page(placeholder(page.key), sections={page.key: fragment}, language=language)
 
 
-def github(found: Comparison) -> str:
+def github(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as a comment or job summary of GitHub, short enough for either."""
-    write = Writer(markup=InMarkdown())
+    write = Writer(language, InMarkdown())
     alert, outcome = OUTCOMES[_state(found)]
     verdicts = [f"> - {write.text(finding.verdict)}" for finding in findings(found)]
     head = f"### {write.value(found.title)}: {write.text(outcome)}\n\n> [!{alert}]\n"
-    limits = section_in_two(Section("limits", Text("Limits"), tuple(_limits(found))), level=3)
+    of_limits = Section("limits", Text("Limits"), tuple(_limits(found)))
+    limits = section_in_two(of_limits, language, level=3)
     tables = [
         dataclasses.replace(table, folded=table.key != "totals", lead=None)
         for table in (*_changes(found), *_details(found))
     ]
     steps = "\n".join(f"- {write.text(text)}" for text in method(found))
-    title = escape_html(Writer().text(Text("How this was compared")))
+    title = escape_html(Writer(language).text(Text("How this was compared")))
     fold = f"<details><summary>{title}</summary>\n\n{steps}\n\n</details>"
     rows = SHOWN
     while True:
         cut = tuple(_cut(table, rows) for table in tables)
-        page = section_in_two(Section("comparison", Text("Details"), cut), level=3)
+        page = section_in_two(Section("comparison", Text("Details"), cut), language, level=3)
         blocks = [head + "\n".join(verdicts), limits.tables, page.tables, fold]
         text = "\n\n".join(filter(None, blocks)) + "\n"
         if len(text) <= MAX_CHARACTERS or rows <= 1:
@@ -340,8 +342,8 @@ def _state(found: Comparison) -> str:
     return "warn" if any(check.level != "note" for check in found.checks) else "none"
 
 
-def as_json(found: Comparison) -> str:
-    """Return the whole comparison as JSON; unknown numbers are null."""
+def as_json(found: Comparison, _language: str = ENGLISH) -> str:
+    """Return the whole comparison as JSON, in English; unknown numbers are null."""
     answer: list[Finding] = list(findings(found))
     view = _data(found) | {
         "answer": _data([finding.verdict for finding in answer]),

@@ -284,6 +284,14 @@ def _with_ratio(cell: SweepCell | None, base: SweepCell | None) -> SweepCell:
     return SweepCell(cell.total_ns, cell.share, cell.calls, ratio, cell.bound_by)
 
 
+def page_texts(view: SweepView) -> dict[str, Text]:
+    """Return what the page says around its section."""
+    return {
+        "title": Text("{title}: comparison of variants", title=view.title),
+        "reports": Text("Reports of the variants:"),
+    }
+
+
 def sweep_section(view: SweepView) -> Section:
     """Return the page of a sweep: which variant is fastest, and what grows."""
     problems = tuple(
@@ -309,58 +317,55 @@ def sweep_section(view: SweepView) -> Section:
 
 
 def _variant_table(view: SweepView) -> Table[VariantColumn]:
-    def time(value: float | None) -> Number | None:
-        return None if value is None else Number(value, "ns")
+    def column(heading: Text, field: str, unit: str) -> Column[VariantColumn]:
+        return Column(heading, lambda variant: _number(getattr(variant, field), unit))
 
+    per_unit = Text("GPU time per {unit}", unit=view.unit)
     columns = [
-        Column[VariantColumn](Text("Variant"), lambda c: Name(c.name)),
+        Column[VariantColumn](Text("Variant"), lambda variant: Name(variant.name)),
         Column[VariantColumn](
-            Text("Settings"), lambda c: [f"{f.label} = {f.value}" for f in c.settings] or None
+            Text("Settings"), lambda v: [f"{f.label} = {f.value}" for f in v.settings] or None
         ),
-        Column[VariantColumn](Text("GPU time"), lambda c: time(c.gpu_time_ns)),
+        column(Text("GPU time"), "gpu_time_ns", "ns"),
+        column(Text("Relative to the first"), "ratio", "x"),
+        *([column(per_unit, "per_unit_ns", "ns")] if view.unit else []),
+        column(Text("Wall time"), "wall_ns", "ns"),
+        column(Text("Idle"), "idle_share", "fraction"),
+        column(Text("Launches"), "launches", "count"),
         Column[VariantColumn](
-            Text("Relative to the first"), lambda c: Number(c.ratio, "x") if c.ratio else None
-        ),
-        Column[VariantColumn](Text("Wall time"), lambda c: time(c.wall_ns)),
-        Column[VariantColumn](
-            Text("Idle"),
-            lambda c: None if c.idle_share is None else Number(c.idle_share, "fraction"),
-        ),
-        Column[VariantColumn](Text("Launches"), lambda c: c.launches),
-        Column[VariantColumn](
-            Text("What takes the time"), lambda c: c.problem or c.headline or None
+            Text("What takes the time"), lambda v: v.problem or v.headline or None
         ),
     ]
-    if view.unit:
-        heading = Text("GPU time per {unit}", unit=view.unit)
-        columns.insert(4, Column(heading, lambda c: time(c.per_unit_ns)))
     return Table("variants", Text("Variants"), columns, view.variants)
+
+
+def _number(value: float | None, unit: str) -> Number | None:
+    return None if value is None else Number(value, unit)
 
 
 def _time_tables(
     key: str, title: Text, heading: Text, view: SweepView, rows: Sequence[SweepRow]
 ) -> list[Table[SweepRow]]:
-    """Return the times of the variants side by side, and folded what they are to the first."""
+    """Return the times of the variants side by side, and folded their ratios to the first."""
+
+    def columns(field: str, unit: str) -> list[Column[SweepRow]]:
+        found: list[Column[SweepRow]] = [Column(heading, lambda row: brief(row.name))]
+        for n, variant in enumerate(view.variants):
+
+            def cell(row: SweepRow, n: int = n) -> Number | None:
+                return _number(getattr(row.cells[n], field), unit)
+
+            found.append(Column(Text("{variant}", variant=variant.name), cell))
+        return found
+
     if not rows:
         return []
-    places = range(len(view.variants))
-    name = Column[SweepRow](heading, lambda row: brief(row.name))
-    times = [_of_variant(view, place, "total_ns", "ns") for place in places]
-    ratios = [_of_variant(view, place, "ratio", "x") for place in places]
     bounds = [Column[SweepRow](Text("Bound by"), _bounds)] if key == "kernels" else []
     relative = Text("{what}, relative to the first variant", what=title)
     return [
-        Table(key, title, [name, *times, *bounds], rows),
-        Table(f"{key}-relative", relative, [name, *ratios], rows, folded=True),
+        Table(key, title, [*columns("total_ns", "ns"), *bounds], rows),
+        Table(f"{key}-relative", relative, columns("ratio", "x"), rows, folded=True),
     ]
-
-
-def _of_variant(view: SweepView, place: int, field: str, unit: str) -> Column[SweepRow]:
-    def cell(row: SweepRow) -> Number | None:
-        value = getattr(row.cells[place], field)
-        return None if value is None else Number(value, unit)
-
-    return Column(Text("{variant}", variant=view.variants[place].name), cell)
 
 
 def _bounds(row: SweepRow) -> list[Value] | None:
@@ -374,8 +379,8 @@ def _figures(view: SweepView) -> list[Figure]:
         return []
     ranked = sorted(view.kernels, key=lambda row: -sum(c.total_ns or 0.0 for c in row.cells))
     stacks = []
-    for place, variant in enumerate(view.variants):
-        times = [row.cells[place].total_ns or 0.0 for row in ranked[:DRAWN]]
+    for n, variant in enumerate(view.variants):
+        times = [row.cells[n].total_ns or 0.0 for row in ranked[:DRAWN]]
         total = variant.gpu_time_ns
         if total is None:
             stacks.append(Stack(variant.name, (), f"n/a: {variant.problem}"))
@@ -383,29 +388,19 @@ def _figures(view: SweepView) -> list[Figure]:
         ratio = "" if variant.ratio is None else f" ({quantity(variant.ratio, 'x', 3)})"
         values = (*times, max(total - sum(times), 0.0))
         stacks.append(Stack(variant.name, values, f"{quantity(total, 'ns', 3)}{ratio}"))
-    return [
-        Figure(
-            StackFigure(
-                "sweep",
-                "GPU time of the variants, by kernel",
-                "Stacked bars: GPU time of each variant by kernel",
-                "GPU time",
-                (*(row.name for row in ranked[:DRAWN]), "other kernels"),
-                tuple(stacks),
-            )
-        )
-    ]
+    groups = (*(row.name for row in ranked[:DRAWN]), "other kernels")
+    title, alt = "GPU time of the variants, by kernel", "Stacked bars: GPU time by kernel"
+    return [Figure(StackFigure("sweep", title, alt, "GPU time", groups, tuple(stacks)))]
 
 
 def _findings(view: SweepView) -> list[Finding]:
     """Say which variants take the least and the most time, and what grows."""
     timed = [c for c in view.variants if c.gpu_time_ns]
     if not timed and any(c.ratio for c in view.variants):
-        return _of_cases([c for c in view.variants if c.ratio])
+        return [Finding("extremes", _of_cases([c for c in view.variants if c.ratio]))]
     if len(timed) < 2:
-        return [
-            Finding("too_few", Text("Fewer than two variants have a trace: nothing to compare."))
-        ]
+        verdict = Text("Fewer than two variants have a trace: nothing to compare.")
+        return [Finding("too_few", verdict)]
     totals = [c.gpu_time_ns or 0.0 for c in timed]
     findings = [_extremes(timed, totals, Text("GPU time"))]
     if view.unit:
@@ -429,22 +424,17 @@ def _are_equal(times: Sequence[float]) -> bool:
 def _extremes(timed: Sequence[VariantColumn], times: Sequence[float], what: Text) -> Finding:
     """Say which variants take the least and the most time, and what that is to the first one."""
     if _are_equal(times):
-        limit = Number(SAME, "fraction")
-        verdict = Text(
-            "All variants take the same {quantity} within {limit}.", quantity=what, limit=limit
-        )
+        verdict = Text("All variants take the same {quantity} within {limit}.", quantity=what,
+                       limit=Number(SAME, "fraction"))  # fmt: skip
         return Finding("same", verdict)
     low, high = min(times), max(times)
     fastest, slowest = timed[times.index(low)], timed[times.index(high)]
     verdict = Text(
         "{quantity} is least at {fastest}: {low}, and most at {slowest}: {high}, {ratio} as much.",
-        fastest=fastest.title,
-        quantity=what,
-        low=Number(low, "ns", digits=3),
-        slowest=slowest.title,
-        high=Number(high, "ns", digits=3),
+        quantity=what, fastest=fastest.title, low=Number(low, "ns", digits=3),
+        slowest=slowest.title, high=Number(high, "ns", digits=3),
         ratio=Number(high / low, "x", digits=3),
-    )
+    )  # fmt: skip
     if fastest is timed[0]:
         return Finding("extremes", verdict)
     saved = Number(1 - low / times[0], "fraction", digits=3)
@@ -454,47 +444,36 @@ def _extremes(timed: Sequence[VariantColumn], times: Sequence[float], what: Text
 
 def _by_stage(view: SweepView, slowest: VariantColumn) -> list[Finding]:
     """Say how each stage grows, where stages grow differently."""
-    place = view.variants.index(slowest)
-    grown = {row.name: ratio for row in view.stages if (ratio := row.cells[place].ratio)}
+    n = view.variants.index(slowest)
+    grown = {row.name: ratio for row in view.stages if (ratio := row.cells[n].ratio)}
     if len(grown) < 2 or max(grown.values()) / min(grown.values()) - 1 < SAME:
         return []
-    stages = [
+    stages: list[Value] = [
         Text("{stage} takes {ratio}", stage=Name(name), ratio=Number(ratio, "x", digits=3))
         for name, ratio in grown.items()
     ]
     values: dict[str, Value] = {"variant": slowest.title, "stages": stages}
-    if slowest.work is None:
-        verdict = Text("At {variant}, relative to the first variant: {stages}.", **values)
-    else:
-        work = Number(slowest.work, "x", digits=3)
-        verdict = Text(
-            "At {variant}, with {work} the work of the first variant: {stages}.",
-            work=work,
-            **values,
-        )
+    verdict = Text("At {variant}, relative to the first variant: {stages}.", **values)
+    if slowest.work is not None:
+        verdict = Text("At {variant}, with {work} the work of the first variant: {stages}.",
+                       work=Number(slowest.work, "x", digits=3), **values)  # fmt: skip
     return [Finding("stages", verdict)]
 
 
-def _of_cases(variants: Sequence[VariantColumn]) -> list[Finding]:
+def _of_cases(variants: Sequence[VariantColumn]) -> Text:
     """Say which benchmarks are fastest and slowest."""
     if len(variants) < 2:
-        verdict = Text("Fewer than two variants have cases in common: nothing to compare.")
-        return [Finding("too_few", verdict)]
+        return Text("Fewer than two variants have cases in common: nothing to compare.")
     ratios = [c.ratio or 0.0 for c in variants]
     if _are_equal(ratios):
-        verdict = Text(
+        return Text(
             "All variants take the same time within {limit} (geometric mean of the cases that both "
-            "measured).",
-            limit=Number(SAME, "fraction"),
-        )
-        return [Finding("same", verdict)]
+            "measured).", limit=Number(SAME, "fraction"),
+        )  # fmt: skip
     low, high = min(ratios), max(ratios)
-    verdict = Text(
+    return Text(
         "Time is least at {fastest}, {low} that of the first variant, and most at {slowest}, "
         "{high} (geometric mean of the cases that both measured).",
-        fastest=variants[ratios.index(low)].title,
-        low=Number(low, "x", digits=3),
-        slowest=variants[ratios.index(high)].title,
-        high=Number(high, "x", digits=3),
-    )
-    return [Finding("extremes", verdict)]
+        fastest=variants[ratios.index(low)].title, low=Number(low, "x", digits=3),
+        slowest=variants[ratios.index(high)].title, high=Number(high, "x", digits=3),
+    )  # fmt: skip

@@ -282,6 +282,13 @@ def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
     assert [p.name for p in paths.pictures] == ["sweep.svg"]
 
 
+def test_a_sweep_is_written_in_other_languages(tmp_path: Path) -> None:
+    paths = render_sweep(sweep(), tmp_path / "report", templating.Style(languages=("ko",)))
+    text = (paths.folder / "report.ko.md").read_text()
+    assert "../variants/a%20b/c/report/report.ko.md" in text
+    assert "첫 변형과의 비교" in text
+
+
 def test_a_sweep_without_any_result_has_no_picture(tmp_path: Path) -> None:
     view = sweep()
     view = dataclasses.replace(view, variants=(view.variants[1],), stages=(), kernels=())

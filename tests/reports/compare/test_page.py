@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.reports.compare.answer import findings
 from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.section import html as page
+from nsight_prof.reports.compare.section import markdown, section
 from nsight_prof.reports.compare.sides import Side
+from nsight_prof.reports.page.writer import Writer
 
 PROBE = """
 const table = [...document.querySelectorAll("table.sortable")].find(
@@ -45,6 +48,20 @@ def test_the_first_screen_is_the_verdict_what_changed_and_a_chart(html: str) -> 
     found = re.search(r'viewBox="0 0 (\d+)', html)
     assert found
     assert int(found[1]) <= 900
+
+
+@pytest.mark.parametrize("language", ["ko", "zh"])
+def test_every_message_of_a_page_is_translated(
+    language: str, make_run: Callable[..., Side], recorded: list[Any]
+) -> None:
+    changed = [x.lasting(x.duration * (1.5 if i % 3 else 1)) for i, x in enumerate(recorded)]
+    view = compare(make_run("A", recorded), make_run("B", changed))
+    write = Writer(language)
+    texts = [finding.verdict for finding in findings(view)]
+    texts += [table.title for table in section(view).tables]
+    texts += [column.heading for table in section(view).tables for column in table.columns]
+    assert [text.message for text in texts if not write.translates(text)] == []
+    assert markdown(view, language) != markdown(view)
 
 
 def test_names_of_kernels_cannot_break_the_page(
