@@ -34,7 +34,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 Number(step.saves_ns, "ns"),
                 Number(step.saves_ns / whole, "fraction"),
                 lead.confidence,
-                EFFORT.get(lead.rule, "medium"),
+                EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
                 Number(left, "ns"),
                 lead.anchor,
             )
@@ -69,7 +69,7 @@ def remedy(view: ReportView, step: Step) -> Text:
 
 def problem(finding: Finding) -> Text:
     """Return what is wrong without its numbers, which are of a stage: the gain says the rest."""
-    return PROBLEMS.get(finding.rule) or finding.title
+    return PROBLEMS.get(finding.rule) or PROBLEMS.get(finding.key) or finding.title
 
 
 def subjects(view: ReportView, findings: Sequence[Finding]) -> Text:

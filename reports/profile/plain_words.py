@@ -100,7 +100,7 @@ PROBLEMS = {
     "older_attention": Text("Attention runs on FlashAttention-2"),
     "padding": Text("The GPU computes in whole blocks, more than the sizes need"),
 }
-"""What is wrong, by the cause of a finding about the whole program."""
+"""What is wrong, by the rule, else the key, of a finding about the whole program."""
 
 ACTIONS = {
     "launch_bound": Text("CUDA graphs: record each step once and replay it"),

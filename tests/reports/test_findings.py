@@ -296,7 +296,7 @@ def test_doubtful_durations_lower_the_confidence(run: Run) -> None:
 
 def test_without_counters_the_limits_stay_open_with_the_reason(trace_only_run: Run) -> None:
     keys = {f.key for f in findings(trace_only_run)}
-    assert keys == {"time", "idle", "casts_and_copies", "older_backend"}
+    assert keys == {"time", "idle", "casts_and_copies", "older_attention"}
     (reason,) = said(trace_only_run)
     assert reason == (
         "What limits the kernels is not known: "

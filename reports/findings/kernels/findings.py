@@ -22,7 +22,7 @@ from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, V
 from nsight_prof.reports.profiled import is_mixed, kernel_time
 
 BACKENDS = ("slow_backend", "older_backend")
-"""Keys of findings that name a better kernel."""
+"""Rules of findings that name a better kernel."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
@@ -45,7 +45,7 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
     counted again where the kernels of the row have few blocks.
     """
     groups: dict[tuple[str, str, str], list[Judged]] = defaultdict(list)
-    better = {key for f in program if f.key in BACKENDS for key in f.kernel_ids}
+    better = {key for f in program if f.rule in BACKENDS for key in f.kernel_ids}
     for judged in judge(run):
         # An attention kernel for which a better one is named is not mended, but replaced.
         if judged.row["category"] == "attention" and text(judged.row["kernel_id"]) in better:

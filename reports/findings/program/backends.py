@@ -297,7 +297,7 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     found: list[Finding] = []
     kernels, capability = run.kernels, _capability(run)
     with_counters = {text(row["kernel_id"]): row for row in profiled(run)}
-    for backend in BACKENDS.values():
+    for key, backend in BACKENDS.items():
         if not backend.pattern:
             continue
         mask = backend.matches(kernels)
@@ -307,7 +307,7 @@ def backend_findings(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             if not _explained(with_counters.get(text(row["kernel_id"])))
         ]
         if rows and backend.is_behind(capability):
-            found.append(_finding(_Use(run, backend, rows, with_counters, capability)))
+            found.append(_finding(key, _Use(run, backend, rows, with_counters, capability)))
         kernels = kernels[~mask]
     if frame is not None:
         found += _math_attention(run, frame)
@@ -426,7 +426,7 @@ def tensor_time(row: Row, roofs: Ceilings, clock_hz: float = math.nan) -> float:
     return number(row["flops"]) / roof.at_clock(number(clock_hz)) * 1e9
 
 
-def _finding(use: _Use) -> Finding:
+def _finding(key: str, use: _Use) -> Finding:
     backend, gpu_time = use.backend, Number(kernel_time(use.run), "ns")
     bounds = use.bounds()
     low, high = (_saved(use.rows, [getattr(b, end) for b in bounds]) for end in ("low", "high"))
@@ -435,7 +435,7 @@ def _finding(use: _Use) -> Finding:
     names = [(text(row["kernel_id"]), text(row["short_name"])) for row in use.rows]
     return SLOW_BACKEND.finding(
         rule=backend.cause,
-        key=backend.cause,
+        key=key,
         title=Text("{share} of the GPU time goes to {what}", share=share, what=backend.label),
         verdict=Text(
             "{share} of the GPU time ({time}) goes to {what}: {kernels}. {reason} {gain}{omitted}",
@@ -596,6 +596,7 @@ def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     backend = MATH_ATTENTION
     return [
         SLOW_BACKEND.finding(
+            key="math_attention",
             title=Text("Attention is not fused and takes {share} of the GPU time", share=share),
             verdict=Text(
                 "Attention runs as separate kernels {times}, which takes {share} of the GPU time "

@@ -103,7 +103,8 @@ ATTENTION = {
 def test_memory_efficient_attention_gains_the_distance_to_what_others_reach(run: Run) -> None:
     run = kernels(run, {"cuBLAS GEMM 256x128": ATTENTION})
     (found,) = [f for f in program_findings(run) if "memory-efficient" in english(f.title)]
-    assert (found.key, found.confidence) == ("slow_backend", "medium")
+    assert (found.rule, found.key) == ("slow_backend", "efficient_attention")
+    assert found.confidence == "medium"
     row = run.kernels[run.kernels["name"] == ATTENTION["name"]].iloc[0]
     counted = run.counters[run.counters["kernel_id"] == row["kernel_id"]].iloc[0]
     at = {english(e.label): e for e in found.evidence}
@@ -130,7 +131,7 @@ def test_flash_attention_2_on_hopper_has_a_range_and_says_what_it_leaves_out(run
     old = {"category": "attention", "name": "void pytorch_flash::flash_fwd_kernel<T>"}
     split = {"category": "attention", "name": "void pytorch_flash::flash_fwd_splitkv_kernel<T>"}
     run = kernels(run, {"cuBLAS GEMM 256x128": old, "PyTorch copy": split})
-    (found,) = [f for f in program_findings(run) if f.key == "older_backend"]
+    (found,) = [f for f in program_findings(run) if f.key == "older_attention"]
     spent, total = amount(found.evidence[0]), run.kernels["total_ns"].sum()
     assert found.gain_ns == pytest.approx(0.5 * spent)
     assert f"{share(0.33 * spent / total)} to {share(0.5 * spent / total)}" in english(
