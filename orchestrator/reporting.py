@@ -71,7 +71,7 @@ def report_job(
     """
     from nsight_prof.parsers.build.rank_tables import build_rank_tables
     from nsight_prof.parsers.build.run_tables import build_tables
-    from nsight_prof.reports.ranks import job_view
+    from nsight_prof.reports.engine.ranks import job_view
     from nsight_prof.reports.render import render_job
     from nsight_prof.reports.templating import style_of
 

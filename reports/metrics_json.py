@@ -18,13 +18,13 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.reports.compare.sweep import SweepView
+from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.findings.json import findings_json, findings_schema
 from nsight_prof.reports.json_text import json_text
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import Links
-from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.report_json import report_json, report_schema
 from nsight_prof.reports.studies.trust import NotRun
@@ -82,13 +82,17 @@ def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
 
 def render_sweep_metrics(view: SweepView, section: Section) -> str:
     """Return metrics.json of a comparison of variants, whose page is the section."""
+    return _dump("sweep", view, _of_section(section))
+
+
+def render_job_metrics(view: JobView, section: Section) -> str:
+    """Return metrics.json of a job of several ranks, whose page is the section."""
+    return _dump("ranks", view, _of_section(section))
+
+
+def _of_section(section: Section) -> dict[str, Any]:
     answer = [Writer().text(finding.verdict) for finding in section.findings]
-    return _dump("sweep", view, {"answer": answer, "sections": [section_json(section)]})
-
-
-def render_job_metrics(view: JobView) -> str:
-    """Return metrics.json of a job of several ranks."""
-    return _dump("ranks", view, {})
+    return {"answer": answer, "sections": [section_json(section)]}
 
 
 def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str, Any]) -> str:
@@ -136,10 +140,12 @@ def schema() -> dict[str, Any]:
         whole["required"] = [*_head(kind), *whole["required"]]
     gaps = {"type": "array", "items": {"$ref": "#/$defs/GapEntry"}}
     cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
+    texts = {"type": "array", "items": {"type": "string"}}
+    sections = {"type": "array", "items": {"$ref": "#/$defs/Section"}}
     for name, key, value in (
         ("ReportView", "gaps", gaps),
-        ("SweepView", "answer", {"type": "array", "items": {"type": "string"}}),
-        ("SweepView", "sections", {"type": "array", "items": {"$ref": "#/$defs/Section"}}),
+        *((name, "answer", texts) for name in ("SweepView", "JobView")),
+        *((name, "sections", sections) for name in ("SweepView", "JobView")),
         ("BenchReport", "bench", cases),
         ("BenchReport", "gap_entries", gaps),
     ):

@@ -226,9 +226,10 @@ def _part(what: str, make: Callable[[], str]) -> str:
 
 def _headline(run: Run) -> list[str]:
     if run.manifest.ranks:
-        from nsight_prof.reports.ranks import job_view
+        from nsight_prof.reports.engine.ranks import job_section, job_view
 
-        return list(job_view(run.path).answer[:SENTENCES])
+        found = job_section(job_view(run.path)).findings
+        return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     if run.manifest.variants:
         from nsight_prof.reports.compare.sweep import sweep_section, sweep_view
 

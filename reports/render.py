@@ -22,6 +22,7 @@ from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_file import as_utf8
 from nsight_prof.parsers.whole_folder import put_in_place
 from nsight_prof.reports.compare.sweep import SweepView, page_texts, sweep_section
+from nsight_prof.reports.engine.ranks import JobView, job_section
 from nsight_prof.reports.findings.ranking import headline
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.html.body import placeholder
@@ -53,7 +54,6 @@ from nsight_prof.reports.profile.pages import linked_pages, profile_pages
 from nsight_prof.reports.profile.summary import summarise
 from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import provenance
-from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.results_json import render_results
 from nsight_prof.reports.studies.report import bench_report, leading
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
@@ -247,9 +247,18 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
     """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
-    text = render_template("ranks.md.j2", {"view": view}, style)
-    files = {REPORT: text, METRICS: render_job_metrics(view)}
-    return _write(folder, files, (), view.answer, style)
+    section = job_section(view)
+
+    def page(text: str) -> str:
+        return render_template("ranks.md.j2", {"view": view, "section": text}, style)
+
+    files = {
+        REPORT: page(section_markdown(section)),
+        METRICS: render_job_metrics(view, section),
+    }
+    html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
+    first = [Writer().text(finding.verdict) for finding in section.findings]
+    return _write(folder, files, (), first, style, html)
 
 
 def render_template(

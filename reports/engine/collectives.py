@@ -53,13 +53,7 @@ def section(run: Run) -> Section | None:
     notes = [COUNTED] if (frame["ranks_known_by"] == "trace").any() else []
     notes += [PARTIAL] if frame["transfer_ns"].isna().any() else []
     if (rest := len(groups) - SHOWN) > 0:
-        notes.append(
-            Text(
-                "{n} more size or operation took less time.",
-                "{n} more sizes and operations took less time.",
-                n=rest,
-            )
-        )
+        notes.append(Text("More sizes and operations that took less time: {n}.", n=rest))
     return Section(KEY, TITLE, (INTRO, _table(groups[:SHOWN]), *notes), numbers={"calls": groups})
 
 

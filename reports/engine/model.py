@@ -319,8 +319,6 @@ def _kv_cache(engine: Engine, shard: ModelShape) -> Iterator[Finding]:
     yield Finding(
         "kv_cache",
         Text(
-            "The KV cache holds {tokens} tokens: {n} request of the longest context ({context} "
-            "tokens) at once.",
             "The KV cache holds {tokens} tokens: {n} requests of the longest context ({context} "
             "tokens) at once.",
             tokens=engine.kv_tokens,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from nsight_prof.reports.compare.sweep import SweepView
+from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.page.catalogue import NAMES
 from nsight_prof.reports.plots.gallery import Picture
@@ -17,7 +18,6 @@ from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.summary_models import SummaryView
 from nsight_prof.reports.provenance import Provenance
-from nsight_prof.reports.rank_models import JobView
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
 from nsight_prof.reports.templating import FILTERS
@@ -82,7 +82,8 @@ PAGES = (
          {"view": SweepView, "section": "text: the section of the sweep, as markdown",
           "title": "text", "reports": "text: what stands before the links to the variants",
           "others": "list of (language, file): the same page in other languages"}),
-    Page("ranks.md.j2", "report.md of a job of several ranks", {"view": JobView}),
+    Page("ranks.md.j2", "report.md of a job of several ranks",
+         {"view": JobView, "section": "text: the section of the job, as markdown"}),
     Page("report.html.j2", "the HTML file of each of these",
          {"title": "text", "language": "text", "style": "CSS", "script": "JavaScript",
           "script_hash": "base64 of its SHA-256", "contents": "HTML: list of headings",

@@ -52,25 +52,17 @@ def _largest(run: Run, stage: Stage) -> Iterator[Finding]:
         return
     first = max(timed, key=lambda product: product.total_ns)
     time = Number(sum(product.total_ns for product in timed), "ns")
-    values = {
-        "part": Number(stage.product_share, "fraction"),
-        "stage": stage.label,
-        "product": first.full_name,
-        "of_them": first.number("total_ns", first.total_ns, "ns").share_of(time),
-    }
+    reached = Text(", at {reached} of the {roof}",
+                   reached=first.roof_share, roof=roof_name(first.roof_source))  # fmt: skip
     verdict = Text(
         "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} of "
-        "that.",
-        **values,
+        "that{reached}.",
+        part=Number(stage.product_share, "fraction"),
+        stage=stage.label,
+        product=first.full_name,
+        of_them=first.number("total_ns", first.total_ns, "ns").share_of(time),
+        reached=reached if math.isfinite(first.fraction) else "",
     )
-    if math.isfinite(first.fraction):
-        verdict = Text(
-            "Matrix products take {part} of the kernel time of {stage}; {product} takes {of_them} "
-            "of that, at {reached} of the {roof}.",
-            **values,
-            reached=first.roof_share,
-            roof=roof_name(first.roof_source),
-        )
     evidence: list[Evidence | Text] = [
         Text("{calls} calls of {time} per run: {rate}",
              calls=calls(first.calls), time=_call(first), rate=first.rate),
@@ -230,20 +222,13 @@ def _flops(stage: Stage) -> Iterator[Finding]:
         )
     if by_model.value is not None:
         evidence.insert(0, Evidence(Text("by the model's configuration"), by_model))
-        padded = Text("; tile padding adds {padding}", padding=padding) if padding else ""
         verdict = Text(
-            "The matrix products of {stage} have the FLOPs of the model's configuration{padded}.",
+            "The matrix products of {stage} have {ratio} the FLOPs of the model's configuration"
+            "{padded}.",
             stage=stage.label,
-            padded=padded,
+            ratio=by_shape.times(by_model).at_digits(3),
+            padded=Text("; tile padding adds {padding}", padding=padding) if padding else "",
         )
-        if not abs(view.operators / view.analytical - 1) < ALIKE:
-            verdict = Text(
-                "The matrix products of {stage} have {ratio} the FLOPs of the model's "
-                "configuration{padded}.",
-                stage=stage.label,
-                ratio=by_shape.times(by_model),
-                padded=padded,
-            )
     if verdict is None:
         return
     reasons = sorted({product.reason for product in stage.products if not product.join} - {""})
@@ -296,8 +281,6 @@ def _other_kernels(stages: Sequence[Stage]) -> Iterator[Finding]:
     yield Finding(
         "other_kernels",
         Text(
-            "The library chose another kernel in the traced run for {changed} of {n} matrix "
-            "product.",
             "The library chose another kernel in the traced run for {changed} of {n} matrix "
             "products.",
             changed=len(changed),

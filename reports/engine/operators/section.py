@@ -132,9 +132,7 @@ def _intro(stages: Sequence[Stage], products: Sequence[Product]) -> Text:
         for key, n in counts.items() if n
     ]  # fmt: skip
     return Text(
-        "The operator view has {n} matrix product by shape in {stages}{joined}. Calls and times "
-        "are of one run of a stage: one step of an engine.",
-        "The operator view has {n} matrix products by shape in {stages}{joined}. Calls and times "
+        "Matrix products of the operator view, by shape in {stages}: {n}{joined}. Calls and times "
         "are of one run of a stage: one step of an engine.",
         n=len(products),
         stages=[stage.label for stage in stages],
@@ -212,11 +210,7 @@ def _operator_table(stage: Stage) -> Table[Operator]:
     working = [operator for operator in stage.operators if operator.gpu_ns > 0]
     note = Text("Under the torch profiler, of one run.")
     if (rest := len(working) - SHOWN) > 0:
-        note = Text(
-            "Under the torch profiler, of one run. {n} more operator is in table operators.",
-            "Under the torch profiler, of one run. {n} more operators are in table operators.",
-            n=rest,
-        )
+        note = Text("Under the torch profiler, of one run. More in table operators: {n}.", n=rest)
     return Table(
         f"operators-{stage.stage or 'outside'}",
         Text("Operators of {stage}", stage=stage.label),

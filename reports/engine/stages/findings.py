@@ -114,10 +114,8 @@ def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Tex
     """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
     above = kind.per_step("time_ns") - Number(floor.seconds * 1e9, "ns")
     idle = kind.per_step("idle_ns")
-    yield Text(
-        "{n} step (median {median})", "{n} steps (median {median})",
-        n=kind.steps, median=kind.number(kind.step_ns, "ns"),
-    )  # fmt: skip
+    median = kind.number(kind.step_ns, "ns")
+    yield Text("steps: {n} (median {median})", n=kind.steps, median=median)
     yield Text(
         "of {above} above the floor {idle} is idle time and {kernels} kernels that do not reach "
         "the roof",
@@ -148,37 +146,25 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
     large = timed[-1]
     values: dict[str, Value] = {
         "large": large.batch,
-        "small": size,
+        "ratio": Number(large.seconds / base.seconds, "x"),
         "factor": Number(large.tokens_per_s / base.tokens_per_s, "x"),
     }
-    slower = large.seconds / base.seconds - 1
-    if slower >= 0:
-        verdict = Text(
-            "Batch {large} costs {part} more time per decode step than batch {small} and gives "
-            "{factor} the tokens per second.",
-            **values,
-            part=Number(slower, "fraction"),
-        )
-    else:
-        verdict = Text(
-            "Batch {large} takes {part} less time per decode step than batch {small} and gives "
-            "{factor} the tokens per second.",
-            **values,
-            part=Number(-slower, "fraction"),
-        )
     yield Finding(
         "larger_batch",
-        verdict,
+        Text(
+            "A decode step at batch {large} takes {ratio} the time of one at batch {small} and "
+            "gives {factor} the tokens per second.",
+            **values,
+            small=size,
+        ),
         tuple(
             Evidence(Text("batch {n} without a profiler:", n=one.batch), Number(one.seconds, "s"))
             for one in (base, large)
         ),
         action=Text(
-            "Where enough requests come at once, answer more of them together: batch {large} costs "
-            "{part} more time per step and gives {factor} the tokens per second.",
-            large=large.batch,
-            part=Number(slower, "fraction"),
-            factor=values["factor"],
+            "Where enough requests come at once, answer more of them together: batch {large} takes "
+            "{ratio} the time per step and gives {factor} the tokens per second.",
+            **values,
         ),
     )
 
@@ -196,8 +182,7 @@ def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
     if worst.component == ATTENTION and worst.kind == "decode" and stages.shard is not None:
         evidence.append(
             Text(
-                "Tensor Cores work on tiles; a step has {n} row of queries per key-value head",
-                "Tensor Cores work on tiles; a step has {n} rows of queries per key-value head",
+                "Tensor Cores work on tiles; rows of queries per key-value head in a step: {n}",
                 n=stages.shard.heads // stages.shard.kv_heads,
             )
         )

@@ -86,8 +86,7 @@ def _intro(stages: Stages) -> Text:
             "recipes/roofline.yaml`."
         )
     return Text(
-        "The trace has {n} engine step in {time} of GPU time, busy and idle.{ranks}{missing}",
-        "The trace has {n} engine steps in {time} of GPU time, busy and idle.{ranks}{missing}",
+        "Engine steps in the trace: {n}, in {time} of GPU time, busy and idle.{ranks}{missing}",
         n=stages.steps,
         time=Number(stages.span_ns, "ns", digits=3),
         ranks=Text(" Numbers are of the first of {gpus} GPUs.", gpus=stages.gpus)
@@ -398,11 +397,8 @@ def _facts(stages: Stages) -> list[Fact]:
         if kind.kind == "prefill":
             facts.append(Fact(Text("Prompt tokens read per second"), per_second))
         if kind.kind == "decode":
-            label = Text(
-                "Time to generate a token for each of {n} request",
-                "Time to generate a token for each of {n} requests",
-                n=round(kind.requests),
-            )
+            requests = round(kind.requests)
+            label = Text("Time to generate a token for each of {n} requests", n=requests)
             facts.append(Fact(label, kind.per_step("time_ns").at_digits(3)))
             generated = Number(kind.generated / kind.time_ns * 1e9, "count")
             facts.append(Fact(Text("Tokens generated per second"), generated))

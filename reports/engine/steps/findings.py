@@ -51,29 +51,19 @@ def findings(
 
 
 def _keeps_up(kind: KindTime) -> Finding:
-    launches = kind.median["launches"]
+    launches, share = kind.median["launches"], kind.share(kind.idle_mean)
     gap = (kind.idle_mean - kind.host_idle) / launches if launches else 0.0
-    name, share = KIND_NAMES[kind.kind], kind.share(kind.idle_mean)
-    values: dict[str, Value] = {
-        "kind": name,
-        "part": share,
-        "idle": kind.number(kind.idle_mean, "ns", "idle_ns"),
-        "gap": Number(gap, "ns"),
-    }
-    verdict = Text(
-        "The GPU does not wait for the CPU in {kind}: it is idle for {part} of a step ({idle}), in "
-        "gaps of {gap} between kernels that are queued already.",
-        **values,
-    )
-    if (kind.share(kind.host_idle).value or 0.0) >= NEGLIGIBLE:
-        verdict = Text(
-            "The GPU hardly waits for the CPU in {kind}: it is idle for {part} of a step ({idle}), "
-            "mostly in gaps of {gap} between kernels that are queued already.",
-            **values,
-        )
+    name = KIND_NAMES[kind.kind]
     return Finding(
         "host_keeps_up",
-        verdict,
+        Text(
+            "The CPU keeps ahead in {kind}: the GPU is idle for {part} of a step ({idle}), mostly "
+            "in gaps of {gap} between kernels that are queued already.",
+            kind=name,
+            part=share,
+            idle=kind.number(kind.idle_mean, "ns", "idle_ns"),
+            gap=Number(gap, "ns"),
+        ),
         (*_evidence(kind), Text("the CPU schedules, samples and detokenizes while the GPU works")),
         plain=Text(
             "The CPU keeps up: in {kind} the GPU works {part} of the time.",
@@ -127,8 +117,7 @@ def _host_limits(kind: KindTime, mode: str) -> Finding:
 
 def _evidence(kind: KindTime) -> Iterator[Evidence | Text]:
     yield Text(
-        "{n} step, median {step}, of which kernels {kernels} in {launches} launches",
-        "{n} steps, median {step}, of which kernels {kernels} in {launches} launches",
+        "steps: {n}; median {step}, of which kernels {kernels} in {launches} launches",
         n=kind.steps,
         step=kind.middle("time_ns"),
         kernels=kind.middle("kernel_ns"),
@@ -190,7 +179,7 @@ def _agreement(run: Run, kinds: Sequence[KindTime], host: HostClock) -> Iterator
     found = agreement(run, kinds, host)
     if not found:
         return
-    labels = {"batch": Text("batch"), "decode step": Text("decode step")}
+    labels = {"batch": Text("the batch"), "decode step": Text("decode step")}
     differences = [
         Text("{name} {difference}", name=labels[name], difference=Number(value, "fraction"))
         for name, value in found.items()

@@ -112,7 +112,9 @@ def test_sentences_name_the_product_and_what_it_takes_beyond_its_roof(
     assert "self_attn.o_proj" in evidence(beyond)
     assert "no product of a few microseconds" in told(found)
     flops = finding(found, "product_flops")
-    assert words(flops.verdict).endswith("the model's configuration; tile padding adds 50 %.")
+    assert words(flops.verdict).endswith(
+        "1.00x the FLOPs of the model's configuration; tile padding adds 50 %."
+    )
     excess = finding(found, "operator_view_excess")
     assert "`aten::copy_`" not in words(excess.verdict), "a name is no text"
     assert "aten::copy_ in prefill: its kernel takes 500 ns per run there and 20 ns" in words(

@@ -186,7 +186,7 @@ def test_other_batches_tell_what_a_larger_one_costs(
     larger = finding(found, "larger_batch")
     assert larger.action is not None
     for text in (larger.verdict, larger.action):
-        assert "10 % more time per" in words(text)
+        assert "takes 1.1x the time" in words(text)
         assert "7.3x the tokens per second" in words(text)
     assert "at 50 % of the measured DRAM read roof" in words(found.findings[0].verdict)
 

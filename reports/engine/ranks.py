@@ -1,0 +1,386 @@
+"""The report of a job: what is true of each rank and GPU, and of each kernel over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.rank_tables import RANK_KERNELS, RANKS
+from nsight_prof.parsers.cells import Row, count, known, records, text
+from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest
+from nsight_prof.reports.page import (
+    Bullets,
+    Column,
+    Finding,
+    Name,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
+
+MOST_RANKS, MOST_KERNELS = 128, 20
+"""Rows of the page; the tables have all."""
+UNEQUAL = 0.02
+"""Part of the GPU time of a rank from which on a kernel's difference between ranks is a finding."""
+COLLECTIVE = "collective"
+"""Category of kernels whose time includes the wait for other ranks."""
+NO_CLOCK = Text(
+    "Each rank has its own clock: wall, busy and idle time are of one rank's trace, and which rank "
+    "waits for which is not known."
+)
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """One GPU of one rank; `problem` says why there are no numbers.
+
+    `wall_ns` is from the first to the last work of this rank, by the clock of its own trace.
+    """
+
+    rank: int
+    file: str
+    host: str
+    pids: str
+    device: int | None
+    gpu: str
+    uuid: str
+    launches: int | None
+    wall_ns: float | None
+    busy_ns: float | None
+    idle_ns: float | None
+    idle_share: float | None
+    kernel_ns: float | None
+    memory_ns: float | None
+    problem: str
+
+    def number(self, column: str, unit: str = "ns") -> Number:
+        """Return a field as a number of its row in table `ranks`."""
+        ref = Ref("ranks", f"{self.rank} {self.device}", column)
+        return Number(getattr(self, column), unit, (ref,), self.problem)
+
+
+@dataclass(frozen=True)
+class RankKernelRow:
+    """One kernel over the ranks; the times of single ranks are sums of all its launches there.
+
+    `ranks` is on how many ranks it ran; `spread` is the longest over the shortest time less 1, None
+    where fewer than two ranks ran it.
+    """
+
+    name: str
+    grid: str
+    category: str
+    ranks: int
+    calls: int | None
+    total_ns: float | None
+    share: float | None
+    min_ns: float | None
+    min_rank: int | None
+    median_ns: float | None
+    max_ns: float | None
+    max_rank: int | None
+    spread: float | None
+
+    @property
+    def difference_ns(self) -> float:
+        """The longest less the shortest time of a rank."""
+        return (self.max_ns or 0.0) - (self.min_ns or 0.0)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job of several ranks. `rank_basis` says where the numbers of the ranks are from.
+
+    `rest_ranks` and `rest_kernels` are rows of the tables that the page does not show.
+    `gpu_time_ns` is the sum over all GPUs of the job. `caveats` is what a reader must know.
+    """
+
+    title: str
+    question: str
+    run_id: str
+    created: str
+    rank_count: int
+    rank_basis: str
+    gpu_time_ns: float | None
+    ranks: tuple[RankRow, ...]
+    rest_ranks: int
+    kernels: tuple[RankKernelRow, ...]
+    rest_kernels: int
+    caveats: tuple[Text, ...]
+
+
+def job_view(path: Path) -> JobView:
+    """Return what the report of the job `path` shows, from its tables.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+        ArtifactUnreadable: a table cannot be read.
+    """
+    manifest, folder = read_manifest(RunDir(path)), RunDir(path).tables
+    ranks = tuple(map(_rank, records(tables.read(folder, RANKS))))
+    kernels = tuple(map(_kernel, records(tables.read(folder, RANK_KERNELS))))
+    total = sum(row.kernel_ns or 0.0 for row in ranks)
+    return JobView(
+        title=str(manifest.recipe.get("name", "")) or manifest.run_id,
+        question=str(manifest.recipe.get("question", "")),
+        run_id=manifest.run_id,
+        created=manifest.created,
+        rank_count=len(manifest.ranks),
+        rank_basis=manifest.rank_basis,
+        gpu_time_ns=total or None,
+        ranks=ranks[:MOST_RANKS],
+        rest_ranks=max(0, len(ranks) - MOST_RANKS),
+        kernels=kernels[:MOST_KERNELS],
+        rest_kernels=max(0, len(kernels) - MOST_KERNELS),
+        caveats=tuple(_caveats(manifest, ranks)),
+    )
+
+
+def _rank(row: Row) -> RankRow:
+    wall, idle = known(row["wall_ns"]), known(row["idle_ns"])
+    texts, counts = ("file", "host", "pids", "gpu", "uuid", "problem"), ("device", "launches")
+    fields: dict[str, Any] = {name: text(row[name]) for name in texts}
+    fields |= {name: count(row[name]) for name in counts}
+    fields |= {name: known(row[name]) for name in ("wall_ns", "idle_ns", "kernel_ns", "memory_ns")}
+    return RankRow(
+        **fields,
+        rank=int(row["rank"]),
+        busy_ns=known(row["gpu_busy_ns"]),
+        idle_share=idle / wall if wall and idle is not None else None,
+    )
+
+
+def _kernel(row: Row) -> RankKernelRow:
+    shortest, longest = known(row["min_ns"]), known(row["max_ns"])
+    several = (count(row["ranks"]) or 0) > 1 and shortest and longest is not None
+    times = ("total_ns", "share", "min_ns", "median_ns", "max_ns")
+    fields: dict[str, Any] = {name: known(row[name]) for name in times}
+    fields |= {name: count(row[name]) for name in ("calls", "min_rank", "max_rank")}
+    return RankKernelRow(
+        **fields,
+        name=text(row["short_name"]),
+        grid=text(row["grid"]),
+        category=text(row["category"]),
+        ranks=count(row["ranks"]) or 0,
+        spread=(longest or 0.0) / shortest - 1 if several and shortest else None,
+    )
+
+
+def _caveats(manifest: Manifest, ranks: Sequence[RankRow]) -> Iterator[Text]:
+    yield NO_CLOCK
+    numbers = sorted(record.rank for record in manifest.ranks)
+    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    if missing:
+        yield Text(
+            "{n} of the ranks {first} to {last} are here; nothing is known of {missing}.",
+            n=len(numbers),
+            first=numbers[0],
+            last=numbers[-1],
+            missing=", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else ""),
+        )
+    kinds = sorted({row.gpu for row in ranks if row.gpu})
+    if len(kinds) > 1:
+        yield Text("The GPUs are of different kinds: {kinds}.", kinds=kinds)
+    for row in ranks:
+        if row.problem:
+            yield Text(
+                "Rank {rank} ({file}) has no numbers: {problem}",
+                rank=row.rank,
+                file=Name(row.file),
+                problem=Verbatim(row.problem),
+            )
+    yield from (Text("{assumption}", assumption=Verbatim(a)) for a in manifest.assumptions)
+
+
+def job_section(view: JobView) -> Section:
+    """Return the page of a job: its findings, ranks and kernels."""
+    return Section(
+        "ranks",
+        Text("Ranks and GPUs"),
+        (
+            *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
+            _rank_table(view),
+            Text(
+                "One rank in full, with its stages, idle causes and kernels: `prof report RUN "
+                "--rank {rank}`.",
+                rank=view.ranks[0].rank if view.ranks else 0,
+            ),
+            *((_kernel_table(view),) if view.kernels else ()),
+            _file_table(view),
+            Bullets(Text("Caveats"), view.caveats),
+        ),
+    )
+
+
+def _findings(view: JobView) -> Iterator[Finding]:
+    timed = [row for row in view.ranks if row.kernel_ns is not None]
+    if not timed:
+        return
+    # By UUID where it is known, since two ranks may share a GPU.
+    gpus = len({row.uuid or (row.host, row.rank, row.device) for row in timed})
+    hosts = len({row.host for row in timed if row.host})
+    yield Finding(
+        "gpu_time",
+        Text(
+            "{n} ranks gave work to {gpus} GPUs{hosts}: {time} in kernels over all GPUs, {range} "
+            "on each.",
+            n=len({row.rank for row in timed}),
+            gpus=gpus,
+            hosts=Text(" on {hosts} hosts", hosts=hosts) if hosts > 1 else "",
+            time=Number(sum(row.kernel_ns or 0.0 for row in timed), "ns"),
+            range=_range(timed, "kernel_ns", "ns"),
+        ),
+    )
+    idle = [row for row in timed if row.idle_share is not None]
+    if idle:
+        yield Finding(
+            "idle",
+            Text(
+                "The GPU is idle for {range} of the time between the first and the last work of "
+                "its rank.",
+                range=_range(idle, "idle_share", "fraction"),
+            ),
+        )
+    yield from _most_unequal(view.kernels, timed)
+
+
+def _most_unequal(kernels: Sequence[RankKernelRow], ranks: Sequence[RankRow]) -> Iterator[Finding]:
+    """Yield the kernel whose time differs most between ranks, where that matters."""
+    compared = [kernel for kernel in kernels if kernel.spread is not None]
+    kernel = max(compared, key=lambda k: k.difference_ns, default=None)
+    shortest = min(row.kernel_ns or 0.0 for row in ranks)
+    if kernel is None or kernel.difference_ns < UNEQUAL * shortest:
+        return
+    yield Finding(
+        "unequal_ranks",
+        Text(
+            "{kernel} differs most between ranks: {shortest} on rank {fast}, {longest} on rank "
+            "{slow}.",
+            kernel=Name(kernel.name),
+            shortest=Number(kernel.min_ns, "ns", digits=3),
+            fast=kernel.min_rank or 0,
+            longest=Number(kernel.max_ns, "ns", digits=3),
+            slow=kernel.max_rank or 0,
+        ),
+        disproof=Text("Its time includes the wait for other ranks.")
+        if kernel.category == COLLECTIVE
+        else None,
+    )
+
+
+def _range(rows: Sequence[RankRow], column: str, unit: str) -> Value:
+    """Return the smallest and the largest value, and whose they are."""
+    low, high = (
+        pick(rows, key=lambda row: getattr(row, column) or 0.0) for pick in (min, max)
+    )  # fmt: skip
+    first, last = (row.number(column, unit).at_digits(3) for row in (low, high))
+    if first.value == last.value:
+        return first
+    several = len({row.rank for row in rows}) < len(rows)
+
+    def place(row: RankRow) -> Text:
+        if several and row.device is not None:
+            return Text("rank {rank}, GPU {device}", rank=row.rank, device=row.device)
+        return Text("rank {rank}", rank=row.rank)
+
+    return Text(
+        "{low} ({low_place}) to {high} ({high_place})",
+        low=first,
+        low_place=place(low),
+        high=last,
+        high_place=place(high),
+    )
+
+
+def _rank_table(view: JobView) -> Table[RankRow]:
+    def gpu(row: RankRow) -> Value | None:
+        return None if row.device is None else Verbatim(f"{row.device}: {row.gpu or '?'}")
+
+    def time(heading: Text, column: str) -> Column[RankRow]:
+        return Column(heading, lambda row: row.number(column))
+
+    return Table(
+        "ranks",
+        Text("Each rank and its GPUs"),
+        [
+            Column(Text("Rank"), lambda row: row.rank),
+            Column(Text("Host"), lambda row: row.host or None),
+            Column(Text("Process"), lambda row: row.pids or None),
+            Column(Text("GPU"), gpu),
+            Column(Text("Launches"), lambda row: row.launches),
+            time(Text("Wall time"), "wall_ns"),
+            time(Text("Busy"), "busy_ns"),
+            time(Text("Idle time"), "idle_ns"),
+            Column(Text("Idle"), lambda row: row.number("idle_share", "fraction")),
+            time(Text("Kernels"), "kernel_ns"),
+            time(Text("Copies and sets"), "memory_ns"),
+        ],
+        view.ranks,
+        lead=Text(
+            "Wall time is from the first to the last work of the rank, on whichever of its GPUs, "
+            "by the clock of its own trace. Busy: at least one kernel, copy or memory set ran. "
+            "Kernels and copies of several streams overlap, so that their times may add up to more "
+            "than the busy time. The numbers of the ranks are from {basis}.",
+            basis=Verbatim(view.rank_basis),
+        ),
+        note=Text("{n} further rows in tables/ranks.csv.", n=view.rest_ranks)
+        if view.rest_ranks
+        else None,
+        refs=lambda row: row.number("rank", "").refs,
+    )
+
+
+def _file_table(view: JobView) -> Table[RankRow]:
+    return Table(
+        "rank-files",
+        Text("Files and GPU identifiers"),
+        [
+            Column(Text("Rank"), lambda row: row.rank),
+            Column(Text("File"), lambda row: row.file),
+            Column(Text("GPU UUID"), lambda row: row.uuid or None),
+        ],
+        view.ranks,
+        folded=True,
+    )
+
+
+def _kernel_table(view: JobView) -> Table[RankKernelRow]:
+    def on_rank(heading: Text, time: str, rank: str) -> Column[RankKernelRow]:
+        def cell(row: RankKernelRow) -> Value:
+            shown = Number(getattr(row, time), "ns", digits=3)
+            return Text("{time} (rank {rank})", time=shown, rank=getattr(row, rank) or 0)
+
+        return Column(heading, cell)
+
+    return Table(
+        "rank-kernels",
+        Text("Kernels over the ranks"),
+        [
+            Column(Text("Kernel"), lambda row: Name(row.name)),
+            Column(Text("Grid"), lambda row: row.grid or None),
+            Column(Text("Category"), lambda row: row.category),
+            Column(Text("Ranks"), lambda row: row.ranks),
+            Column(Text("Launches"), lambda row: row.calls),
+            Column(Text("GPU time of all ranks"), lambda row: Number(row.total_ns, "ns")),
+            Column(Text("Share"), lambda row: Number(row.share, "fraction")),
+            on_rank(Text("Shortest"), "min_ns", "min_rank"),
+            Column(Text("Median"), lambda row: Number(row.median_ns, "ns")),
+            on_rank(Text("Longest"), "max_ns", "max_rank"),
+            Column(Text("Spread"), lambda row: Number(row.spread, "fraction")),
+        ],
+        view.kernels,
+        note=Text(
+            "The time of a kernel on a rank is the sum of all its launches there. Spread: the "
+            "longest over the shortest, less one.{rest}",
+            rest=Text(" {n} further kernels in tables/rank_kernels.csv.", n=view.rest_kernels)
+            if view.rest_kernels
+            else "",
+        ),
+    )
