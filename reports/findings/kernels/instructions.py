@@ -29,7 +29,7 @@ DIVERGENCE = Rule(
     disproof=Text(
         "Items sorted by the branch they take, or branches removed (wrong results), take as long."
     ),
-    source=Text("Nsight Compute rule ThreadDivergence: under 24 threads an instruction"),
+    source=Text("Nsight Compute rule ThreadDivergence: under 24 threads per instruction"),
     confidence="medium",
     time=facts.INSTRUCTION_TIME,
     remaining=facts.THREADS_LEFT,

@@ -147,7 +147,7 @@ IMBALANCE = Rule(
     estimate="The mean SM is as long active as the busiest one. What an only partly filled last "
     "wave explains is left to `tail`.",
     disproof=Text(
-        "The busiest SM does as much work as the others (instructions an SM are equal) and "
+        "The busiest SM does as much work as the others (instructions per SM are equal) and "
         "waits for something else."
     ),
     source=Text("Nsight Compute rule WorkloadImbalance: 5 % or more; prof: a tenth of the time"),

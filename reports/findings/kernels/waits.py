@@ -43,8 +43,8 @@ REMEDIES: dict[str, tuple[Text, Text]] = {
     ),
     "wait": (
         Text(
-            "Give each thread independent work (unroll, several values a thread) so that "
-            "fixed latencies overlap, or start more warps an SM."
+            "Give each thread independent work (unroll, several values per thread) so that "
+            "fixed latencies overlap, or start more warps per SM."
         ),
         Text("let each thread work on several values at a time"),
     ),
@@ -120,12 +120,12 @@ LATENCY = Rule(
     remedy=Text("Without that wait"),
     action=Text(
         "Have more loads in flight for each warp (prefetch, unroll, asynchronous copies) "
-        "or more warps an SM."
+        "or more warps per SM."
     ),
     advice=Text("request data earlier, so that the GPU does not wait for it"),
     estimate="The warps no longer wait for this reason.",
     disproof=Text(
-        "More loads in flight a thread (unrolling) or more warps leave the time as it is: "
+        "More loads in flight per thread (unrolling) or more warps leave the time as it is: "
         "then a chain of dependent steps sets the pace."
     ),
     source=Text(
