@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
 from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use, unaligned
+from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES
 from nsight_prof.reports.findings.needs import Need
@@ -367,6 +369,7 @@ def test_every_rule_is_whole() -> None:
 
 
 def test_each_bound_has_a_key_of_its_own() -> None:
+    assert {key: english(name) for key, name in RESOURCES.items()} == LABELS
     assert len({roof.key for roof in BOUNDS.values()}) == len(BOUNDS)
     assert set(BOUNDS) == {"dram", "l2", "l1", "tensor", "fp32", "fp64", "fp16", "issue", "latency"}
 

@@ -8,23 +8,22 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.parsers.build.bound import LABELS as BOUNDS
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels.fact import Condition, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters
-from nsight_prof.reports.findings.kernels.roofs import DOUBT_SOURCE, FULL
+from nsight_prof.reports.findings.kernels.roofs import DOUBT_SOURCE, FULL, RESOURCES
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, Kernel, Rule
 from nsight_prof.reports.findings.kernels.rules import RULES
-from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
+from nsight_prof.reports.page import Evidence, Number, Text
 
 SAME = 0.05
 """Part of a kernel's time by which the gains of two causes must differ to tell the larger."""
 LSU = "lsu"
 """The data pipe of loads and stores: no bound of a kernel by itself, but an end of gains. It takes
 a wavefront a cycle, however few bytes that moves, so that it may be full where L1 is not."""
-LOAD_STORE_PIPE = Text("load/store pipe")
+NAMES = {**RESOURCES, LSU: Text("load/store pipe")}
 WHERE = {**COLUMNS, LSU: ("lsu_pct",)}
 
 
@@ -198,7 +197,7 @@ def _end(rule: Rule, kernel: Kernel, parts: dict[str, float]) -> list[Evidence]:
         Evidence(
             Text(
                 "time that the work needs afterwards ({resource})",
-                resource=LOAD_STORE_PIPE if last == LSU else Verbatim(BOUNDS[last]),
+                resource=NAMES[last],
             ),
             Number(100 * parts[last], "%", refs),
             Text("the gain ends there"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW, WHERE
+from nsight_prof.parsers.build.bound import LATENCY_BELOW, WHERE
 from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.evidence import source, threshold
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.judge import Judged, secondary
+from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.findings.program.clock import ARITHMETIC, THROTTLING
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.page.finding import Confidence
@@ -75,7 +76,7 @@ def _bound(judged: Judged) -> list[Evidence]:
     # The share of a roof is worked out from the others.
     refs = (*_cells(row, columns), *(() if judged.bound == "issue" else (Ref("roofs", ""),)))
     reached = Number(100 * number(row["roof_share"]), "%", refs)
-    label = Verbatim(LABELS.get(resource, ""))
+    label = RESOURCES.get(resource)
     if resource == "issue":
         active = number(row.get("sm_active_pct"))
         mean = _busy_row(
@@ -84,10 +85,10 @@ def _bound(judged: Judged) -> list[Evidence]:
         return [_compared(judged, ISSUED, reached), *mean]
     if judged.bound == "latency":
         name = Text("highest share of a roof")
-        if label.text:
+        if label is not None:
             name = Text("highest share of a roof ({resource})", resource=label)
     else:
-        name = Text("{resource}: share of its roof", resource=label)
+        name = Text("{resource}: share of its roof", resource=RESOURCES[resource])
     return [_compared(judged, name, reached), *rates(judged)]
 
 
@@ -107,7 +108,7 @@ def rates(judged: Judged) -> list[Evidence]:
     limit = roof.at_clock(number(row["sm_clock_hz"]))
     if not math.isclose(rate / limit, number(row["roof_share"]), rel_tol=SAME):
         return []
-    label, scaled = Verbatim(LABELS.get(resource, "")), _is_scaled(roof, limit)
+    label, scaled = RESOURCES[resource], _is_scaled(roof, limit)
     at_roof = Ref("roofs", roof_key(roof), "value")
     # A roof at another clock is worked out from the one that the table shows.
     refs = (at_roof, *(_cells(row, ("sm_clock_hz",)) if scaled else ()))

@@ -87,7 +87,7 @@ def cell(name: str, kernel_id: str) -> Ref:
     if name == "top_stall":
         return Ref("stalls", kernel_id, "share")
     table, _, column = name.rpartition(".")
-    of_kernel = table in ("", "kernels", "stalls")
+    of_kernel = table in ("", "counters", "kernels", "stalls")
     return Ref(table or "counters", kernel_id if of_kernel else "", column)
 
 

@@ -17,7 +17,7 @@ def _stall(row: Row) -> Text:
     return Text("stall {stall}", stall=Verbatim(text(row["top_stall"])))
 
 
-BLOCKS = Fact("blocks", Text("blocks"), also=("kernels.grid",))
+BLOCKS = Fact("blocks", Text("blocks"), unit="count", also=("kernels.grid",))
 BLOCKS_MISSING = Fact(
     "blocks_missing",
     Text("SMs without a block"),

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import Row, names, number, records, text
 from nsight_prof.parsers.metrics import catalogue
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import Judged, is_near, judge, secondary
-from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, ROOFS
+from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, RESOURCES, ROOFS
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.load import Run
@@ -266,9 +265,10 @@ def _title(lead: Judged) -> Text:
         return Text(
             "{kernel}: instruction issue, {reached} of its slots", kernel=name, reached=reached
         )
-    bound = Verbatim(LABELS[lead.bound])
-    return Text("{kernel}: {bound}, {reached} of the roof", kernel=name, bound=bound,
-                reached=reached)  # fmt: skip
+    bound = RESOURCES[lead.bound]
+    return Text(
+        "{kernel}: {bound}, {reached} of the roof", kernel=name, bound=bound, reached=reached
+    )
 
 
 def _clause(lead: Judged) -> Text:

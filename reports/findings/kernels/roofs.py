@@ -17,6 +17,19 @@ DOUBT_SOURCE = Text(
     "rule SOLBottleneck)"
 )
 
+RESOURCES = {
+    "dram": Text("DRAM bandwidth"),
+    "l2": Text("L2 bandwidth"),
+    "l1": Text("L1 bandwidth"),
+    "tensor": Text("Tensor Cores"),
+    "fp32": Text("FP32 arithmetic"),
+    "fp64": Text("FP64 arithmetic"),
+    "fp16": Text("FP16 arithmetic"),
+    "issue": Text("instruction issue"),
+    "latency": Text("latency"),
+}
+"""Names of the bounds, those of parsers/build/bound.py."""
+
 
 @dataclass(frozen=True)
 class Roof:
