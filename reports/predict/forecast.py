@@ -219,9 +219,9 @@ def _waiting(points: list[Row]) -> Text | None:
 
 
 def _kv_used(row: Row) -> Number:
-    needed, tokens = number(row["kv_needed_tokens"]), number(row["kv_tokens"])
+    used, tokens = number(row["kv_needed_tokens"]), number(row["kv_tokens"])
     missing = "not fixed in an open loop"
-    return Number(needed / tokens if tokens > 0 else None, "fraction", missing=missing)
+    return Number(used / tokens if tokens > 0 else None, "fraction", missing=missing)
 
 
 def _steps(run: Run) -> Section:

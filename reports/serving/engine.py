@@ -63,10 +63,10 @@ def engine_of(run: Run) -> Engine | None:
 def traced_requests(run: Run) -> tuple[Requests, ...]:
     """Return the batches that ran under the trace, in their order; empty where not recorded."""
     points = run.serving_points
-    ours = points[(points["source"] == "trace") & (points["status"] == "ok")]
-    told = ours[ours["traced"].fillna(False).astype(bool)]
+    done = points[(points["source"] == "trace") & (points["status"] == "ok")]
+    traced = done[done["traced"].fillna(False).astype(bool)]
     found = []
-    for row in records(told):
+    for row in records(traced):
         batch, prompt = count(row["batch"]), count(row["prompt_tokens"])
         if batch and prompt:
             found.append(Requests(batch, prompt, count(row["output_tokens"]) or 0))

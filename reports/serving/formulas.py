@@ -153,21 +153,21 @@ def touched(linear: Linear, tokens: int) -> float:
 
 def total_flops(shape: ModelShape, steps: Iterable[Work]) -> Flops:
     """Return the FLOPs of several steps."""
-    parts = [flops(shape, work) for work in steps]
+    amounts = [flops(shape, work) for work in steps]
     return Flops(
-        sum(part.linear for part in parts),
-        sum(part.attention for part in parts),
-        sum(part.head for part in parts),
+        sum(step.linear for step in amounts),
+        sum(step.attention for step in amounts),
+        sum(step.head for step in amounts),
     )
 
 
 def total_traffic(shape: ModelShape, steps: Iterable[Work]) -> Traffic:
     """Return the bytes of several steps; each reads the weights again."""
-    parts = [traffic(shape, work) for work in steps]
+    amounts = [traffic(shape, work) for work in steps]
     return Traffic(
-        sum(part.weights for part in parts),
-        sum(part.kv_read for part in parts),
-        sum(part.kv_written for part in parts),
+        sum(step.weights for step in amounts),
+        sum(step.kv_read for step in amounts),
+        sum(step.kv_written for step in amounts),
     )
 
 
@@ -200,5 +200,5 @@ def floor_s(shape: ModelShape, work: Work, bandwidth: float, peak: float) -> flo
     return max(reading, computing)
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else math.nan
+def _ratio(amount: float, total: float) -> float:
+    return amount / total if total > 0 else math.nan

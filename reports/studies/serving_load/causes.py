@@ -243,7 +243,7 @@ def agreement(found: LoadTest) -> Finding | None:
         for name, (value, point) in worst.items()
     ]  # fmt: skip
     evidence = [Evidence(Text("largest differences, client over server:"), largest)]
-    later = [parts["client"] for p in fair if "client" in (parts := p.first_token_parts())]
+    later = [phases["client"] for p in fair if "client" in (phases := p.first_token_parts())]
     if later:
         label = Text("first tokens reach the client later by (median)")
         evidence.append(Evidence(label, Number(median(later), "s")))

@@ -124,8 +124,8 @@ def _waiting(found: LoadTest) -> Table[Point]:
 
     def hits(point: Point) -> Number:
         prompts = point.server["prompt_tokens"]
-        part = point.server["prefix_hit_tokens"] / prompts if prompts else None
-        return Number(part, "fraction", missing=NO_METRICS)
+        share = point.server["prefix_hit_tokens"] / prompts if prompts else None
+        return Number(share, "fraction", missing=NO_METRICS)
 
     headings = (Text("In the queue"), Text("Prefill"), Text("Front end"), Text("HTTP and client"))
     return Table(
