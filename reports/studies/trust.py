@@ -160,7 +160,7 @@ def _known(value: float | None, unit: str) -> Number | None:
 def gaps(run: Run, studies: Sequence[Section], lost: Sequence[NotRun]) -> tuple[Part, ...]:
     """Return what could not be measured, and why."""
     columns = [
-        Column[NotRun](Text("Number"), lambda row: row.cases),
+        Column[NotRun](Text("Count"), lambda row: row.cases),
         Column(Text("Status"), lambda row: row.status),
         Column(Text("Reason"), lambda row: row.reason or None),
         Column(Text("For example"), lambda row: list(map(Name, row.names))),
