@@ -137,17 +137,17 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         others = _others(REPORT, language, style)
         write = partial(render_template, style=style, language=language)
         pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
-        own = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
-        markdown |= _named(linked_pages({**pages.markdown, **own}), language)
-        texts |= _named({**pages.html, **own}, language)
+        summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
+        markdown |= _named(linked_pages({**pages.markdown, **summaries}), language)
+        texts |= _named({**pages.html, **summaries}, language)
     files = {
         **markdown,
         METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
         **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
     }
-    told = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
-    known = [*told, *headline(run)][:HEADLINE]
+    first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
+    known = [*first_of, *headline(run)][:HEADLINE]
     html = _Html(texts, {part.name: part.html for part in trace})
     return _write(run.directory.report, files, shown, known, style, html)
 
@@ -169,14 +169,14 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
     for language in _languages(style):
         content = {"view": view, "pictures": shown, "others": _others(REPORT, language, style)}
         page = partial(render_template, "bench.md.j2", style=style, language=language)
-        own = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
+        summaries = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
         for pages, written in (
             (markdown, [section_markdown(section, language) for section in sections]),
             (texts, [placeholder(section.key) for section in sections]),
         ):
             *studies, trust = written
             text = page(content | {"sections": studies, "trust": trust})
-            pages |= _named({REPORT: text, **own}, language)
+            pages |= _named({REPORT: text, **summaries}, language)
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),

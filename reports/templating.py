@@ -175,7 +175,12 @@ def _environment(
     environment.filters["plain"] = plain.value
     environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
     write = Writer(language, InMarkdown())
-    bound = {"link": _link, "capital": _capital, "sentence": _sentence, "sentences": _sentences}
+    bound: dict[str, Callable[..., Any]] = {
+        "link": _link,
+        "capital": _capital,
+        "sentence": _sentence,
+        "sentences": _sentences,
+    }
     environment.filters |= {name: partial(use, write) for name, use in bound.items()}
     for name in ("linked", "evidence_value"):
         environment.filters[name] = partial(links.FILTERS[name], language=language)

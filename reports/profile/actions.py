@@ -13,20 +13,20 @@ from nsight_prof.reports.profile.savings import Savings, Step, is_near, kernels_
 from nsight_prof.reports.profile.summary_models import Action
 from nsight_prof.reports.view_models import KernelRow, ReportView
 
-MOST, SUBJECTS, STAGES = 5, 3, 2
+LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
-WORTH = 0.01
+MINIMUM = 0.01
 """Part of the run from which on a gain is worth a row."""
 
 
 def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     """Return what to do, the largest gain first."""
     whole = view.run_time.whole_ns or 0.0
-    left, found = whole, []
-    for step in saved.steps[:MOST]:
-        if step.saves_ns < WORTH * whole:
+    remaining, found = whole, []
+    for step in saved.steps[:LONGEST]:
+        if step.saves_ns < MINIMUM * whole:
             continue
-        left = max(0.0, left - step.saves_ns)
+        remaining = max(0.0, remaining - step.saves_ns)
         lead = step.findings[0]
         found.append(
             Action(
@@ -35,7 +35,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 Number(step.saves_ns / whole, "fraction"),
                 lead.confidence,
                 EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
-                Number(left, "ns"),
+                Number(remaining, "ns"),
                 lead.anchor,
             )
         )
@@ -75,9 +75,9 @@ def problem(finding: Finding) -> Text:
 def subjects(view: ReportView, findings: Sequence[Finding]) -> Text:
     """Return what kernels of findings do, in plain words."""
     leads = (next(iter(kernels_of(view, finding)), None) for finding in findings)
-    named = list(dict.fromkeys(_subject(lead) for lead in leads if lead is not None))
-    more = [Text("others")] if len(named) > SUBJECTS else []
-    return Text("{several}", several=[*named[:SUBJECTS], *more])
+    kinds = list(dict.fromkeys(_subject(lead) for lead in leads if lead is not None))
+    more = [Text("others")] if len(kinds) > SUBJECTS else []
+    return Text("{several}", several=[*kinds[:SUBJECTS], *more])
 
 
 def _subject(kernel: KernelRow) -> Text | Name:

@@ -55,7 +55,9 @@ def _verdict(
         longest = max(kernels or parts.rows, key=lambda row: row.time_ns or 0.0)
         return Text(
             "{thing} takes {part} of the {whole}; what limits it was not measured.",
-            **{"thing": longest.what, "part": Number(longest.share, "fraction"), "whole": whole},
+            thing=longest.what,
+            part=Number(longest.share, "fraction"),
+            whole=whole,
         )
     if total < LARGE:
         return Text(
@@ -66,7 +68,9 @@ def _verdict(
     if found and (found[0].gain.value or 0.0) >= total / 2:
         return Text(
             "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
-            **{"gain": gain, "whole": whole, "do": found[0].do},
+            gain=gain,
+            whole=whole,
+            do=found[0].do,
         )
     return Text(
         "Up to {gain} of the {whole} can be saved, in several steps.", gain=gain, whole=whole
@@ -84,16 +88,20 @@ def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> 
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",
-            **{"problem": problem(lead), "gain": action.gain, "whole": whole},
+            problem=problem(lead),
+            gain=action.gain,
+            whole=whole,
         )
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     share = view.run_time.part(sum(kernel.share or 0.0 for kernel in kernels))
-    limit, part = limit_of(kernels[0]), reached(kernels)
-    if part is not None:
-        used = Number(part, "fraction")
-        limit = Text("{limit}, {part} used", limit=limit, part=used)
+    limit, used = limit_of(kernels[0]), reached(kernels)
+    if used is not None:
+        limit = Text("{limit}, {part} used", limit=limit, part=Number(used, "fraction"))
     return Text(
         "{thing} takes {part} of the {whole} ({limit}): up to {gain} can be saved there.",
-        **{"thing": subjects(view, step.findings), "part": Number(share, "fraction")},
-        **{"whole": whole, "limit": limit, "gain": action.gain},
+        thing=subjects(view, step.findings),
+        part=Number(share, "fraction"),
+        whole=whole,
+        limit=limit,
+        gain=action.gain,
     )

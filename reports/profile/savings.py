@@ -99,7 +99,7 @@ class _Pool:
         rest = (time.kernels_ns or 0.0) - sum(listed.values())
         self.view = view
         self.time: dict[int | str, float] = {
-            **listed,
+            **{number: spent for number, spent in listed.items()},
             **{"idle": time.idle_ns or 0.0, "copies": time.copies_ns or 0.0},
             "other": max(0.0, rest),
         }
@@ -112,36 +112,36 @@ class _Pool:
             return self._from("idle", self.saved["idle"] + gain)
         if finding.rule == "copies":
             return self._from("copies", self.saved["copies"] + gain)
-        places: list[int | str] = [kernel.number for kernel in kernels_of(self.view, finding)]
+        targets: list[int | str] = [kernel.number for kernel in kernels_of(self.view, finding)]
         if finding.rule == "collectives_exposed":
-            places = [k.number for k in self.view.kernels if k.category == "collective"]
+            targets = [k.number for k in self.view.kernels if k.category == "collective"]
         # What says of no kernel that it is slow, as a low clock, is about all of them.
-        places = places or [kernel.number for kernel in self.view.kernels]
-        whole = sum(self.time[place] for place in places)
+        targets = targets or [kernel.number for kernel in self.view.kernels]
+        whole = sum(self.time[target] for target in targets)
         within = min(gain, whole)
-        taken = sum(self._from(p, within * self.time[p] / whole) for p in places) if whole else 0.0
-        left = gain - within
-        for place in ("other", "idle") if finding.gain_of == "wall time" else ("other",):
-            more = self._from(place, self.saved[place] + left)
-            taken, left = taken + more, left - more
+        taken = sum(self._from(p, within * self.time[p] / whole) for p in targets) if whole else 0.0
+        rest = gain - within
+        for target in ("other", "idle") if finding.gain_of == "wall time" else ("other",):
+            more = self._from(target, self.saved[target] + rest)
+            taken, rest = taken + more, rest - more
         return taken
 
-    def _from(self, place: int | str, wanted: float) -> float:
+    def _from(self, target: int | str, wanted: float) -> float:
         """Let a part save as much as `wanted` in all; return what is new of that."""
-        before = self.saved[place]
-        self.saved[place] = max(before, min(wanted, self.time[place]))
-        return self.saved[place] - before
+        before = self.saved[target]
+        self.saved[target] = max(before, min(wanted, self.time[target]))
+        return self.saved[target] - before
 
 
 def _kernel(view: ReportView, kernel: KernelRow, pool: _Pool) -> float | None:
     """Return what a kernel could save by its counters, or by a finding about it."""
     found = pool.saved[kernel.number]
-    own = None if kernel.gain_ns is None else view.run_time.of_kernels(kernel.gain_ns)
-    if own is None:
+    by_counters = None if kernel.gain_ns is None else view.run_time.of_kernels(kernel.gain_ns)
+    if by_counters is None:
         return found or None
     # A collective kernel that waits is not slow by itself.
     exposed = kernel.category == "collective" and found
-    return found if exposed else min(max(own, found), pool.time[kernel.number])
+    return found if exposed else min(max(by_counters, found), pool.time[kernel.number])
 
 
 def _idle(view: ReportView, pool: _Pool) -> float | None:

@@ -28,7 +28,7 @@ from nsight_prof.reports.profile.time_parts import (
 from nsight_prof.reports.view_models import ReportView
 
 FACTS, LEARNED, RESERVATIONS, HINTS = 5, 4, 4, 2
-WORTH_SAYING, WORTH_NAMING = 0.01, 0.005
+SAID_FROM, PARTED_FROM = 0.01, 0.005
 """Parts of the run from which on a gain is told, and from which on pauses and code are parted."""
 
 
@@ -98,34 +98,34 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     whole = view.run_time.whole_ns or 1.0
     code = parts.gain_ns(KERNELS, OTHER, COPIES) or 0.0
     idle = parts.gain_ns(IDLE) or 0.0
-    said: dict[str, Value] = {
+    values: dict[str, Value] = {
         "time": Number(code + idle, "ns"),
         "gain": Number((code + idle) / whole, "fraction"),
     }
     counted = view.profiled_share or 0.0
-    if not counted and code + idle < WORTH_SAYING * whole:
+    if not counted and code + idle < SAID_FROM * whole:
         return [Text("What limits it was not measured.")]
     if not counted:
         return [
             Text(
                 "In all up to {time} ({gain}) can be saved; how far each kernel is from its limit "
                 "was not measured.",
-                **said,
+                **values,
             )
         ]
     found = []
-    if code + idle >= LARGE * whole and min(idle, code) >= WORTH_NAMING * whole:
+    if code + idle >= LARGE * whole and min(idle, code) >= PARTED_FROM * whole:
         by = {"idle": Number(idle, "ns"), "code": Number(code, "ns")}
         found.append(
             Text(
                 "In all up to {time} ({gain}) can be saved: {idle} by shorter waits, {code} by "
                 "faster code on the GPU.",
-                **said,
+                **values,
                 **by,
             )
         )
     elif code + idle >= LARGE * whole:
-        found.append(Text("In all up to {time} ({gain}) can be saved.", **said))
+        found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
     if 1 - counted >= threshold("unmeasured"):
         part = Number(view.run_time.part(1 - counted), "fraction")
         found.append(Text("We did not measure {part} of the run.", part=part))
@@ -174,9 +174,11 @@ def _machine(time: RunTime) -> Text:
     return Text("{name}, {n} of the {total} in the machine", **given)
 
 
-def _reservations(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
+def _reservations(view: ReportView, parts: TimeParts) -> tuple[Text | str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
-    found = [question.plain for question in view.abstained if question.plain is not None][:1]
+    asked = (question.plain for question in view.abstained)
+    found: list[Text | str] = []
+    found += [plain for plain in asked if plain is not None][:1]
     idle = next((row.share or 0.0 for row in parts.rows if row.kind == IDLE), 0.0)
     if idle >= IDLE_RULE.limit("share"):
         found.append(
@@ -194,7 +196,7 @@ def _english(summary: SummaryView) -> str:
     first = summary.first
     rows = [value for row in summary.rows for value in (row.what, row.limited_by) if value]
     facts = [value for fact in summary.facts for value in (fact.label, fact.value)]
-    texts = [first.line, first.verdict, *(action.do for action in first.actions)]
+    texts: list[Value] = [first.line, first.verdict, *(action.do for action in first.actions)]
     texts += [*summary.answer, *summary.learned, *summary.hints, *summary.reservations]
     times = [Number(row.time_ns, "ns") for row in summary.rows]
     write = Writer()

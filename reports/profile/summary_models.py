@@ -99,6 +99,6 @@ class SummaryView:
     facts: tuple[Fact, ...]
     learned: tuple[Text, ...]
     hints: tuple[Text, ...]
-    reservations: tuple[Text, ...]
+    reservations: tuple[Text | str, ...]
     terms: tuple[GlossaryEntry, ...]
     others: tuple[tuple[str, str], ...] = ()

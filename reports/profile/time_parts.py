@@ -16,7 +16,7 @@ from nsight_prof.reports.view_models import KernelRow, ReportView
 
 ROWS = 5
 """Lines beside "everything else" and the sum."""
-LEAST = 0.01
+OWN_LINE = 0.01
 """Share of the run from which on copies have a line of their own."""
 KERNELS, IDLE, COPIES, OTHER, TOTAL = "kernels", "idle", "copies", "other", "total"
 ALONE = Text("nothing is computed meanwhile")
@@ -48,12 +48,12 @@ def time_parts(view: ReportView, saved: Savings) -> TimeParts:
     time = view.run_time
     kernels = _kernel_rows(view, saved)
     if not time.whole_ns:
-        return TimeParts(tuple(_named(kernels[:ROWS])), None)
+        return TimeParts(tuple(_numbered(kernels[:ROWS])), None)
     idle, copies = _idle_rows(time, saved), _copy_rows(time, saved)
     longest = sorted([*kernels, *copies], key=_time, reverse=True)
-    shown = longest[: ROWS - len(idle)]
-    rest = [*longest[len(shown) :], *_unlisted(view, saved, copies)]
-    rows = [*_named(sorted([*shown, *idle], key=_time, reverse=True)), *_other(time, rest)]
+    listed = longest[: ROWS - len(idle)]
+    rest = [*longest[len(listed) :], *_unlisted(view, saved, copies)]
+    rows = [*_numbered(sorted([*listed, *idle], key=_time, reverse=True)), *_other(time, rest)]
     gain = total_of(row.gain_ns for row in rows)
     name = Text("All GPU time") if time.basis == GPU else Text("The whole run")
     return TimeParts(tuple(rows), _row(time, TOTAL, name, time.whole_ns, None, gain))
@@ -140,7 +140,7 @@ def reached(kernels: Iterable[KernelRow]) -> float | None:
     return total / sum(weights)
 
 
-def _named(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
+def _numbered(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
     """Keep the numbers of kernels only where two lines have the same name."""
     listed = list(rows)
     names = [row.what for row in listed]
@@ -156,7 +156,7 @@ def _idle_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
 
 
 def _copy_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
-    if time.copies_ns is None or time.copies_ns < LEAST * (time.whole_ns or 0.0):
+    if time.copies_ns is None or time.copies_ns < OWN_LINE * (time.whole_ns or 0.0):
         return []
     return [_row(time, COPIES, KINDS["memory"], time.copies_ns, ALONE, saved.copies)]
 
@@ -164,8 +164,8 @@ def _copy_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
 def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> list[SummaryRow]:
     """Return kernels that the report's table does not show, and copies without a line."""
     time = view.run_time
-    shown = sum(k.total_ns or 0.0 for k in view.kernels)
-    rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - shown))
+    known = sum(k.total_ns or 0.0 for k in view.kernels)
+    rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - known))
     parts = [(rest, saved.other), (None if copies else time.copies_ns, saved.copies)]
     return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in parts if spent]
 
