@@ -138,9 +138,10 @@ def _section(entry: Entry, base: Path) -> str:
 
 
 def _comparison(path: Path, base: Path) -> str:
-    answer = re.findall(r"^\d+\. .*$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.findall(r"^\d+\. (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    answer = [f"{n}. {sentence}" for n, sentence in enumerate(found[:SENTENCES], 1)]
     link = [f"[comparison]({path.relative_to(base)})\n"] if path.is_relative_to(base) else []
-    return "\n".join([f"### {path.stem}\n", *link, *answer[:SENTENCES], ""])
+    return "\n".join([f"### {path.stem}\n", *link, *answer, ""])
 
 
 def kept_picture(entry: Entry) -> str:

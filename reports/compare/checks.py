@@ -69,17 +69,10 @@ OPTION = Text("this may be the change under test")
 SOFTWARE = ("driver", "torch", "torch_cuda", "triton", "cudnn", "vllm", "git_commit")
 TOOLS = ("nsys", "ncu")
 UNKNOWN = "unknown"
-OPTIONAL = (
-    "times",
-    "throttled",
-    "gpu_count",
-    "mig",
-    "stages",
-    "trace_args",
-    "clock_control",
-    "cache_control",
-    "vllm",
-)
+OPTIONAL = frozenset({
+    "times", "throttled", "gpu_count", "mig", "stages", "trace_args", "clock_control",
+    "cache_control", "vllm",
+})  # fmt: skip
 """Facts that many runs have no use for: that they are absent says nothing."""
 PROGRAM = ("target", "args")
 """Keys of checks that tell programs apart: repeats of one run agree in them."""

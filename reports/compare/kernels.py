@@ -211,15 +211,9 @@ def _reasons(
     if row.match in ("fused", "split", "regrouped"):
         found.append(_became(row))
     if launch is not None and row.calls[0] != row.calls[1]:
-        found.append(
-            Text(
-                "{b} launches instead of {a}, {after} each instead of {before}",
-                a=row.calls[0],
-                b=row.calls[1],
-                before=launch.before or 0,
-                after=launch.after or 0,
-            )
-        )
+        (a, b), before, after = row.calls, launch.before or 0, launch.after or 0
+        found.append(Text("{b} launches instead of {a}, {after} each instead of {before}",
+                          a=a, b=b, before=before, after=after))  # fmt: skip
     if (launch or total).verdict in ("faster", "slower") and counters:
         found.append(_changed_counters(row, counters))
     return found
@@ -262,15 +256,10 @@ def _changed_counters(row: Row, counters: Sequence[CounterChange]) -> Text:
     if not changed:
         return Text("no counter changed with it")
     found = [
-        Text(
-            "{counter} {a} → {b} ({ratio})",
-            counter=c.label,
-            a=Number(c.a, c.unit),
-            b=Number(c.b, c.unit),
-            ratio=Number(c.ratio, "x"),
-        )
+        Text("{counter} {a} → {b} ({ratio})", counter=c.label, a=Number(c.a, c.unit),
+             b=Number(c.b, c.unit), ratio=Number(c.ratio, "x"))
         for c in changed[:MAX_REASONS]
-    ]
+    ]  # fmt: skip
     return Text("counters: {counters}", counters=found)
 
 

@@ -276,12 +276,12 @@ def section(found: Comparison) -> Section:
 def markdown(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as markdown, which has no pictures and no more than `SHOWN` rows."""
     page = section(found)
-    parts = tuple(
-        _cut(part, SHOWN) if isinstance(part, Table) else part
-        for part in page.parts
-        if not isinstance(part, Figure)
+    blocks = tuple(
+        _cut(block, SHOWN) if isinstance(block, Table) else block
+        for block in page.parts
+        if not isinstance(block, Figure)
     )
-    return f"{section_markdown(dataclasses.replace(page, parts=parts), language, level=1)}\n"
+    return f"{section_markdown(dataclasses.replace(page, parts=blocks), language, level=1)}\n"
 
 
 def _cut(table: Table[Any], rows: int) -> Table[Any]:
