@@ -273,8 +273,8 @@ def _single_process(done: pd.DataFrame) -> list[Caveat]:
         "within one, is not in the intervals.",
         cases=of_cases(alone),
     )
-    plain = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
-    return [Caveat(words, (), plain)]
+    summary = Text("{cases} of {all} ran in one process.", cases=of_cases(alone), all=len(done))
+    return [Caveat(words, (), summary)]
 
 
 def _noise(run: Run, done: pd.DataFrame) -> list[Caveat]:
@@ -290,13 +290,13 @@ def _noise(run: Run, done: pd.DataFrame) -> list[Caveat]:
         worst=Name(text(worst["case_id"])),
         share=Number(number(worst["relative_std"]), "fraction"),
     )
-    plain = Text(
+    summary = Text(
         "{n} of {all} measurements varied a lot; none of them is used as a limit.",
         n=len(noisy),
         all=len(done),
     )
     of_roofs = run.measured_roofs["case_id"].isin(noisy["case_id"]).any()
-    return [Caveat(words, (), "" if of_roofs else plain)]
+    return [Caveat(words, (), "" if of_roofs else summary)]
 
 
 def _roofs(run: Run) -> list[Caveat]:
@@ -318,12 +318,12 @@ def _roofs(run: Run) -> list[Caveat]:
             n=len(wrong),
             roofs=_with_reasons(wrong, CONTRADICTED),
         )
-        plain = Text(
+        summary = Text(
             "{n} of {all} limits did not stand their own check, and are not used.",
             n=len(wrong),
             all=len(roofs),
         )
-        found.append(Caveat(words, (), plain))
+        found.append(Caveat(words, (), summary))
     if len(unknown):
         many = len(unknown) > MOST_NAMED
         reasons: Value = _with_reasons(unknown, UNCONFIRMED)

@@ -100,9 +100,9 @@ def _plain(key: str, value: Any) -> str:
     return str(value)
 
 
-def ratio(part: Any, whole: Any) -> float:
-    """Return part over whole; NaN where one is unknown or the whole is not above 0."""
-    a, b = number(part), number(whole)
+def ratio(value: Any, base: Any) -> float:
+    """Return value over base; NaN where either is unknown or the base is not above 0."""
+    a, b = number(value), number(base)
     return a / b if b > 0 and not math.isnan(a) else math.nan
 
 

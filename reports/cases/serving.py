@@ -54,7 +54,7 @@ def _engines(run: Run) -> list[Fact]:
     def values(column: str, show: Callable[[Any], Value | None] = str) -> list[Value]:
         found = (row[column] for row in rows)
         there = dict.fromkeys(v for v in found if isinstance(v, str | bool) or known(v) is not None)
-        return [value for one in there if (value := show(one))]
+        return [value for item in there if (value := show(item))]
 
     def count(value: Any) -> Number:
         return Number(number(value), "count")
@@ -204,11 +204,11 @@ def _one_start(run: Run) -> list[Caveat]:
         "not in these numbers. Measure it: {command}.",
         command=Name("prof run RECIPE --repeat 3"),
     )
-    plain = Text(
+    summary = Text(
         "Each number comes from one start of the engine: how much it varies from start to start is "
         "not known."
     )
-    return [Caveat(words, (), plain)]
+    return [Caveat(words, (), summary)]
 
 
 def _noise(run: Run) -> list[Caveat]:
@@ -225,8 +225,8 @@ def _noise(run: Run) -> list[Caveat]:
         worst=Name(text(worst["name"])),
         share=Number(number(worst["relative_std"]), "fraction"),
     )
-    plain = Text("{n} of {all} measurements varied a lot.", n=len(noisy), all=len(done))
-    return [Caveat(words, (), plain)]
+    summary = Text("{n} of {all} measurements varied a lot.", n=len(noisy), all=len(done))
+    return [Caveat(words, (), summary)]
 
 
 def _failed(run: Run) -> list[Caveat]:

@@ -96,18 +96,18 @@ def sections(run: Run) -> Iterator[Section]:
     """Yield the sections that the cases of `run` allow, in the order of the report."""
     covered = set()
     for study in STUDIES:
-        if (made := study.section(run)) is not None:
+        if (section := study.section(run)) is not None:
             covered.add(study.target)
-            yield made
+            yield section
     if (rest := any_target.section(run, covered)) is not None:
         yield rest
     if (repeats := REPEATABILITY.section(run)) is not None:
         yield repeats
 
 
-def left_out(run: Run, made: Sequence[Section]) -> list[Study]:
-    """Return the studies that the targets of `run` allow, but not its cases: none of `made`."""
-    there = {section.key for section in made}
+def left_out(run: Run, present: Sequence[Section]) -> list[Study]:
+    """Return the studies that the targets of `run` allow, but not its cases: none of `present`."""
+    there = {section.key for section in present}
     targets = {"", *run.bench["target"].dropna()}
     every = (*STUDIES, REPEATABILITY)
     return [study for study in every if study.key not in there and study.target in targets]

@@ -61,7 +61,7 @@ class BenchReport:
     def answer_anchors(self) -> tuple[str, ...]:
         """The id of the section that each sentence of the answer rests on."""
         keys = {id(finding): s.key for s in self.sections for finding in s.findings}
-        return tuple(f"section-{keys[id(one)]}" for one in leading(self.sections, ANSWERS))
+        return tuple(f"section-{keys[id(finding)]}" for finding in leading(self.sections, ANSWERS))
 
 
 def bench_report(run: Run) -> BenchReport:
@@ -105,18 +105,21 @@ def leading(studies: Sequence[Section], limit: int) -> list[Finding]:
     Technical findings of a section come after its others.
     """
     room = max(limit, len(studies))
-    ranked = [sorted(section.findings, key=lambda one: one.technical) for section in studies]
+    ranked = [
+        sorted(section.findings, key=lambda finding: finding.technical) for section in studies
+    ]
     chosen: dict[int, list[Finding]] = defaultdict(list)
     for turn in range(max(map(len, ranked), default=0)):
-        for place, findings in enumerate(ranked):
+        for index, findings in enumerate(ranked):
             if turn < len(findings) and sum(map(len, chosen.values())) < room:
-                chosen[place].append(findings[turn])
-    return [finding for place in sorted(chosen) for finding in chosen[place]]
+                chosen[index].append(findings[turn])
+    return [finding for index in sorted(chosen) for finding in chosen[index]]
 
 
 def section_words(studies: Sequence[Section], always: str = of_cases.TERMS) -> str:
     """Return the words of the sections whose terms the glossary explains, and those of `always`."""
-    texts = [part for section in studies for part in section.all_parts() if isinstance(part, Text)]
+    every = (item for section in studies for item in section.all_parts())
+    texts = [item for item in every if isinstance(item, Text)]
     texts += [finding.verdict for section in studies for finding in section.findings]
     texts += [c.heading for section in studies for table in section.tables for c in table.columns]
     return " ".join([always, *map(Writer().text, texts)])

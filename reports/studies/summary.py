@@ -37,7 +37,7 @@ def bench_summary(view: BenchReport) -> BenchSummary:
     if not found:
         found = [finding.verdict for finding in leading(view.sections, 1 + LEARNED)]
     rows = tuple(fact for section in view.sections for fact in section.facts)[:ROWS]
-    reservations = [one.plain for one in view.caveats if one.plain][:RESERVATIONS]
+    reservations = [caveat.plain for caveat in view.caveats if caveat.plain][:RESERVATIONS]
     cells = (value for fact in rows for value in (fact.label, fact.value))
     words = map(Writer().value, (*found, *reservations, *cells))
     nothing = Text("This run holds nothing that answers the question.")
@@ -55,12 +55,12 @@ def bench_summary(view: BenchReport) -> BenchSummary:
 
 def _distinct(sections: tuple[Section, ...]) -> list[Text]:
     """Return what the leading findings say to everybody, once for each kind of sentence."""
-    plain = [
+    general = [
         replace(section, parts=tuple(f for f in section.findings if not f.technical), children=())
         for section in sections
     ]
     found: dict[str, Text] = {}
-    for finding in leading(tuple(plain), ANSWERS + LEARNED):
+    for finding in leading(tuple(general), ANSWERS + LEARNED):
         text = finding.plain or finding.verdict
         found.setdefault(text.message, text)
     return list(found.values())

@@ -65,8 +65,11 @@ def trust_section(
     how: Sequence[Part],
 ) -> Section:
     """Return the section that ends a report."""
-    parts = (_conditions(facts), *of_roofs, *gaps, *how)
-    return Section("trust", Text("How far to trust this"), parts)
+    return Section(
+        "trust",
+        Text("How far to trust this"),
+        (_conditions(facts), *of_roofs, *gaps, *how),
+    )
 
 
 def _conditions(facts: Sequence[Fact | FormattedFact]) -> Table[Any]:

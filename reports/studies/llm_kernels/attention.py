@@ -41,14 +41,14 @@ def prefill_backends(found: Sequence[Point], model: str) -> Finding | None:
         rivals = select(single, keys=keys)
         if len(rivals) > 2 or (len(rivals) == 2 and keys == sizes[-1]):
             ranked = sorted(rivals, key=lambda point: point.seconds)
-            plain = Text(
+            summary = Text(
                 "Check which way of computing attention your program uses: of {n}, the slowest "
                 "takes {longer} as long as the fastest.",
                 n=len(ranked),
                 longer=ranked[-1].time.times(ranked[0].time),
             )
             where = Text("a prompt of {keys} positions", keys=keys)
-            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate, plain)
+            return _comparison("prefill_attention", ranked, where, ranked[0].flop_rate, summary)
     return None
 
 
@@ -83,7 +83,7 @@ def _grouped(found: list[Point]) -> list[Point]:
 
 
 def _comparison(
-    rule: str, ranked: list[Point], where: Text, rate: Number, plain: Text | None = None
+    rule: str, ranked: list[Point], where: Text, rate: Number, summary: Text | None = None
 ) -> Finding:
     best = ranked[0]
     slower = [
@@ -128,8 +128,8 @@ def _comparison(
         )
         if expanded
         else None,
-        plain=plain,
-        technical=plain is None,
+        plain=summary,
+        technical=summary is None,
     )
 
 

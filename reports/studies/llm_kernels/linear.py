@@ -298,8 +298,8 @@ def _size(point: Point) -> str:
 
 def tables(found: Sequence[Point], model: str) -> list[Table[Any]]:
     """Return the tables that the points allow."""
-    made = (layer_table(found), case_table(found, model))
-    return [table for table in made if table is not None]
+    found_tables = (layer_table(found), case_table(found, model))
+    return [table for table in found_tables if table is not None]
 
 
 def chart(found: Sequence[Point]) -> LineFigure | None:
