@@ -6,8 +6,8 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
+from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
-from nsight_prof.reports.findings.program.overview import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.time_models import HostCost, IdleRow, KindRow, KindTable

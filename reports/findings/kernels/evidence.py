@@ -11,8 +11,8 @@ from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.evidence import source, threshold
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.judge import Judged, secondary
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES
-from nsight_prof.reports.findings.program.clock import ARITHMETIC, THROTTLING
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.page.finding import Confidence
 from nsight_prof.reports.profiled import is_mixed
@@ -189,7 +189,7 @@ def _clock_fell(row: Row) -> bool:
     A mixed kernel's mean is that of other work, and doubt enough.
     """
     slower = number(row["mean_ns"]) / number(row["duration_ns"]) - 1
-    return text(row["bound_by"]) in ARITHMETIC and slower > THROTTLING.limit("step")
+    return text(row["bound_by"]) in ARITHMETIC and slower > SLOWER
 
 
 def _doubts(judged: Judged) -> int:

@@ -17,6 +17,10 @@ from nsight_prof.reports.findings.needs import Need
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
+ARITHMETIC = ("tensor", "fp32", "fp64", "fp16", "issue")
+"""Bounds under which a launch takes the same number of cycles at any clock."""
+SLOWER = 0.05
+"""Relative difference of two times of one kernel and shape that one clock does not explain."""
 NO_PRODUCT = re.compile(r"combine|reduce|merge|prepare|metadata", re.IGNORECASE)
 """Kernels beside a product that only add its parts up or plan it: split-K, split KV."""
 TRANSFORM = re.compile(

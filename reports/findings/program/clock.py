@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
     NSYS,
@@ -33,7 +34,7 @@ THROTTLING = Rule(
         "clock": Threshold(0.9, Text("prof: SM clock over its maximum")),
         "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
         "step": Threshold(
-            0.05,
+            SLOWER,
             Text(
                 "prof: the same kernel on the same shape takes the same time within one or two per "
                 "cent at one clock"
@@ -56,8 +57,6 @@ THROTTLING = Rule(
 )
 AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "issue", "l1", "l2", "latency")
 """Bounds that a higher SM clock moves; DRAM has a clock of its own."""
-ARITHMETIC = ("tensor", "fp32", "fp64", "fp16", "issue")
-"""Bounds under which a launch takes the same number of cycles at any clock."""
 FEWEST = 8
 """Launches from which on a step in their times is evidence."""
 DIFFERENT = 0.02

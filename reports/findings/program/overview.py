@@ -6,6 +6,7 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
 from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.model import Finding
@@ -13,31 +14,6 @@ from nsight_prof.reports.findings.program.rule import column, measured
 from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Name, Number, Ref, Text, Value
 from nsight_prof.reports.profiled import kernel_time
-
-FEW, MOST_PARTS = 5, 4
-"""Kernels that are named one by one, and parts of the GPU time that a sentence lists."""
-KINDS = {
-    "gemm": Text("matrix multiplications (GEMM)"),
-    "gemv": Text("matrix-vector products (GEMV)"),
-    "attention": Text("attention"),
-    "norm": Text("normalisation"),
-    "elementwise": Text("elementwise operations"),
-    "softmax": Text("softmax"),
-    "conv": Text("convolutions"),
-    "embedding": Text("embedding look-ups"),
-    "sort": Text("sorting"),
-    "fill": Text("fills"),
-    "reduction": Text("reductions"),
-    "copy": Text("copies inside the GPU"),
-    "collective": Text("communication between GPUs"),
-    "kv_cache": Text("key-value cache updates"),
-    "fusion": Text("fused operations"),
-    "fft": Text("Fourier transforms"),
-    "sparse": Text("sparse matrix kernels"),
-    "solver": Text("linear solvers"),
-    "search": Text("nearest-neighbour search"),
-}
-"""Category of table `kernels` -> what its kernels are."""
 
 
 def where_time_goes(run: Run) -> Finding:
@@ -113,11 +89,6 @@ def _by_kind(kernels: pd.DataFrame) -> list[tuple[Value, Number]]:
         found.append((kind_of(kind) if row["known"] else name, share))
     large = [pair for pair in found if number(pair[1].value) >= threshold("small_gain")]
     return large or found[:1]
-
-
-def kind_of(category: str) -> Text:
-    """Return what the kernels of a category are."""
-    return KINDS.get(category, Text("{category} kernels", category=category))
 
 
 def _largest(kernels: pd.DataFrame) -> Text | str:

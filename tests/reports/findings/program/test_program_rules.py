@@ -19,8 +19,8 @@ from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
 from nsight_prof.reports.findings.bound_shares import bound_shares
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
 from nsight_prof.reports.findings.program.backends import BACKENDS
-from nsight_prof.reports.findings.program.clock import ARITHMETIC
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rules import RULES, program_findings
 from nsight_prof.reports.load import Run, load_run
