@@ -32,13 +32,11 @@ class Carried:
 
     `figures` are SVG elements by the name of the picture without its suffix, `folds` the files
     whose table unfolds where the link stands (reports.html.folds), `places` ids of the page.
-    `marks` are classes of cells of tables by their text, `sections` what stands where
-    `placeholder` of their key is a block of its own.
+    `sections` stand where `placeholder` of their key is a block of its own.
     """
 
     figures: Mapping[str, str] = field(default_factory=dict)
     folds: frozenset[str] = frozenset()
-    marks: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     sections: Mapping[str, Fragment] = field(default_factory=dict)
 
@@ -63,7 +61,7 @@ def body(text: str, carried: Carried, prefix: str = "", deeper: int = 0) -> Body
     """
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     tokens = markdown.parse(text)
-    dress_tables(tokens, carried.marks)
+    dress_tables(tokens)
     marks = {placeholder(key): fragment for key, fragment in carried.sections.items()}
     taken = [*TAKEN, *_ID.findall(text)]
     taken += [heading.id for fragment in marks.values() for heading in fragment.headings]

@@ -69,7 +69,6 @@ def html_page(
     figures: Mapping[str, str] | None = None,
     folds: Mapping[str, str] | None = None,
     summary: str = "",
-    marks: Mapping[str, str] | None = None,
     language: str = "en",
     templates: Path | None = None,
     sections: Mapping[str, Fragment] | None = None,
@@ -78,8 +77,7 @@ def html_page(
 
     `figures` are SVG elements by the name of the picture, `folds` markdown pages whose table
     unfolds where a paragraph is a link to it alone. `summary` is the text of
-    stakeholder_summary.md, which stands at the end; `marks` are classes of cells of tables by their
-    text ("good", "bad"). `templates` is a folder of the user's.
+    stakeholder_summary.md, which stands at the end. `templates` is a folder of the user's.
 
     Raises:
         ArtifactUnreadable: the template of the page cannot be used.
@@ -87,9 +85,7 @@ def html_page(
     suffix = "" if language == ENGLISH else f".{language}"
     report = f"report{suffix}.md"
     places = {report: "top", f"stakeholder_summary{suffix}.md": SUMMARY_PLACE} if summary else {}
-    main = body(
-        text, Carried(figures or {}, frozenset(folds or ()), marks or {}, places, sections or {})
-    )
+    main = body(text, Carried(figures or {}, frozenset(folds or ()), places, sections or {}))
     # The summary leads to the report, which is this page.
     inside = Carried(places=dict.fromkeys((report, OVERVIEW), "top"))
     half = body(summary, inside, "summary-", 1) if summary else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from markdown_it.token import Token
@@ -31,11 +31,8 @@ class _Table:
     rows: list[tuple[Token, list[_Cell]]] = field(default_factory=list)
 
 
-def dress_tables(tokens: Sequence[Token], marks: Mapping[str, str] | None = None) -> None:
-    """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit.
-
-    `marks` are the classes of cells by their text.
-    """
+def dress_tables(tokens: Sequence[Token]) -> None:
+    """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit."""
     table: _Table | None = None
     for place, token in enumerate(tokens):
         if token.type == "table_open":
@@ -43,7 +40,7 @@ def dress_tables(tokens: Sequence[Token], marks: Mapping[str, str] | None = None
         elif table is None:
             continue
         elif token.type == "table_close":
-            _dress(table, marks or {})
+            _dress(table)
             table = None
         elif token.type == "tr_open":
             table.rows.append((token, []))
@@ -64,13 +61,12 @@ def _is_strong(inline: Token) -> bool:
     return kinds[:1] == ["strong_open"] and kinds[-1:] == ["strong_close"]
 
 
-def _dress(table: _Table, marks: Mapping[str, str]) -> None:
+def _dress(table: _Table) -> None:
     rows = [(row, cells) for row, cells in table.rows if cells]
     right = ["right" in str(cell.token.attrGet("style")) for cell in table.head]
     for cell in (*table.head, *(cell for _, cells in rows for cell in cells)):
         number = "right" in str(cell.token.attrGet("style"))
-        given = " ".join(filter(None, ("n" if number else "", marks.get(cell.text, ""))))
-        cell.token.attrs = {"class": given} if given else {}
+        cell.token.attrs = {"class": "n"} if number else {}
     if not any(cell.text for cell in table.head):
         table.opening.attrSet("class", "facts")
         return
