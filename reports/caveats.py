@@ -283,12 +283,6 @@ def label(column: str) -> str:
     return known.label if known else column.removesuffix("_pct").replace("_", " ")
 
 
-def labelled(reason: str) -> str:
-    """Return "L1 hits: no such counter" for "l1_hit_pct: no such counter"."""
-    column, colon, rest = reason.partition(": ")
-    return f"{label(column)}{colon}{rest}" if colon else reason
-
-
 def ranges(numbers: Iterable[int]) -> Text:
     """Return "kernel 3" or "kernels 1 to 3, 5 and 9"."""
     runs: list[list[int]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase
 
@@ -18,8 +17,9 @@ class Footnotes:
 
     def mark(self, shown: str, kernel: KernelRow, column: str) -> str:
         """Return a cell as it is, or "n/a (b)" where it is not available for a known reason."""
-        reason = reason_of(kernel.missing, column) if shown == NA else ""
-        if not reason:
+        reasons = (gap.reason for gap in kernel.missing if gap.column == column)
+        reason = next(reasons, "")
+        if shown != NA or not reason:
             return shown
         letter = self.letters.setdefault(reason, letters(len(self.letters)))
         return f"{NA} ({letter})"
@@ -29,15 +29,6 @@ class Footnotes:
         taken = [(letter, reason) for reason, letter in self.letters.items()]
         self.letters.clear()
         return taken
-
-
-def reason_of(missing: Sequence[str], column: str) -> str:
-    """Return the reason that `missing` ("column: reason") gives for a column, or ""."""
-    for entry in missing:
-        name, _, reason = entry.partition(": ")
-        if name == column:
-            return reason
-    return ""
 
 
 def letters(place: int) -> str:

@@ -19,7 +19,13 @@ from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profiled import TRACE_ONLY, empty_counters, is_mixed, profiled, weight
-from nsight_prof.reports.view_models import KernelRow, LevelFigures, StageKernel, StageRow
+from nsight_prof.reports.view_models import (
+    KernelRow,
+    LevelFigures,
+    MissingValue,
+    StageKernel,
+    StageRow,
+)
 
 SHOWN = 30
 """Kernels of the table: all that were profiled, and further ones up to this many."""
@@ -54,11 +60,12 @@ def saved(kernels: tuple[KernelRow, ...]) -> tuple[float | None, float | None]:
     return sum(times), sum(shares)
 
 
-def _missing(gaps: pd.DataFrame) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+def _missing(gaps: pd.DataFrame) -> dict[str, list[MissingValue]]:
+    found: dict[str, list[MissingValue]] = defaultdict(list)
     for row in records(gaps):
         if text(row["kernel_id"]):
-            found[text(row["kernel_id"])].append(f"{text(row['column'])}: {text(row['reason'])}")
+            value = MissingValue(text(row["column"]), text(row["reason"]))
+            found[text(row["kernel_id"])].append(value)
     return found
 
 
@@ -66,7 +73,7 @@ def _kernel_row(
     place: int,
     kernel: Row,
     counted: Row | None,
-    missing: dict[str, list[str]],
+    missing: dict[str, list[MissingValue]],
     judged: Judged | None,
 ) -> KernelRow:
     key = text(kernel["kernel_id"])

@@ -28,7 +28,7 @@ from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.report_json import report_json, report_schema
 from nsight_prof.reports.studies.trust import NotRun
-from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.view_models import MissingValue, ReportView
 
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
@@ -39,7 +39,7 @@ _PLAIN: dict[Any, str] = {
     bool: "boolean",
     types.NoneType: "null",
 }
-_PLAIN |= {Text: "string", OpenQuestion: "string"}
+_PLAIN |= {Text: "string", OpenQuestion: "string", MissingValue: "string"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +109,8 @@ def _data(view: Any, *unsaid: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, OpenQuestion):
         return _plain(value.text)
+    if isinstance(value, MissingValue):
+        return f"{value.column}: {value.reason}"
     if isinstance(value, Text):
         return Writer().text(value)
     if dataclasses.is_dataclass(value):

@@ -24,7 +24,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports import formats
-from nsight_prof.reports.caveats import labelled
+from nsight_prof.reports.caveats import label
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.writer import InMarkdown, Writer
@@ -232,7 +232,7 @@ def bound_label(bound: str) -> str:
 FILTERS: dict[str, Callable[..., str]] = {
     **formats.FILTERS,
     **links.FILTERS,
-    "labelled": labelled,
+    "label": label,
     "bound_label": bound_label,
     "translated": str,
     "link": _link,

@@ -9,6 +9,7 @@ and unit prefixes are the business of the filters that show a number. A kernel h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nsight_prof.reports.analysis.gpu_times import GpuTime as GpuTime
 from nsight_prof.reports.analysis.run_time import RunTime as RunTime
@@ -54,6 +55,13 @@ class LevelFigures:
     throughput: float | None
     pct: float | None
     intensity: float | None
+
+
+class MissingValue(NamedTuple):
+    """A column of the counters without a value, and why."""
+
+    column: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ class KernelRow:
     gain_ns: float | None
     gain_program: float | None
     mixed: bool
-    missing: tuple[str, ...]
+    missing: tuple[MissingValue, ...]
 
 
 @dataclass(frozen=True)

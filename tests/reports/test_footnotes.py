@@ -2,14 +2,20 @@
 
 import dataclasses
 
-from nsight_prof.reports.footnotes import Footnotes, letters, reason_of
+from nsight_prof.reports.footnotes import Footnotes, letters
 from nsight_prof.reports.load import Run
+from nsight_prof.reports.view_models import MissingValue
 from nsight_prof.reports.views import report_view
 
 
 def test_the_same_reason_has_the_same_letter(run: Run) -> None:
     kernel = dataclasses.replace(
-        report_view(run).kernels[0], missing=("a_pct: too old", "b_pct: too old", "c: other: x")
+        report_view(run).kernels[0],
+        missing=(
+            MissingValue("a_pct", "too old"),
+            MissingValue("b_pct", "too old"),
+            MissingValue("c", "other: x"),
+        ),
     )
     notes = Footnotes()
     assert notes.mark("12 %", kernel, "a_pct") == "12 %"
@@ -23,7 +29,3 @@ def test_the_same_reason_has_the_same_letter(run: Run) -> None:
 
 def test_letters_go_on_after_z() -> None:
     assert [letters(n) for n in (0, 25, 26, 51, 52)] == ["a", "z", "aa", "az", "ba"]
-
-
-def test_a_column_without_a_reason_has_none() -> None:
-    assert reason_of(("a: b",), "c") == ""

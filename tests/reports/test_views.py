@@ -52,7 +52,7 @@ def test_a_kernel_without_counters_has_empty_cells_not_zeros(view: ReportView) -
 
 def test_missing_cells_say_why(view: ReportView) -> None:
     assert view.kernels[0].l1_hit_pct is None
-    assert "TMA" in view.kernels[0].missing[0]
+    assert "TMA" in view.kernels[0].missing[0].reason
 
 
 def test_durations_that_disagree_are_flagged(view: ReportView) -> None:
