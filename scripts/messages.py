@@ -30,6 +30,7 @@ from nsight_prof.parsers.run_dir import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.text import placeholders
 from nsight_prof.reports.time_views import CAUSES, COSTS
+from nsight_prof.reports.trace_view.page import TITLES
 from nsight_prof.reports.views import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +71,7 @@ def labels() -> Iterator[str]:
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
+    yield from TITLES.values()
     yield from (state.value for state in StepState)
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 

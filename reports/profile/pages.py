@@ -46,8 +46,9 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
     content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]
     report, tables = render("report.md.j2", content), render("tables.md.j2", content)
+    of_kernels = {"blocks": blocks, "sources": sources}
     every, others = (
-        render("kernels.md.j2", {"kernels": some, "whole": whole, "blocks": blocks, **content})
+        render("kernels.md.j2", {**of_kernels, "kernels": some, "whole": whole})
         for some, whole in ((view.kernels, True), (without, False))
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
