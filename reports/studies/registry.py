@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.reports.load import Run
-from nsight_prof.reports.page import Section
+from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.studies import (
     any_target,
     gemm_staircase,
@@ -34,8 +34,8 @@ class Study:
 
     key: str
     target: str
-    title: str
-    without: str
+    title: Text
+    without: Text
     section: Callable[[Run], Section | None]
 
 
@@ -43,51 +43,51 @@ STUDIES = (
     Study(
         "roofline",
         "roofline",
-        "Roofs of this GPU",
-        "no roof was measured",
+        Text("Roofs of this GPU"),
+        Text("no roof was measured"),
         roofline.section,
     ),
     Study(
         "memory_patterns",
         "memory_patterns",
-        "Memory as programs see it",
-        "no case has an access pattern and a time",
+        Text("Memory as programs see it"),
+        Text("no case has an access pattern and a time"),
         memory_patterns.section,
     ),
     Study(
         "gemm_staircase",
         "gemm_staircase",
-        "Shapes of matrix products",
-        "no product of the sweep has a time",
+        Text("Shapes of matrix products"),
+        Text("no product of the sweep has a time"),
         gemm_staircase.section,
     ),
     Study(
         "llm_kernels",
         "llm_kernels",
-        "The operations of a transformer",
-        "no operation has a time",
+        Text("The operations of a transformer"),
+        Text("no operation has a time"),
         llm_kernels.section,
     ),
     Study(
         "serving_baseline",
         "vllm-baseline",
-        "How fast the engine serves",
-        "no point has a time",
+        Text("How fast the engine serves"),
+        Text("no point has a time"),
         serving_baseline.section,
     ),
     Study(
         "serving_load",
         "vllm-serve",
-        "The server under load",
-        "no load has a time",
+        Text("The server under load"),
+        Text("no load has a time"),
         serving_load.section,
     ),
 )
 REPEATABILITY = Study(
     "repeatability",
     "",
-    "Repeatability",
-    "the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats",
+    Text("Repeatability"),
+    Text("the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats"),
     repeatability.section,
 )
 
