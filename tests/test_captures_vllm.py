@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.render import summary_file
+from nsight_prof.reports.render import SUMMARY, file_in
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -168,5 +168,5 @@ def test_the_load_test_and_the_server_agree(replay: Replay) -> None:
 def test_the_summary_names_the_model(replay: Replay, recipe: str, language: str) -> None:
     run = replay(recipe)
     (model,) = set(table(run, "engines")["model"])
-    text = (run / "report" / summary_file(language)).read_text(encoding="utf-8")
+    text = (run / "report" / file_in(SUMMARY, language)).read_text(encoding="utf-8")
     assert f" | {model} |" in text

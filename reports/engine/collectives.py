@@ -43,11 +43,11 @@ def section(run: Run) -> Section | None:
         reasons = run.gaps.loc[run.gaps["table"] == KEY, "reason"].dropna().astype(str)
         if reasons.empty:
             return None
-        why = Verbatim(reasons.iloc[0])
-        unknown = Text("Bytes, ranks and bandwidth are not available: {why}.", why=why)
+        reason = Verbatim(reasons.iloc[0])
+        unknown = Text("Bytes, ranks and bandwidth are not available: {why}.", why=reason)
         return Section(KEY, TITLE, (unknown,))
     groups = sorted(
-        (_group(part) for _, part in frame.groupby(BY, dropna=False)),
+        (_group(rows) for _, rows in frame.groupby(BY, dropna=False)),
         key=lambda row: -number(row["gpu_time_ns"]),
     )
     notes = [COUNTED] if (frame["ranks_known_by"] == "trace").any() else []
@@ -57,10 +57,10 @@ def section(run: Run) -> Section | None:
     return Section(KEY, TITLE, (INTRO, _table(groups[:SHOWN]), *notes), numbers={"calls": groups})
 
 
-def _group(part: pd.DataFrame) -> dict[str, Any]:
+def _group(rows: pd.DataFrame) -> dict[str, Any]:
     """Add up calls that are alike: ratios are sums over sums."""
-    first: Row = records(part.head(1))[0]
-    rated = part[part["transfer_ns"].notna() & part["bytes"].notna()]
+    first: Row = records(rows.head(1))[0]
+    rated = rows[rows["transfer_ns"].notna() & rows["bytes"].notna()]
     transfer = number(rated["transfer_ns"].sum())
     rate = number(rated["bytes"].sum()) / transfer * 1e9 if transfer > 0 else float("nan")
     factor = number((rated["bus_bandwidth"] / rated["algorithm_bandwidth"]).mean())
@@ -70,10 +70,10 @@ def _group(part: pd.DataFrame) -> dict[str, Any]:
         "ranks": count(first["ranks"]),
         "message_bytes": known(first["message_bytes"]),
         "bytes": known(first["bytes"]),
-        "calls": int(part.groupby("communicator", dropna=False)["sequence"].nunique().sum()),
-        "rows": len(part),
-        "gpu_time_ns": known(part["duration_ns"].sum()),
-        "mean_ns": known(part["duration_ns"].mean()),
+        "calls": int(rows.groupby("communicator", dropna=False)["sequence"].nunique().sum()),
+        "rows": len(rows),
+        "gpu_time_ns": known(rows["duration_ns"].sum()),
+        "mean_ns": known(rows["duration_ns"].mean()),
         "mean_transfer_ns": known(rated["transfer_ns"].mean()) if len(rated) else None,
         "waiting": known(waiting / time) if time > 0 else None,
         "algorithm_bandwidth": known(rate),

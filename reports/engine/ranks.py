@@ -285,7 +285,7 @@ def _range(rows: Sequence[RankRow], column: str, unit: str) -> Value:
         return first
     several = len({row.rank for row in rows}) < len(rows)
 
-    def place(row: RankRow) -> Text:
+    def owner(row: RankRow) -> Text:
         if several and row.device is not None:
             return Text("rank {rank}, GPU {device}", rank=row.rank, device=row.device)
         return Text("rank {rank}", rank=row.rank)
@@ -293,9 +293,9 @@ def _range(rows: Sequence[RankRow], column: str, unit: str) -> Value:
     return Text(
         "{low} ({low_place}) to {high} ({high_place})",
         low=first,
-        low_place=place(low),
+        low_place=owner(low),
         high=last,
-        high_place=place(high),
+        high_place=owner(high),
     )
 
 
@@ -354,8 +354,8 @@ def _file_table(view: JobView) -> Table[RankRow]:
 def _kernel_table(view: JobView) -> Table[RankKernelRow]:
     def on_rank(heading: Text, time: str, rank: str) -> Column[RankKernelRow]:
         def cell(row: RankKernelRow) -> Value:
-            shown = Number(getattr(row, time), "ns", digits=3)
-            return Text("{time} (rank {rank})", time=shown, rank=getattr(row, rank) or 0)
+            duration = Number(getattr(row, time), "ns", digits=3)
+            return Text("{time} (rank {rank})", time=duration, rank=getattr(row, rank) or 0)
 
         return Column(heading, cell)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.gemm_join import BY_NAME, BY_ORDER
 from nsight_prof.reports.engine.operators.products import Product, Stage
-from nsight_prof.reports.engine.operators.savings import Savings, beside
+from nsight_prof.reports.engine.operators.savings import Savings, kernel_savings
 from nsight_prof.reports.engine.operators.stages import (
     ALL_KERNELS,
     ATTENTION,
@@ -161,7 +161,7 @@ def _beyond_roofs(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]
                     time=_call(farthest),
                 ),
             ),
-            *beside(run, stage, lost, {p.kernel_id for p in judged}, savings),
+            *kernel_savings(run, stage, lost, {p.kernel_id for p in judged}, savings),
         ),
         disproof=Text(
             "A launch and the start of a kernel are in its time: no product of a few microseconds "
@@ -192,7 +192,7 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
         ),
         (
             Evidence(Text("in the operator view"), view.number("operators")),
-            *beside(run, stage, lost, set(stage.attention), savings),
+            *kernel_savings(run, stage, lost, set(stage.attention), savings),
         ),
         disproof=Text(
             "The floor is its FLOPs, or reading the KV cache, at the roofs. Small batches and "

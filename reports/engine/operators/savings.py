@@ -37,7 +37,7 @@ Savings = Mapping[str, Saving]
 """Judged kernels of a run by kernel_id."""
 
 
-def beside(
+def kernel_savings(
     run: Run, stage: Stage, lost_ns: float, kernel_ids: Set[str], savings: Savings
 ) -> Iterator[Text]:
     """Yield `lost_ns` of a run for all runs, and what the table has for the stage's kernels."""
@@ -60,4 +60,4 @@ def beside(
         kernels=[saving.name for saving in judged],
     )
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
-        yield Text("what to do does not list {kernels}", kernels=open_kernels)
+        yield Text("the findings of the report do not list {kernels}", kernels=open_kernels)

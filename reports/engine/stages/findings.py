@@ -33,7 +33,7 @@ def findings(
 
 
 def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
-    time, least = kind.per_step("time_ns"), kind.number(floor.seconds, "s")
+    time, minimum = kind.per_step("time_ns"), kind.number(floor.seconds, "s")
     size = round(kind.requests)
     return Finding(
         "memory_bound_step",
@@ -44,7 +44,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
             n=size,
             time=time,
             ratio=kind.over_floor,
-            floor=least,
+            floor=minimum,
             weights=kind.number(work.traffic.weights / kind.steps, "B"),
             cache=kind.number(work.traffic.kv_read / kind.steps, "B"),
             mbu=kind.number(kind.read_rate / floor.roof.value, "fraction"),
@@ -61,7 +61,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
             "memory once takes {floor} of that.",
             n=size,
             time=time,
-            floor=least,
+            floor=minimum,
         ),
     )
 
@@ -158,8 +158,10 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
             small=size,
         ),
         tuple(
-            Evidence(Text("batch {n} without a profiler:", n=one.batch), Number(one.seconds, "s"))
-            for one in (base, large)
+            Evidence(
+                Text("batch {n} without a profiler:", n=batch.batch), Number(batch.seconds, "s")
+            )
+            for batch in (base, large)
         ),
         action=Text(
             "Where enough requests come at once, answer more of them together: batch {large} takes "
@@ -170,10 +172,10 @@ def _larger_batch(stages: Stages, timed: Sequence[Batch]) -> Iterator[Finding]:
 
 
 def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
-    padded = [one for one in work if one.ratio is not None and one.ratio >= PADDED]
+    padded = [item for item in work if item.ratio is not None and item.ratio >= PADDED]
     if not padded:
         return
-    worst = max(padded, key=lambda one: (one.ratio or 0.0) * one.required)
+    worst = max(padded, key=lambda item: (item.ratio or 0.0) * item.required)
     counted, required = Number(worst.counted, "FLOP"), Number(worst.required, "FLOP")
     evidence: list[Evidence | Text] = [
         Evidence(Text("counters of one launch of each kernel x its calls:"), counted.at_digits(3)),
@@ -203,10 +205,10 @@ def _padding(stages: Stages, work: Sequence[Counted]) -> Iterator[Finding]:
 
 def _agreement(agreed: Sequence[Agreement]) -> Iterator[Finding]:
     """Yield how far the trace is from vLLM's own throughput: by MBU where that is known."""
-    by_vllm = [one for one in agreed if one.source is THROUGHPUT]
+    by_vllm = [row for row in agreed if row.source is THROUGHPUT]
     if not by_vllm:
         return
-    rate = next((one for one in by_vllm if one.unit == "fraction"), by_vllm[0])
+    rate = next((row for row in by_vllm if row.unit == "fraction"), by_vllm[0])
     difference = rate.difference.value or 0.0
     name = Text("MBU") if rate.unit == "fraction" else Text("step time")
     yield Finding(

@@ -105,10 +105,10 @@ def _times(stages: Stages) -> Table[Kind]:
 
     def idle(kind: Kind) -> Value:
         """Return the idle part of the time, and what the host did for most of it."""
-        part = Number(kind.idle_ns / kind.time_ns, "fraction", digits=3)
+        share = Number(kind.idle_ns / kind.time_ns, "fraction", digits=3)
         if not kind.gaps or not kind.gaps[0][1] > 0:
-            return part
-        return Text("{part}: {activity}", part=part, activity=activity_name(kind.gaps[0][0]))
+            return share
+        return Text("{part}: {activity}", part=share, activity=activity_name(kind.gaps[0][0]))
 
     return Table(
         "stages-times",
@@ -284,7 +284,7 @@ def _counted(work: Sequence[Counted]) -> Table[Counted]:
         note=Text(
             "Counted is calls x FLOPs of the launch that was profiled, summed over kernels{tiled}. "
             "More than 1 is work on padding.",
-            tiled=by_tile if any(one.by_tile for one in work) else "",
+            tiled=by_tile if any(row.by_tile for row in work) else "",
         ),
     )
 
@@ -344,27 +344,27 @@ def _numbers(
         "batches": [dataclasses.asdict(batch) for batch in timed],
         "counted_flops": [
             {
-                "kind": one.kind,
-                "part": one.component,
-                "counted": one.counted,
-                "needed": one.required,
-                "by_tile": one.by_tile,
-                "reason": write.text(one.reason) if one.reason else "",
-                "ratio": one.ratio,
+                "kind": row.kind,
+                "part": row.component,
+                "counted": row.counted,
+                "needed": row.required,
+                "by_tile": row.by_tile,
+                "reason": write.text(row.reason) if row.reason else "",
+                "ratio": row.ratio,
             }
-            for one in work
+            for row in work
         ],
         "agreement": [
             {
-                "quantity": write.text(one.quantity),
-                "unit": one.unit,
-                "trace": one.trace,
-                "other": one.elsewhere,
-                "source": write.text(one.source),
-                "note": write.text(one.note) if one.note else "",
-                "difference": one.difference.value,
+                "quantity": write.text(row.quantity),
+                "unit": row.unit,
+                "trace": row.trace,
+                "other": row.elsewhere,
+                "source": write.text(row.source),
+                "note": write.text(row.note) if row.note else "",
+                "difference": row.difference.value,
             }
-            for one in agreed
+            for row in agreed
         ],
     }
 

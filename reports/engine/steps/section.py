@@ -131,13 +131,13 @@ def _idle(kinds: Sequence[KindTime]) -> Table[str]:
             time = idle(activity)
             return None if time is None else kind.share(time)
 
-        def shown(activity: str) -> Number | None:
+        def idle_time(activity: str) -> Number | None:
             time = idle(activity)
             return None if time is None else Number(time, "ns")
 
         name = KIND_NAMES[kind.kind]
         return (
-            Column(Text("{kind}: per step", kind=name), shown),
+            Column(Text("{kind}: per step", kind=name), idle_time),
             Column(Text("{kind}: share of the step", kind=name), share),
         )
 
