@@ -80,7 +80,7 @@ def _kernel_row(
     row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
     difference = known(row["duration_difference"])
     bound = text(row["bound_by"])
-    why = judged.why if judged is not None else None
+    why = judged.cause if judged is not None else None
     gain = known(judged.gain) if judged is not None else None
     return KernelRow(
         number=place,

@@ -71,12 +71,12 @@ def _words(expression: Expression) -> str:
         label = expression.fact.label
         return f"{_english(label)} {_english(expression.threshold)}" if label else ""
     if isinstance(expression, AnyOf):
-        return "; ".join(map(_words, expression.parts))
+        return "; ".join(map(_words, expression.members))
     assert isinstance(expression, All)
     both = " and ".join(
-        w for p in expression.parts if not isinstance(p, AnyOf) and (w := _words(p))
+        w for p in expression.members if not isinstance(p, AnyOf) and (w := _words(p))
     )
-    either = [_words(p) for p in expression.parts if isinstance(p, AnyOf)]
+    either = [_words(p) for p in expression.members if isinstance(p, AnyOf)]
     return ", and one of: ".join(words for words in (both, *either) if words)
 
 

@@ -57,10 +57,10 @@ def test_conflicts_that_no_warp_waits_for_are_no_cause(stage: Stage) -> None:
 
 def test_without_dram_traffic_the_load_store_pipe_sets_the_pace(stage: Stage) -> None:
     judged = longest(stage("defect/l2_thrashing"))
-    assert judged.why is not None
-    assert judged.why.key == "l2_thrashing"
+    assert judged.cause is not None
+    assert judged.cause.key == "l2_thrashing"
     assert judged.gain == pytest.approx(1 - judged.row["lsu_pct"] / 100)
-    (end,) = [one for one in judged.why.price if english(one.threshold) == "the gain ends there"]
+    (end,) = [one for one in judged.cause.price if english(one.threshold) == "the gain ends there"]
     assert where(end) == ("lsu_pct",)
     assert amount(end) == pytest.approx(judged.row["lsu_pct"])
 

@@ -74,7 +74,7 @@ def explain(row: Row, context: Context) -> tuple[list[Cause], list[Abstained]]:
     for rule in RULES:
         if not _applies(rule, row) or any(key in fired for key in rule.unless):
             continue
-        fires = rule.when.holds(facts)
+        fires = rule.when.evaluate(facts)
         if fires:
             fired[rule.key] = rule
         elif fires is None:
@@ -120,7 +120,7 @@ def _abstained(rule: Rule, row: Row, facts: Facts) -> Abstained:
 
 def _cause(rule: Rule, kernel: Kernel, use: dict[str, float]) -> Cause:
     thresholds = {
-        c.fact: c for c in rule.when.conditions() if c.limit == c.limit and c.holds(kernel.facts)
+        c.fact: c for c in rule.when.conditions() if c.limit == c.limit and c.evaluate(kernel.facts)
     }
     price = _rows(rule, kernel, [f for f in (rule.time, rule.remaining) if f is not None], {})
     return Cause(
@@ -139,8 +139,8 @@ def gain(rule: Rule, facts: Facts, use: dict[str, float]) -> float:
     Of the time that the kernel spends on it some is left, and no resource goes beyond its roof:
     one that the cause does not relieve needs as long as it is busy now (Amdahl and the roofline).
     """
-    parts = required(rule, facts, use)
-    return max(0.0, 1 - max(parts.values())) if parts else math.nan
+    required_shares = required(rule, facts, use)
+    return max(0.0, 1 - max(required_shares.values())) if required_shares else math.nan
 
 
 def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float]:
@@ -148,17 +148,17 @@ def required(rule: Rule, facts: Facts, use: dict[str, float]) -> dict[str, float
 
     One for each resource, and "" for what is left of the time spent on it; empty if unknown.
     """
-    spent = facts[rule.time.name] / 100 if rule.time else 1.0
-    left = facts[rule.remaining.name] / 100 if rule.remaining else 0.0
-    if math.isnan(spent) or math.isnan(left):
+    time_share = facts[rule.time.name] / 100 if rule.time else 1.0
+    remaining = facts[rule.remaining.name] / 100 if rule.remaining else 0.0
+    if math.isnan(time_share) or math.isnan(remaining):
         return {}
-    parts = {"": 1 - min(spent, 1.0) * (1 - left)}
+    required_shares = {"": 1 - min(time_share, 1.0) * (1 - remaining)}
     for resource, busy in use.items():
         fact = rule.unloads.get(resource)
         work = facts[fact.name] / 100 if fact is not None else 1.0
         if not math.isnan(busy * work):
-            parts[resource] = busy * work / rule.attainable
-    return parts
+            required_shares[resource] = busy * work / rule.attainable
+    return required_shares
 
 
 def _rows(
@@ -177,9 +177,9 @@ def _rows(
     )
 
 
-def _end(rule: Rule, kernel: Kernel, parts: dict[str, float]) -> list[Evidence]:
+def _end(rule: Rule, kernel: Kernel, required_shares: dict[str, float]) -> list[Evidence]:
     """Return the resource at whose roof the gain ends; none where it does not end at one."""
-    last = max(parts, key=lambda key: parts[key], default="")
+    last = max(required_shares, key=lambda key: required_shares[key], default="")
     if not last:
         return []
     source = Text("prof: roofline model")
@@ -199,7 +199,7 @@ def _end(rule: Rule, kernel: Kernel, parts: dict[str, float]) -> list[Evidence]:
                 "time that the work needs afterwards ({resource})",
                 resource=NAMES[last],
             ),
-            Number(100 * parts[last], "%", refs),
+            Number(100 * required_shares[last], "%", refs),
             Text("the gain ends there"),
             source,
         )
@@ -218,7 +218,7 @@ def contradictions(
     kernel = Kernel(row, context, measure(row, context))
     found = []
     for condition in conditions:
-        if condition.holds(kernel.facts):
+        if condition.evaluate(kernel.facts):
             value = kernel.number(condition.fact)
             limit = Text("{threshold} speaks against it", threshold=condition.threshold)
             label = condition.fact.label_of(row)

@@ -41,8 +41,8 @@ stalls look at the active cycles alone (`ISSUE_ACTIVE` of facts.py)."""
 def evidence(judged: Judged) -> tuple[Evidence, ...]:
     """Return the numbers behind the bound, its cause, the gain and its end, and other causes."""
     found = [*_bound(judged), *_busy(judged.row)]
-    if judged.why is not None:
-        found += [*judged.why.evidence, *judged.why.price]
+    if judged.cause is not None:
+        found += [*judged.cause.evidence, *judged.cause.price]
     found += [*_shortest(judged), *(row for row, _ in judged.doubts)]
     found += [row for cause in secondary(judged) for row in cause.evidence]
     # A number that two rules ask for, or that a gain is made of too, stands there once.
@@ -58,8 +58,8 @@ def confidence(group: Sequence[Judged]) -> Confidence:
     """Return how sure a finding is: less so by each doubt, and as its rule allows."""
     lead = group[0]
     steps = max(_doubts(judged) for judged in group)
-    if lead.why is not None:
-        steps += CONFIDENCE.index(lead.why.rule.confidence)
+    if lead.cause is not None:
+        steps += CONFIDENCE.index(lead.cause.rule.confidence)
     elif lead.bound == "latency":
         steps += 2
     return CONFIDENCE[min(steps, 2)]

@@ -95,7 +95,7 @@ class Expression(ABC):
     """Conditions of a rule, joined by & and |."""
 
     @abstractmethod
-    def holds(self, facts: Facts) -> bool | None:
+    def evaluate(self, facts: Facts) -> bool | None:
         """Return whether it holds; None where that hangs on what is not known."""
 
     @abstractmethod
@@ -110,17 +110,17 @@ class Expression(ABC):
     def undecided(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the unknown conditions that it hangs on."""
 
-    def __and__(self, other: Expression) -> Expression:
+    def __and__(self, second: Expression) -> Expression:
         """Return that both hold."""
-        return All((*_parts(All, self), *_parts(All, other)))
+        return All((*_members(All, self), *_members(All, second)))
 
-    def __or__(self, other: Expression) -> Expression:
+    def __or__(self, second: Expression) -> Expression:
         """Return that one of both holds."""
-        return AnyOf((*_parts(AnyOf, self), *_parts(AnyOf, other)))
+        return AnyOf((*_members(AnyOf, self), *_members(AnyOf, second)))
 
 
-def _parts(kind: type[All | AnyOf], expression: Expression) -> tuple[Expression, ...]:
-    return expression.parts if isinstance(expression, kind) else (expression,)
+def _members(kind: type[All | AnyOf], expression: Expression) -> tuple[Expression, ...]:
+    return expression.members if isinstance(expression, kind) else (expression,)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Condition(Expression):
         """Return the same, but true where the fact is not known."""
         return replace(self, if_known=True)
 
-    def holds(self, facts: Facts) -> bool | None:
+    def evaluate(self, facts: Facts) -> bool | None:
         """Return whether it holds; None where the fact is not known."""
         value = facts[self.fact.name]
         if self.test == UNKNOWN:
@@ -155,7 +155,7 @@ class Condition(Expression):
 
     def undecided(self, facts: Facts) -> tuple[Condition, ...]:
         """Return itself where it is unknown."""
-        return (self,) if self.holds(facts) is None else ()
+        return (self,) if self.evaluate(facts) is None else ()
 
     @property
     def threshold(self) -> Text:
@@ -174,53 +174,53 @@ class Condition(Expression):
 class All(Expression):
     """All parts hold."""
 
-    parts: tuple[Expression, ...]
+    members: tuple[Expression, ...]
 
-    def holds(self, facts: Facts) -> bool | None:
+    def evaluate(self, facts: Facts) -> bool | None:
         """Return whether all hold."""
-        return conjunction(p.holds(facts) for p in self.parts)
+        return conjunction(p.evaluate(facts) for p in self.members)
 
     def conditions(self) -> tuple[Condition, ...]:
         """Return the conditions of all parts."""
-        return tuple(c for p in self.parts for c in p.conditions())
+        return tuple(c for p in self.members for c in p.conditions())
 
     def decisive(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the decisive conditions of all parts."""
-        return tuple(c for p in self.parts for c in p.decisive(facts))
+        return tuple(c for p in self.members for c in p.decisive(facts))
 
     def undecided(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the unknown conditions of parts that are unknown."""
-        return tuple(c for p in self.parts for c in p.undecided(facts))
+        return tuple(c for p in self.members for c in p.undecided(facts))
 
 
 @dataclass(frozen=True)
 class AnyOf(Expression):
     """One of the parts holds."""
 
-    parts: tuple[Expression, ...]
+    members: tuple[Expression, ...]
 
-    def holds(self, facts: Facts) -> bool | None:
+    def evaluate(self, facts: Facts) -> bool | None:
         """Return whether one holds."""
-        values = [p.holds(facts) for p in self.parts]
+        values = [p.evaluate(facts) for p in self.members]
         return True if True in values else (None if None in values else False)
 
     def conditions(self) -> tuple[Condition, ...]:
         """Return the conditions of all alternatives."""
-        return tuple(c for p in self.parts for c in p.conditions())
+        return tuple(c for p in self.members for c in p.conditions())
 
     def decisive(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the conditions of the alternative of which the fewest fail."""
 
         def failing(expression: Expression) -> int:
-            return sum(c.holds(facts) is not True for c in expression.conditions())
+            return sum(c.evaluate(facts) is not True for c in expression.conditions())
 
-        return min(self.parts, key=failing).decisive(facts)
+        return min(self.members, key=failing).decisive(facts)
 
     def undecided(self, facts: Facts) -> tuple[Condition, ...]:
         """Return the unknown conditions of all alternatives where none is known to hold."""
-        if self.holds(facts) is not None:
+        if self.evaluate(facts) is not None:
             return ()
-        return tuple(c for c in self.conditions() if c.holds(facts) is None)
+        return tuple(c for c in self.conditions() if c.evaluate(facts) is None)
 
 
 def conjunction(values: Iterable[bool | None]) -> bool | None:

@@ -198,7 +198,7 @@ def _mixed_note(judged: Sequence[Judged]) -> Text | str:
 
 def _left(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) -> float:
     """Return the part of a kernel's time that one kernel for each row of them leaves; else 1."""
-    cause = group[0].why
+    cause = group[0].cause
     if cause is None or not cause.rule.batches:
         return 1.0
     ids = {text(judged.row["kernel_id"]) for judged in group}
@@ -209,7 +209,7 @@ def _left(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) 
 
 def cause_key(lead: Judged) -> str:
     """Return the key of the rule behind a finding: that of the roof where no defect was found."""
-    return lead.why.key if lead.why is not None else ROOFS[lead.bound].key
+    return lead.cause.key if lead.cause is not None else ROOFS[lead.bound].key
 
 
 def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
@@ -233,7 +233,7 @@ def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
         action=action,
         plain=advice,
         confidence=confidence(group),
-        disproof=lead.why.rule.disproof if lead.why else ROOFS[lead.bound].disproof,
+        disproof=lead.cause.rule.disproof if lead.cause else ROOFS[lead.bound].disproof,
     )
     verdict = _verdict(finding, group, in_rows=left < lead.gain)
     return replace(finding, headline=_headline(finding, lead), verdict=verdict)
@@ -256,8 +256,8 @@ def _reached(row: Row) -> Number:
 def _title(lead: Judged) -> Text:
     """Return the kernel, and what it lacks or the roof it is at."""
     name = Verbatim(text(lead.row["short_name"]))
-    if lead.why is not None:
-        return Text("{kernel}: {symptom}", kernel=name, symptom=lead.why.rule.symptom)
+    if lead.cause is not None:
+        return Text("{kernel}: {symptom}", kernel=name, symptom=lead.cause.rule.symptom)
     if lead.bound == "latency":
         return Text("{kernel}: {symptom}", kernel=name, symptom=LATENCY.symptom)
     reached = _reached(lead.row)
@@ -273,15 +273,15 @@ def _title(lead: Judged) -> Text:
 
 def _clause(lead: Judged) -> Text:
     """Return what a kernel that waits, or has a defect, lacks."""
-    if lead.why is not None:
-        return lead.why.clause
+    if lead.cause is not None:
+        return lead.cause.clause
     return Text("it reaches {reached} of any roof at most", reached=_reached(lead.row))
 
 
 def _headline(finding: Finding, lead: Judged) -> Text:
     """Return one short sentence for the terminal."""
     name, limited = _name(lead.row), ROOFS[finding.bound].limited
-    waits = lead.why is not None or finding.bound == "latency"
+    waits = lead.cause is not None or finding.bound == "latency"
     if math.isnan(finding.share) and waits:
         return Text("{kernel}: {clause}", kernel=name, clause=_clause(lead))
     values: dict[str, Value] = {"kernel": name, "limited": limited, "reached": _reached(lead.row)}
@@ -291,7 +291,7 @@ def _headline(finding: Finding, lead: Judged) -> Text:
     if waits:
         values = {"kernel": name, "share": share, "clause": _marked(_clause(lead), lead),
                   "gain": gain}  # fmt: skip
-        if lead.why is not None and lead.why.rule.estimated:
+        if lead.cause is not None and lead.cause.rule.estimated:
             return Text(
                 "{kernel} takes {share} of the GPU time; {clause}: about {gain} to gain", **values
             )
@@ -322,8 +322,8 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     limit = ROOFS[finding.bound].limit(_reached(lead.row))
     if finding.bound == "latency":
         limit = Text("{limit} and waits instead: {cause}", limit=limit, cause=_cause(lead))
-    elif lead.why is not None:
-        limit = Text("{limit}, since {cause}", limit=limit, cause=lead.why.clause)
+    elif lead.cause is not None:
+        limit = Text("{limit}, since {cause}", limit=limit, cause=lead.cause.clause)
     doubts = [Text(" But {clause}.", clause=clause) for _, clause in lead.doubts]
     values: dict[str, Value] = {
         "kernel": _name(lead.row),
@@ -370,7 +370,7 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
     """Return what to try: for those who tune kernels, and for readers who do not know GPUs."""
     if _near(lead):
         return NEAR_DRAM if lead.bound == "dram" else NEAR
-    rule = lead.why.rule if lead.why is not None else None
+    rule = lead.cause.rule if lead.cause is not None else None
     fusible = rule.fusible if rule is not None else ROOFS[lead.bound].fusible
     library = text(lead.row["library"])
     if fusible and lead.row["category"] in FUSIBLE and library not in ("", "other"):
@@ -383,7 +383,7 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
 
 
 def _near(lead: Judged) -> bool:
-    return lead.why is None and is_near(lead.row)
+    return lead.cause is None and is_near(lead.row)
 
 
 def _gain(finding: Finding, lead: Judged) -> Text:
@@ -391,10 +391,10 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         "gain": _share(finding.gain_program),
         "time": Number(finding.gain_ns, "ns"),
     }
-    if lead.why is not None:
-        values |= {"remedy": lead.why.rule.remedy, "floor": _floor(lead)}
+    if lead.cause is not None:
+        values |= {"remedy": lead.cause.rule.remedy, "floor": _floor(lead)}
         # What fewer sectors or instructions cost is an estimate; a wait that ends is a limit.
-        if lead.why.rule.estimated:
+        if lead.cause.rule.estimated:
             return Text(
                 "{remedy} it could save about {gain} of the GPU time ({time}){floor}.", **values
             )
@@ -516,8 +516,8 @@ def _stages(group: Sequence[Judged]) -> Text | str:
 
 
 def _cause(lead: Judged) -> Text:
-    if lead.why is not None:
-        return lead.why.clause
+    if lead.cause is not None:
+        return lead.cause.clause
     if _issue_known(lead):
         return Text("for what, these counters do not say")
     return Text("for what, these counters do not say; how full the issue slots are was not counted")

@@ -67,7 +67,7 @@ class Floor:
 class Judged:
     """One profiled kernel with its causes and the part of its time that can go at most.
 
-    `why` is the cause that explains it; None where nothing does but its roof. `nearest` is the
+    `cause` is the one that explains it; None where nothing does but its roof. `nearest` is the
     resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
     slots). `floor` is the shortest launch where the gain ends there, and `doubts` what
     contradicts the bound or the cause: the number, and what it says.
@@ -75,7 +75,7 @@ class Judged:
 
     row: Row
     causes: tuple[Cause, ...]
-    why: Cause | None
+    cause: Cause | None
     gain: float
     abstained: tuple[Abstained, ...] = ()
     nearest: str = ""
@@ -109,11 +109,11 @@ def judge(run: Run) -> list[Judged]:
 def shortest_launch(run: Run) -> Floor:
     """Return the shortest launch of the trace, or START_NS where it is too long to tell."""
     rows = [row for row in records(run.kernels) if 0 < number(row["min_ns"]) < SHORTEST_NS]
-    least = min(rows, key=lambda row: number(row["min_ns"]), default=None)
-    if least is None:
+    shortest = min(rows, key=lambda row: number(row["min_ns"]), default=None)
+    if shortest is None:
         return Floor()
-    return Floor(number(least["min_ns"]), text(least["short_name"]), text(least["grid"]),
-                 text(least["kernel_id"]))  # fmt: skip
+    return Floor(number(shortest["min_ns"]), text(shortest["short_name"]), text(shortest["grid"]),
+                 text(shortest["kernel_id"]))  # fmt: skip
 
 
 def secondary(judged: Judged) -> tuple[Cause, ...]:
@@ -121,26 +121,26 @@ def secondary(judged: Judged) -> tuple[Cause, ...]:
     others = (
         cause
         for cause in judged.causes
-        if cause is not judged.why and cause.rank <= FEW_WARPS and cause.gain >= MIN_GAIN
+        if cause is not judged.cause and cause.rank <= FEW_WARPS and cause.gain >= MIN_GAIN
     )
     return tuple(others)[:SECONDARY]
 
 
 def _judged(row: Row, context: Context, floor: Floor) -> Judged:
     found, abstained = explain(row, context)
-    why = explanation(row, found)
-    gain = _gain(row, why)
+    cause = explanation(row, found)
+    gain = _gain(row, cause)
     bounded = _above_floor(row, floor, gain)
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
-    if why is not None:
-        conditions = why.rule.contradicted_by
+    if cause is not None:
+        conditions = cause.rule.contradicted_by
     else:
         conditions = ROOFS[text(row["bound_by"])].contradicted_by
     return Judged(
         row=row,
         causes=tuple(found),
-        why=why,
+        cause=cause,
         gain=bounded,
         abstained=tuple(abstained),
         nearest=nearest,
@@ -193,8 +193,8 @@ def explanation(row: Row, found: list[Cause]) -> Cause | None:
     if text(row["bound_by"]) == "latency":
         worth_it = (cause for cause in found if not cause.gain < MIN_GAIN)
         return next(worth_it, found[0] if found else None)
-    least = max(MIN_GAIN, 1 - threshold("near_roof")) if is_near(row) else MIN_GAIN
-    worth = (c for c in found if c.rank == DEFECT and (c.gain >= least))
+    limit = max(MIN_GAIN, 1 - threshold("near_roof")) if is_near(row) else MIN_GAIN
+    worth = (c for c in found if c.rank == DEFECT and (c.gain >= limit))
     return next(worth, None)
 
 
@@ -207,14 +207,14 @@ def is_near(row: Row) -> bool:
     return number(row["roof_share"]) >= threshold(limit)
 
 
-def _gain(row: Row, why: Cause | None) -> float:
+def _gain(row: Row, cause: Cause | None) -> float:
     """Return the part of a kernel's time that can go at most.
 
     Never beyond the roof: with its bytes and FLOPs the kernel needs at least `roof_share` of its
     time; with fewer of them, what the cause leaves (see `causes.gain`).
     """
-    if why is not None and not math.isnan(why.gain):
-        return max(0.0, why.gain)
+    if cause is not None and not math.isnan(cause.gain):
+        return max(0.0, cause.gain)
     return max(0.0, 1 - number(row["roof_share"]))
 
 

@@ -103,5 +103,5 @@ class Rule:
 
     def rank_for(self, facts: Facts) -> int:
         """Return the rank, raised where `promote` holds."""
-        promoted = self.promote is not None and self.promote.holds(facts)
+        promoted = self.promote is not None and self.promote.evaluate(facts)
         return FEW_WARPS if promoted else self.rank

@@ -111,7 +111,7 @@ def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     ]
     if others:
         return reason("other_first", others=others[0])
-    failed = [c for c in rule.when.decisive(known) if c.holds(known) is False]
+    failed = [c for c in rule.when.decisive(known) if c.evaluate(known) is False]
     labelled = [c for c in failed if c.fact.label is not None]
     if labelled:
         return _under(labelled[0], known)

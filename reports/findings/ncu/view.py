@@ -110,7 +110,7 @@ def _alone(
     collected: set[str],
 ) -> Iterable[RuleRow]:
     """Tell of the cause that explains a kernel for prof where ncu's rule for it is silent."""
-    why = subject.judged.why if subject.judged is not None else None
+    why = subject.judged.cause if subject.judged is not None else None
     if why is None:
         return
     asked = [t for t in topics() if t.silent and _is_about(t, why.key) and t.section in collected]
