@@ -26,7 +26,7 @@ def with_tables(name: str, folder: Path) -> Run:
 
 def whole_report(folder: Path) -> str:
     """All markdown pages of a report in `folder` as one text, links between them as on one page."""
-    names = ["report.md", "details.md", *sorted(p.name for p in folder.glob("counters/*.md"))]
+    names = ["report.md", "details.md", *sorted(p.name for p in folder.glob("counters/*[0-9].md"))]
     paths = [folder / name for name in names[:2]] + [folder / "counters" / n for n in names[2:]]
     text = "\n".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
     return re.sub(r"\]\((?:[./a-z]*(?:report|details|kernel-\d+)\.md)#", "](#", text)
