@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from nsight_prof.orchestrator.say import say_error
-from nsight_prof.orchestrator.suggesting import SuggestingGroup, hint_of, message_of
+from nsight_prof.orchestrator.terminal.say import say_error
+from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup, hint_of, message_of
 from nsight_prof.parsers.errors import ProfError, UsageError
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
@@ -96,7 +96,7 @@ def _readers() -> Iterator[None]:
 
 def _print_version(ctx: click.Context, _option: click.Parameter, value: bool) -> None:
     if value:
-        from nsight_prof.orchestrator.version import prof_version
+        from nsight_prof.orchestrator.system.version import prof_version
 
         click.echo(f"prof {prof_version()}")
         ctx.exit()

@@ -11,14 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from nsight_prof.parsers.build import load
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import known, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import parquet_file, tables
-from nsight_prof.reports import load
-from nsight_prof.reports.formats import NA, counted, duration, share, shorten
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Section
+from nsight_prof.reports.page.formats import NA, counted, duration, share, shorten
 from nsight_prof.reports.page.writer import Writer
 
 SENTENCES, KERNELS, LONGEST_NAME = 3, 5, 60
@@ -124,7 +124,7 @@ def _members(run: Run) -> dict[str, Run]:
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
-    from nsight_prof.reports.findings.ranking import findings
+    from nsight_prof.reports.verdicts.ranking import findings
 
     write = Writer()
     for section in _sections(run):
@@ -148,10 +148,10 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
     from nsight_prof.reports import engine
-    from nsight_prof.reports.findings.ranking import findings
-    from nsight_prof.reports.kernel_rows import kernel_rows
+    from nsight_prof.reports.profile.kernel_rows import kernel_rows
+    from nsight_prof.reports.profile.views import savings
     from nsight_prof.reports.studies import registry
-    from nsight_prof.reports.views import savings
+    from nsight_prof.reports.verdicts.ranking import findings
 
     if run.is_bench:
         return tuple(registry.sections(run))
@@ -173,18 +173,18 @@ def _figure(run: Run, name: str) -> Figure:
 
 
 def _figures(run: Run) -> dict[str, Any]:
-    from nsight_prof.reports.plots.gallery import bench_pictures, pictures
+    from nsight_prof.reports.render.gallery import bench_pictures, pictures
 
     if run.manifest.ranks:
         return {}
     if run.manifest.variants:
-        from nsight_prof.reports.compare.sweep import sweep_section, sweep_view
+        from nsight_prof.reports.sweep.sweep import sweep_section, sweep_view
 
         made = bench_pictures([sweep_section(sweep_view(run.path))])
     elif run.is_bench:
         made = bench_pictures(_sections(run))
     else:
-        from nsight_prof.reports.views import report_view
+        from nsight_prof.reports.profile.views import report_view
 
         made = pictures(report_view(run))
     return {picture.name: picture for picture in made}
@@ -231,7 +231,7 @@ def _headline(run: Run) -> list[str]:
         found = job_section(job_view(run.path)).findings
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     if run.manifest.variants:
-        from nsight_prof.reports.compare.sweep import sweep_section, sweep_view
+        from nsight_prof.reports.sweep.sweep import sweep_section, sweep_view
 
         found = sweep_section(sweep_view(run.path)).findings
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
@@ -240,8 +240,8 @@ def _headline(run: Run) -> list[str]:
         from nsight_prof.reports.studies.report import leading
 
         return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
-    from nsight_prof.reports.findings.ranking import headline
-    from nsight_prof.reports.views import section_verdicts
+    from nsight_prof.reports.profile.views import section_verdicts
+    from nsight_prof.reports.verdicts.ranking import headline
 
     leads = [Writer().text(text) for text in section_verdicts(made)[: SENTENCES - 1]]
     return [*leads, *headline(run)][:SENTENCES]

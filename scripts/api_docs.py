@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nsight_prof.parsers.run_dir import Manifest
+from nsight_prof.parsers.run.directory import Manifest
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.metrics_json import SCHEMA_VERSION, schema
 from nsight_prof.reports.notebook import NotebookRun, load_run
+from nsight_prof.reports.render.metrics_json import SCHEMA_VERSION, schema
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "docs" / "load_run.py"
 API = """\

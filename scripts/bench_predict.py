@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsight_prof.orchestrator.predicting import Settings, plan
+from nsight_prof.orchestrator.predict.predicting import Settings, plan
 from nsight_prof.parsers.predict.operators import Step
 from nsight_prof.parsers.predict.points import Prediction, frames
 from nsight_prof.parsers.predict.serving import Predictor, Queue, Workload, simulate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nsight_prof.reports.html.page import html_page
+from nsight_prof.reports.render.html_page import html_page
 from nsight_prof.reports.trace_view.bins import reduced
 from nsight_prof.reports.trace_view.page import TIMELINE, pack, parts_of
 from nsight_prof.reports.trace_view.tracks import KERNELS, MOST_LAUNCHES, Item, Row

@@ -21,10 +21,10 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 
 from nsight_prof.orchestrator.cli import group  # noqa: E402
-from nsight_prof.orchestrator.recipe import load_recipe, recipe_schema  # noqa: E402
-from nsight_prof.orchestrator.recipe_files import bundled  # noqa: E402
-from nsight_prof.parsers import formulas  # noqa: E402
-from nsight_prof.parsers.metrics import Catalogue, MetricColumn, catalogue  # noqa: E402
+from nsight_prof.orchestrator.recipe.files import bundled  # noqa: E402
+from nsight_prof.orchestrator.recipe.read import load_recipe, recipe_schema  # noqa: E402
+from nsight_prof.parsers.metrics import formulas  # noqa: E402
+from nsight_prof.parsers.metrics.catalogue import Catalogue, MetricColumn, catalogue  # noqa: E402
 from nsight_prof.parsers.tables import DTYPES, tables  # noqa: E402
 from scripts.api_docs import render_api, render_metrics_json  # noqa: E402
 from scripts.pages.noise_floor import noise_floor  # noqa: E402

@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from nsight_prof.reports.formats import counted, escape  # noqa: E402
+from nsight_prof.reports.page.formats import counted, escape  # noqa: E402
 
 CAPTURES, GALLERY = ROOT / "captures", ROOT / "build" / "gallery"
 EXAMPLE = "top-kernels"

@@ -25,13 +25,13 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
 from nsight_prof.parsers.build.bound import LABELS
-from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.text import placeholders
-from nsight_prof.reports.time_views import CAUSES, COSTS
+from nsight_prof.reports.profile.time_views import CAUSES, COSTS
+from nsight_prof.reports.profile.views import TIERS
 from nsight_prof.reports.trace_view.page import TITLES
-from nsight_prof.reports.views import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "reports"

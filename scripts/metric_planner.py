@@ -147,7 +147,7 @@ def recorded_sets(names: Sequence[str]) -> list[list[str]]:
 def print_catalogue_passes(planner: Planner) -> None:
     """Print the `passes` section of metrics.yaml."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-    from nsight_prof.parsers.metrics import catalogue
+    from nsight_prof.parsers.metrics.catalogue import catalogue
 
     known = catalogue()
     print("passes:")

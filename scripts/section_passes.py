@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsight_prof.orchestrator.tools.ncu import RULE_SECTIONS  # noqa: E402
-from nsight_prof.parsers.metrics import catalogue  # noqa: E402
+from nsight_prof.parsers.metrics.catalogue import catalogue  # noqa: E402
 from scripts.metric_planner import NCU_ONLY, LibraryMissing, Planner  # noqa: E402
 
 _TOKEN = re.compile(r'#[^\n]*|"(?P<text>(?:[^"\\]|\\.)*)"|(?P<word>[{}]|[\w.+-]+)')

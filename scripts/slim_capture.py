@@ -33,12 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pandas as pd
 
-from nsight_prof.parsers.artifacts import describe
 from nsight_prof.parsers.ncu.blocks import MAGIC, blocks, fields
 from nsight_prof.parsers.ncu.nvtx import path_of_state
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.roofs_file import ROOFS_FILE
-from nsight_prof.parsers.run_dir import MANIFEST, STEPS, decompress
+from nsight_prof.parsers.roofs.file import ROOFS_FILE
+from nsight_prof.parsers.run.artifacts import describe
+from nsight_prof.parsers.run.directory import MANIFEST, STEPS, decompress
 from nsight_prof.parsers.whole_file import write_atomic
 
 # An edit of a protobuf field: drop it (None), change its bytes, or edit the message inside.

@@ -19,11 +19,18 @@ import pytest
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
-from nsight_prof.orchestrator import process
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.system import process
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 
 pytest_plugins = ["tests.ran"]
 

@@ -4,9 +4,10 @@ import re
 import shutil
 from pathlib import Path
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.parsers.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 # The further sets of planted defects make the same pages; test_proof.py and its like read them.

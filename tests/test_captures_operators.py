@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.formats import listed
+from nsight_prof.reports.page.formats import listed
 from nsight_prof.reports.page.units import quantity
 from tests.recorded import whole_report
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.reports.render import SUMMARY, file_in
+from nsight_prof.reports.render.report import SUMMARY, file_in
 
 pytestmark = pytest.mark.xdist_group("captures")
 

@@ -18,10 +18,10 @@ from jsonschema import Draft202012Validator
 
 from nsight_prof import Run
 from nsight_prof.orchestrator.cli import COMMANDS
-from nsight_prof.orchestrator.recipe import load_recipe
-from nsight_prof.orchestrator.recipe_errors import all_keys
-from nsight_prof.orchestrator.recipe_files import bundled
-from nsight_prof.orchestrator.recipe_schema import Recipe
+from nsight_prof.orchestrator.recipe.errors import all_keys
+from nsight_prof.orchestrator.recipe.files import bundled
+from nsight_prof.orchestrator.recipe.read import load_recipe
+from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",

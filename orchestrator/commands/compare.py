@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.languages import LANGUAGES
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.recipe.languages import LANGUAGES
+from nsight_prof.orchestrator.terminal.say import say
 
 REGRESSION = 1
 
@@ -105,7 +104,7 @@ def command(
 
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
-    from nsight_prof.orchestrator.reporting import ensure_tables
+    from nsight_prof.orchestrator.report.reporting import ensure_tables
     from nsight_prof.parsers.whole_file import as_utf8, written_whole
     from nsight_prof.reports.compare.comparison import compare
     from nsight_prof.reports.compare.limits import parse_limit

@@ -9,7 +9,7 @@ import click
 from nsight_prof.orchestrator.commands import script_options
 
 if TYPE_CHECKING:
-    from nsight_prof.orchestrator.doctor import Check
+    from nsight_prof.orchestrator.run.doctor import Check
 
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "red"}
 MISSING = 3
@@ -36,7 +36,7 @@ def command(as_json: bool, quiet: bool, target_python: str | None) -> None:
       prof doctor --target-python /opt/torch/bin/python
       prof doctor --json
     """
-    from nsight_prof.orchestrator.doctor import examine
+    from nsight_prof.orchestrator.run.doctor import examine
 
     checks = examine(target_python)
     if as_json:
@@ -52,7 +52,7 @@ def command(as_json: bool, quiet: bool, target_python: str | None) -> None:
 def _show(checks: list[Check], quiet: bool) -> None:
     from rich.markup import escape
 
-    from nsight_prof.orchestrator.console import make_console
+    from nsight_prof.orchestrator.terminal.console import make_console
 
     console = make_console()
     width = max(len(check.name) for check in checks)

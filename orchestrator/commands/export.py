@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
+from nsight_prof.parsers.run.directory import VARIANTS, check_one_run
 
 if TYPE_CHECKING:
-    from nsight_prof.reports.load import Run
+    from nsight_prof.parsers.run.run import Run
 
 TRACES = ("perfetto", "chrome")
 FORMATS = (*TRACES, "parquet", "csv")
@@ -63,8 +62,8 @@ def command(
       prof export runs/mine --format csv -o tables
       prof export runs/mine --format parquet --table launches -o launches.parquet
     """
+    from nsight_prof.parsers.build.load import load_run
     from nsight_prof.reports.export.table_files import export_tables
-    from nsight_prof.reports.load import load_run
 
     check_one_run(run)
     loaded = load_run(run)

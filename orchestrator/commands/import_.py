@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.terminal.say import say
 
 
 @click.command("import")
@@ -52,8 +52,8 @@ def command(
       prof import kern_sum.csv --out runs/summary
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
-    from nsight_prof.orchestrator.importing import import_files
-    from nsight_prof.parsers.run_dir import read_manifest
+    from nsight_prof.orchestrator.imports.importing import import_files
+    from nsight_prof.parsers.run.directory import read_manifest
 
     run = import_files(files, out, stages, partial(say, err=as_json or quiet))
     if as_json:

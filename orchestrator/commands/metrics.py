@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.commands import completion, script_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from nsight_prof.parsers.metrics import Catalogue, MetricColumn, StallReason
+    from nsight_prof.parsers.metrics.catalogue import Catalogue, MetricColumn, StallReason
 
 PIPE_WIDTH = 200  # columns where stdout is no terminal, so that names stay whole
 DEFAULT_DTYPES = ("bf16",)
@@ -61,7 +60,7 @@ def command(
       prof metrics --chip 'RTX 4090' --dtype fp8
       ncu --metrics $(prof metrics --names) ./my_app
     """
-    from nsight_prof.parsers.metrics import catalogue
+    from nsight_prof.parsers.metrics.catalogue import catalogue
 
     known = catalogue()
     chosen, chip = list(sets or known.sets), known.chip_of(chip)
@@ -146,7 +145,7 @@ def _columns(known: Catalogue, sets: list[str]) -> list[MetricColumn]:
 
 
 def _print_tables(known: Catalogue, sets: list[str], chip: str, dtypes: tuple[str, ...]) -> None:
-    from nsight_prof.orchestrator.console import make_console
+    from nsight_prof.orchestrator.terminal.console import make_console
 
     family = known.family(chip)
     console = make_console(PIPE_WIDTH)

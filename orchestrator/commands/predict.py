@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nsight_prof.orchestrator import completion
+from nsight_prof.orchestrator.commands import completion
 from nsight_prof.orchestrator.commands.report import show_report
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def command(
             "no model was given" if model is None else "--fail-on judges a validation",
             "name a config.json, or a recorded engine with --validate RUN",
         )
-    from nsight_prof.orchestrator.predicting import Settings, plan, predict
+    from nsight_prof.orchestrator.predict.predicting import Settings, plan, predict
     from nsight_prof.parsers.predict.serving import Goal
 
     loads = _workloads(prompt, output, batch, concurrency, rate, workload)
@@ -228,7 +228,7 @@ def _refuse_ignored() -> None:
 
 
 def _validate(truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None) -> int:
-    from nsight_prof.orchestrator.predicting import validate
+    from nsight_prof.orchestrator.predict.predicting import validate
     from nsight_prof.parsers.predict.validation import Rule
 
     limits = [Rule.parsed(text) for text in rules]

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.say import say, say_error
-from nsight_prof.orchestrator.suggesting import SuggestingGroup
+from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.terminal.say import say, say_error
+from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 
 
 @click.group("recipe", cls=SuggestingGroup)
@@ -39,8 +38,8 @@ def list_recipes(as_json: bool, quiet: bool) -> None:
       prof recipe list
       prof recipe list --quiet | xargs prof recipe check
     """
-    from nsight_prof.orchestrator.recipe import load_recipe
-    from nsight_prof.orchestrator.recipe_files import bundled
+    from nsight_prof.orchestrator.recipe.files import bundled
+    from nsight_prof.orchestrator.recipe.read import load_recipe
 
     found = [
         {"name": path.stem, "question": load_recipe(path).question, "file": str(path)}
@@ -73,8 +72,8 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
       prof recipe show top-kernels > mine.yaml
       prof recipe show top-kernels --resolved --set select.top_k=5
     """
-    from nsight_prof.orchestrator.recipe import load_recipe
-    from nsight_prof.orchestrator.recipe_files import find_recipe
+    from nsight_prof.orchestrator.recipe.files import find_recipe
+    from nsight_prof.orchestrator.recipe.read import load_recipe
     from nsight_prof.parsers.errors import UsageError
 
     if resolved:
@@ -138,10 +137,10 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, qui
 
 def _runs(file: str, overrides: tuple[str, ...]) -> int:
     """Return how many runs a recipe makes, after a look at all that they would be refused for."""
-    from nsight_prof.orchestrator.given_kernels import given_selection
-    from nsight_prof.orchestrator.program import resolve_program
-    from nsight_prof.orchestrator.recipe import expand, load_recipe
-    from nsight_prof.orchestrator.replay import check_reused_trace
+    from nsight_prof.orchestrator.plan.given_kernels import given_selection
+    from nsight_prof.orchestrator.plan.program import resolve_program
+    from nsight_prof.orchestrator.recipe.read import expand, load_recipe
+    from nsight_prof.orchestrator.run.replay import check_reused_trace
 
     variants = expand(load_recipe(file, overrides))
     for _, variant in variants:
@@ -160,6 +159,6 @@ def schema() -> None:
       prof recipe schema > recipe.schema.json
       # yaml-language-server: $schema=recipe.schema.json
     """
-    from nsight_prof.orchestrator.recipe import recipe_schema
+    from nsight_prof.orchestrator.recipe.read import recipe_schema
 
     click.echo(json.dumps(recipe_schema(), indent=1))

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options, style_options
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.commands import completion, script_options, style_options
+from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.run_dir import VARIANTS, RunDir, read_manifest
+from nsight_prof.parsers.run.directory import VARIANTS, RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep, watched_by
 
 if TYPE_CHECKING:
-    from nsight_prof.orchestrator.display import Display
-    from nsight_prof.reports.templating import Style
+    from nsight_prof.orchestrator.terminal.display import Display
+    from nsight_prof.reports.render.templating import Style
 
 
 @click.command("report")
@@ -101,7 +100,7 @@ def command(
     style = style_options.given_style(templates, languages, formats, png=png == "yes")
     if rank is not None:
         run = _of_rank(RunDir(run), rank)
-    from nsight_prof.orchestrator.run_lock import writing
+    from nsight_prof.orchestrator.system.run_lock import writing
 
     with writing(run), _watched(run, quiet) as display:
         if roofs is not None:
@@ -131,7 +130,7 @@ def _of_rank(job: RunDir, rank: int) -> Path:
 @contextmanager
 def _watched(run: Path, quiet: bool) -> Iterator[Display]:
     """Show on a terminal which part of the report is being made, and for how long already."""
-    from nsight_prof.orchestrator.display import make_display
+    from nsight_prof.orchestrator.terminal.display import make_display
 
     display = make_display(quiet)
     try:
@@ -167,7 +166,7 @@ def as_data(run: Path, findings: Sequence[str], report: Path | None) -> dict[str
 
 def _attach(run: RunDir, roofs: Path) -> None:
     """Give a run, or each run of a sweep or a job, the measured roofs of a file or another run."""
-    from nsight_prof.orchestrator.roofs_of_run import attach_given
+    from nsight_prof.orchestrator.run.roofs_of_run import attach_given
 
     manifest = read_manifest(run)
     inner = [run.path / VARIANTS / name for name in manifest.variants]
@@ -178,7 +177,7 @@ def _attach(run: RunDir, roofs: Path) -> None:
 
 def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, of every variant of a sweep, or of the ranks of a job."""
-    from nsight_prof.orchestrator.reporting import compare_variants, make_report, report_job
+    from nsight_prof.orchestrator.report.reporting import compare_variants, make_report, report_job
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)

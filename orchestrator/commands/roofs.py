@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.say import say
-from nsight_prof.orchestrator.suggesting import SuggestingGroup
+from nsight_prof.orchestrator.terminal.say import say
+from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
-    from nsight_prof.orchestrator.roofs_cache import Cached
+    from nsight_prof.orchestrator.roofs.cache import Cached
 
 
 @click.group("roofs", cls=SuggestingGroup, invoke_without_command=True)
@@ -44,7 +44,7 @@ def list_roofs(as_json: bool) -> None:
       prof roofs list
       prof roofs list --json
     """
-    from nsight_prof.orchestrator.roofs_cache import MEASURE, cached, folder
+    from nsight_prof.orchestrator.roofs.cache import MEASURE, cached, folder
 
     found, unreadable = cached()
     for why in unreadable:
@@ -74,8 +74,8 @@ def show(source: Path | None, as_json: bool) -> None:
       prof roofs show runs/roofline
       prof roofs show --json
     """
-    from nsight_prof.orchestrator.roofs_view import as_data, render
-    from nsight_prof.parsers.roofs_file import read_roofs
+    from nsight_prof.orchestrator.roofs.view import as_data, render
+    from nsight_prof.parsers.roofs.file import read_roofs
 
     path, note = _given(source) if source is not None else _of_this_machine()
     roofs = read_roofs(path)
@@ -88,17 +88,17 @@ def show(source: Path | None, as_json: bool) -> None:
 
 
 def _given(source: Path) -> tuple[Path, str]:
-    from nsight_prof.orchestrator.roofs_of_run import given_file
+    from nsight_prof.orchestrator.run.roofs_of_run import given_file
 
     return given_file(source), ""
 
 
 def _of_this_machine() -> tuple[Path, str]:
     """Return the roofs of this machine's first GPU, else the only ones there are."""
-    from nsight_prof.orchestrator.environment import read_gpus
-    from nsight_prof.orchestrator.roofs_cache import MEASURE, cached, find, folder
+    from nsight_prof.orchestrator.roofs.cache import MEASURE, cached, find, folder
+    from nsight_prof.orchestrator.system.environment import read_gpus
     from nsight_prof.parsers.errors import UsageError
-    from nsight_prof.parsers.roofs_file import gpu_facts
+    from nsight_prof.parsers.roofs.file import gpu_facts
 
     here = read_gpus()
     if here.gpus:
@@ -135,8 +135,8 @@ def _table(found: list[Cached]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from nsight_prof.orchestrator.roofs_view import console
-    from nsight_prof.reports import formats
+    from nsight_prof.orchestrator.roofs.view import console
+    from nsight_prof.reports.page import formats
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("GPU", "UUID", "driver", "SM clock", "power", "measured", "roofs", "run"):

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsight_prof.orchestrator import completion
-from nsight_prof.orchestrator.commands import script_options, style_options
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.commands import completion, script_options, style_options
+from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
-    from nsight_prof.orchestrator.recipe import Recipe
-    from nsight_prof.orchestrator.runner import RunOutcome
+    from nsight_prof.orchestrator.recipe.read import Recipe
+    from nsight_prof.orchestrator.run.runner import RunOutcome
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def command(
       prof run top-kernels --resume runs/top-kernels-20260101-120000
       prof run mine.yaml --json | jq -r .report
     """
-    from nsight_prof.orchestrator.recipe import load_recipe
+    from nsight_prof.orchestrator.recipe.read import load_recipe
     from nsight_prof.parsers.errors import UsageError
 
     asked = Asked(**options)  # type: ignore[arg-type]
@@ -119,8 +118,8 @@ def command(
             )
         loaded = load_recipe(recipe, (*overrides, f"bench.repeat={asked.repeat}"))
     if asked.dry_run:
-        from nsight_prof.orchestrator.dry_run import render_dry_run
-        from nsight_prof.orchestrator.secrets import choose_environment
+        from nsight_prof.orchestrator.run.dry_run import render_dry_run
+        from nsight_prof.orchestrator.system.secrets import choose_environment
 
         if as_json or quiet:
             raise UsageError(
@@ -143,8 +142,8 @@ def command(
 
 
 def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:
-    from nsight_prof.orchestrator.display import make_display
-    from nsight_prof.orchestrator.runner import RunOptions, run_recipe
+    from nsight_prof.orchestrator.run.runner import RunOptions, run_recipe
+    from nsight_prof.orchestrator.terminal.display import make_display
 
     display = make_display(quiet)
     options = RunOptions(
@@ -159,7 +158,7 @@ def _run(recipe: Recipe, asked: Asked, quiet: bool) -> RunOutcome:
 def _show(outcome: RunOutcome, as_json: bool, quiet: bool) -> None:
     """Print the findings and where the report is; what failed on the way goes to stderr."""
     from nsight_prof.orchestrator.commands.report import as_data, show_report
-    from nsight_prof.orchestrator.journal import resume
+    from nsight_prof.orchestrator.run.journal import resume
 
     if as_json:
         errors = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.terminal.say import say
 
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else on stdout."

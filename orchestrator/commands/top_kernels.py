@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsight_prof.orchestrator.commands import script_options
-from nsight_prof.orchestrator.say import say
+from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from nsight_prof.parsers.selection import Selection
+    from nsight_prof.parsers.run.selection import Selection
 
 PIPE_WIDTH = 160  # columns where stdout is no terminal, so that names stay whole
 # Below it only what the kernel's name does not tell is shown beside it.
@@ -73,8 +73,8 @@ def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **opti
       prof top-kernels trace.sqlite --json | jq '.kernels[] | {short_name, share}'
       prof top-kernels trace.sqlite --by-stage --exclude 'elementwise|copy'
     """
-    from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
-    from nsight_prof.parsers.selection import write_selection
+    from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+    from nsight_prof.parsers.run.selection import write_selection
 
     read = _read(trace)
     selection = choose_kernels(
@@ -99,10 +99,10 @@ def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **opti
 def _read(path: Path) -> Trace:
     import tempfile
 
-    from nsight_prof.orchestrator.recognize import Kind, recognize
+    from nsight_prof.orchestrator.imports.recognize import Kind, recognize
     from nsight_prof.parsers.errors import ProfError, UsageError
     from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
-    from nsight_prof.parsers.run_dir import check_one_run
+    from nsight_prof.parsers.run.directory import check_one_run
 
     if path.is_dir():
         check_one_run(path)
@@ -114,7 +114,7 @@ def _read(path: Path) -> Trace:
     if kind == Kind.SQLITE:
         return _read_sqlite(path)
     if kind == Kind.NSYS_REPORT:
-        from nsight_prof.orchestrator.export import export_sqlite
+        from nsight_prof.orchestrator.system.export import export_sqlite
 
         with tempfile.TemporaryDirectory(prefix="prof-top-kernels-") as folder:
             exported = export_sqlite(path, Path(folder) / "trace.sqlite")
@@ -156,7 +156,7 @@ def _as_data(selection: Selection, kernels: pd.DataFrame) -> dict[str, Any]:
 
 
 def _show(selection: Selection, kernels: pd.DataFrame) -> None:
-    from nsight_prof.orchestrator.console import make_console
+    from nsight_prof.orchestrator.terminal.console import make_console
 
     console = make_console(PIPE_WIDTH)
     console.print(_table(selection, kernels, wide=console.width >= WIDE))

@@ -11,17 +11,14 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.bench import BenchTables, bench_files, build_bench, on_cpu, sm_count
-from nsight_prof.parsers.bench_counters import CaseCounters, case_counters, counted_calls
-from nsight_prof.parsers.bench_fractions import add_fractions
-from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
+from nsight_prof.parsers.bench.bench import BenchTables, bench_files, build_bench, on_cpu, sm_count
+from nsight_prof.parsers.bench.counters import CaseCounters, case_counters, counted_calls
+from nsight_prof.parsers.bench.records import BenchRecords, join_records, read_records
 from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.measured_roofs import choose_roofs
 from nsight_prof.parsers.ncu import NcuCapture
-from nsight_prof.parsers.roofs import Measured, build_roofs
-from nsight_prof.parsers.roofs_file import (
+from nsight_prof.parsers.roofs.file import (
     ROOFS_FILE,
     Fit,
     RoofsFile,
@@ -29,7 +26,10 @@ from nsight_prof.parsers.roofs_file import (
     matches,
     read_roofs,
 )
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.roofs.fractions import add_fractions
+from nsight_prof.parsers.roofs.measured import choose_roofs
+from nsight_prof.parsers.roofs.roofs import Measured, build_roofs
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 Frames = dict[str, pd.DataFrame]
 UNKNOWN_TO_NCU = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.bench_counters import without_numbers
+from nsight_prof.parsers.bench.counters import without_numbers
 
 
 class Gaps:

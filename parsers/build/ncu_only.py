@@ -8,7 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import known, records, text
-from nsight_prof.parsers.kernel_names import classify, kernel_id
+from nsight_prof.parsers.names.kernel_names import classify, kernel_id
 from nsight_prof.parsers.ncu import NcuCapture
 
 ARCHITECTURES = {

@@ -8,7 +8,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.ncu import NcuCapture, read_csv
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 DETAILS = "details.csv"
 TABLE = "ncu_rules"

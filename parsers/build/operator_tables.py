@@ -16,10 +16,10 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
-from nsight_prof.parsers.gemm_join import join_gemms, product_ids
-from nsight_prof.parsers.model_shape import Linear, model_shape
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.parsers.torch_trace import open_torch_trace
+from nsight_prof.parsers.join.gemms import join_gemms, product_ids
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.serving.model_shape import Linear, model_shape
+from nsight_prof.parsers.torch.trace import open_torch_trace
 
 OPERATORS = ("operators.json.gz", "operators.json")
 BEYOND = 1.05

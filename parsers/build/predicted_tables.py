@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 STEP = "predict"
 

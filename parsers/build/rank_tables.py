@@ -20,7 +20,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages import ALL
-from nsight_prof.parsers.run_dir import RankRecord, RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")

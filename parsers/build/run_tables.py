@@ -28,18 +28,18 @@ from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
 from nsight_prof.parsers.build.serving_tables import serving_frames
-from nsight_prof.parsers.counters import build_counters
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
-from nsight_prof.parsers.join import join
+from nsight_prof.parsers.join.counters import build_counters
+from nsight_prof.parsers.join.join import join
+from nsight_prof.parsers.join.ncu_files import JoinedFiles, NcuFile, join_files
 from nsight_prof.parsers.ncu import NcuCapture, can_read_rep, read_ncu
-from nsight_prof.parsers.ncu_files import JoinedFiles, NcuFile, join_files
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import NsysTrace, open_trace
-from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
-from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from nsight_prof.parsers.run_dir import RunDir, counters_stem, read_manifest
-from nsight_prof.parsers.selection import Selection, read_selection
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.parsers.run.directory import RunDir, counters_stem, read_manifest
+from nsight_prof.parsers.run.selection import Selection, read_selection
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.parsers.whole_folder import put_in_place
 

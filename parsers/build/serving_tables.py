@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from nsight_prof.parsers.bench import bench_files
+from nsight_prof.parsers.bench.bench import bench_files
 from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.parsers.serving_points import build_points
-from nsight_prof.parsers.serving_records import ServingRecords, join_serving, read_serving
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.serving.points import build_points
+from nsight_prof.parsers.serving.records import ServingRecords, join_serving, read_serving
 
 RESULT = "result.jsonl"
 STEPS = ("untraced", "trace", "counters", "operators")

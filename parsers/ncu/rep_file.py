@@ -13,7 +13,7 @@ from nsight_prof.parsers.ncu.blocks import MAGIC, Frame, read_frame
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
 from nsight_prof.parsers.ncu.rules import rules_of_action
 from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 
 # Lists of the names of other metrics, which ncu's own pages use; its CSV leaves them out too.
 _LISTS = ("breakdown:", "group:")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, PermissionRefused
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 from nsight_prof.parsers.text import decode
 
 _LFS = b"version https://git-lfs"

@@ -20,7 +20,7 @@ from nsight_prof.parsers.nsys.schema import (
     RUNTIME,
     STRINGS,
 )
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 
 OPERATIONS = (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)
 KEPT = ("META_DATA_EXPORT", "EXPORT_META_DATA", STRINGS, "TARGET_INFO_GPU",

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.engine_ranges import HostRange, Segments, innermost
 from nsight_prof.parsers.nsys.engine_work import Calls, RankWork, find_windows
 from nsight_prof.parsers.nsys.summaries import ABI_VERSION
-from nsight_prof.parsers.range_names import ENGINE_STEP
 
 QUEUED = "between queued operations"
 LATENCY = "launch latency"

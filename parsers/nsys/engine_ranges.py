@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.schema import NVTX, OPEN_END, RANGES, STRINGS
-from nsight_prof.parsers.range_names import ENGINE_STEP
 
 _GLOB = "execute_context_*"
 _PROCESS = 0xFFFFFF

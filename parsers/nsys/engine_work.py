@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.engine_ranges import StepRange
 from nsight_prof.parsers.nsys.kernels import KernelRows

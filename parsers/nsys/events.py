@@ -9,7 +9,7 @@ from nsight_prof.parsers.nsys.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
 from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 
 
 @dataclass

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsight_prof.parsers.names.ranges import ENGINE_STEP
 from nsight_prof.parsers.nsys.calls import Calls
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.nvtx import Ranges
-from nsight_prof.parsers.range_names import ENGINE_STEP
 
 
 @dataclass

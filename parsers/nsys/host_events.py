@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsight_prof.parsers.names.ranges import label
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, short
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.nvtx import TEXT, coded_names, range_names
 from nsight_prof.parsers.nsys.schema import NVTX, OPEN_END, RUNTIME, read_strings
 from nsight_prof.parsers.nsys.summaries import ABI_VERSION, first_of_each
-from nsight_prof.parsers.range_names import label
 
 PUSH_POP, START_END, MARK = "push/pop", "start/end", "mark"
 # NvtxMark, NvtxPushPop and NvtxStartEnd of nsys, and the last two of its NVTX text files.

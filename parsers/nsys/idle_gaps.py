@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import fold_repeats, shorten
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.devices import Devices
 from nsight_prof.parsers.nsys.gpu_work import by_gpu, on_gpu
@@ -32,7 +33,6 @@ from nsight_prof.parsers.nsys.schema import (
 from nsight_prof.parsers.nsys.stages import Work
 from nsight_prof.parsers.nsys.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.timeline import Operations, read_operations
-from nsight_prof.parsers.range_names import fold_repeats, shorten
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"

@@ -20,11 +20,11 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
-from nsight_prof.parsers.kernel_names import classify, kernel_id
+from nsight_prof.parsers.names.kernel_names import classify, kernel_id
 from nsight_prof.parsers.nsys.kern_sums import added
 from nsight_prof.parsers.numbers import Marks, decimal_mark
 from nsight_prof.parsers.reading import reading
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 from nsight_prof.parsers.text import decode
 
 _NS = {"ns": 1, "nsec": 1, "us": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6, "s": 1e9, "sec": 1e9}

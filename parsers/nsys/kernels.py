@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsight_prof.parsers.kernel_names import kernel_id
+from nsight_prof.parsers.names.kernel_names import kernel_id
 from nsight_prof.parsers.nsys.codes import Codebook, Columns, factor, narrow, short
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.schema import ISSUED_KEY, KERNEL, PROCESS, check_times, read_strings

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import module_path
 from nsight_prof.parsers.nsys.codes import totals
 from nsight_prof.parsers.nsys.database import Array
 from nsight_prof.parsers.nsys.engine_ranges import HostRange, StepRange
 from nsight_prof.parsers.nsys.engine_work import RankWork
 from nsight_prof.parsers.nsys.stages import Attributed, Work
-from nsight_prof.parsers.range_names import module_path
 
 OUTSIDE = ""
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.nsys.database import Array, Database
 from nsight_prof.parsers.nsys.devices import Devices
 from nsight_prof.parsers.nsys.kernels import KernelRows

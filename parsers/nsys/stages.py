@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import Stages, label, name_stages, named_patterns
 from nsight_prof.parsers.nsys.calls import Calls
 from nsight_prof.parsers.nsys.codes import STEP, Codebook, counts, totals
 from nsight_prof.parsers.nsys.database import Array, Database
@@ -20,7 +21,6 @@ from nsight_prof.parsers.nsys.nvtx import Ranges, read_ranges
 from nsight_prof.parsers.nsys.paths import DEEPEST, attribute
 from nsight_prof.parsers.nsys.schema import OPEN_END
 from nsight_prof.parsers.nsys.timeline import Operations, busy, busy_until, last_end
-from nsight_prof.parsers.range_names import Stages, label, name_stages, named_patterns
 
 ALL = "(all)"
 

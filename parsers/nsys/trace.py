@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.kernel_names import classify
+from nsight_prof.parsers.names.kernel_names import classify
+from nsight_prof.parsers.names.ranges import Stages
 from nsight_prof.parsers.nsys import schema
 from nsight_prof.parsers.nsys.calls import read_calls
 from nsight_prof.parsers.nsys.codes import statistics
@@ -30,9 +31,8 @@ from nsight_prof.parsers.nsys.nccl import collectives, why_none
 from nsight_prof.parsers.nsys.stages import Work, attribute_calls
 from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
 from nsight_prof.parsers.nsys.timeline import read_operations
-from nsight_prof.parsers.range_names import Stages
 from nsight_prof.parsers.reading import reading, reads
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 
 of_file = reads(WHAT, HINT)
 

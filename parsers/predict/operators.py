@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.model_shape import ModelShape
+from nsight_prof.parsers.serving.model_shape import ModelShape
 
 LOGIT_BYTES = 10
 """Bytes that sampling moves for each logit: bf16 read, fp32 written, fp32 read (argmax)."""

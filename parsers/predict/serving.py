@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.model_shape import ModelShape
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu
 from nsight_prof.parsers.predict.operators import Operator, Step, operators
+from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 """Batch sizes that vLLM 0.20 captures as CUDA graphs where nothing is said."""

@@ -17,7 +17,6 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.model_shape import ModelShape
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -29,6 +28,7 @@ from nsight_prof.parsers.predict.costs import (
 )
 from nsight_prof.parsers.predict.measured import Measured
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
+from nsight_prof.parsers.serving.model_shape import ModelShape
 
 PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
 BETWEEN = {"qkv_proj": "rotary", "o_proj": "norm", "gate_up_proj": "silu_mul", "down_proj": "norm"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
-from nsight_prof.reports.load import Run, once
+from nsight_prof.parsers.run.run import Run, once
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""

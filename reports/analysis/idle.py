@@ -8,10 +8,10 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import count, records, text
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.roofs_file import ROOFS_FILE, read_roofs
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
-from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page import Number, Ref, Text, Verbatim
 
 LAUNCHES, HOST, SYNCHRONISATION, QUEUED = "launches", "host", "synchronisation", "queued"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsight_prof.parsers.cells import number, text
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import gpu_of, per_gpu_gaps, working
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import union
-from nsight_prof.reports.load import Run, once
-from nsight_prof.reports.profiled import kernel_time
 
 WALL, GPU = "wall", "gpu"
 """What a time is a part of: the run from its first to its last GPU work, or its kernels' time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import ALL as ALL
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
-from nsight_prof.reports.evidence import threshold
-from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page import Number, Ref, Text
 
 MOST_STAGES = 12

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import gpu_of
-from nsight_prof.reports.load import Run, once
 
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""

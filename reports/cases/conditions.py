@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from nsight_prof.parsers.bench import bench_files
-from nsight_prof.parsers.bench_records import BenchRecords, join_records, read_records
+from nsight_prof.parsers.bench.bench import bench_files
+from nsight_prof.parsers.bench.records import BenchRecords, join_records, read_records
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import roof_name
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value
-from nsight_prof.reports.view_models import Caveat
-from nsight_prof.reports.view_models import Fact as FileFact
+from nsight_prof.reports.profile.view_models import Caveat
+from nsight_prof.reports.profile.view_models import Fact as FileFact
 
 STOPS = {
     "noise": Text("the noise was small enough"),

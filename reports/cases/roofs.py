@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.parsers.bench_records import roof_key
+from nsight_prof.parsers.bench.records import roof_key
 from nsight_prof.parsers.build.roofline import Ceiling, ceiling_of, roof_label
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
-from nsight_prof.parsers.confirm import confirm
+from nsight_prof.parsers.roofs.confirm import confirm
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import cases, measured, params_of, ratio, roof_name, shape_text
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref
 
 ARITHMETIC = ("tensor", "fp16", "fp32", "fp64")

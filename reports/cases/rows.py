@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Name, Ref
 from nsight_prof.reports.page.units import quantity, significant
 

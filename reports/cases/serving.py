@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
-from nsight_prof.parsers.serving_engine import held_by
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.engine import held_by
 from nsight_prof.reports.cases.conditions import NOISY, known_facts, machine, software, step_caveats
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Fact, Name, Number, Text, Value
-from nsight_prof.reports.view_models import Caveat
-from nsight_prof.reports.view_models import Fact as FileFact
+from nsight_prof.reports.profile.view_models import Caveat
+from nsight_prof.reports.profile.view_models import Fact as FileFact
 
 PROTOCOL = (
     Text(

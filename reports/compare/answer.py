@@ -10,8 +10,8 @@ from nsight_prof.reports.compare import threshold
 from nsight_prof.reports.compare.cases import SERVING
 from nsight_prof.reports.compare.changes import QUIET, VERDICTS, Change, Comparison, PointChange
 from nsight_prof.reports.compare.sides import VARIABLE, amount
-from nsight_prof.reports.formats import brief, shorten
 from nsight_prof.reports.page import Evidence, Finding, Name, Number, Ref, Text, Value
+from nsight_prof.reports.page.formats import brief, shorten
 
 KERNELS = "kernel-changes"
 """Key of the table of kernels that changed; findings lead to its rows."""

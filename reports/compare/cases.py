@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare import noise, threshold
 from nsight_prof.reports.compare.changes import Change, PointChange, change
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.compare.sides import Side
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Text
 
 OK = "ok"

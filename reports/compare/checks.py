@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of
+from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.compare import threshold
 from nsight_prof.reports.compare.changes import Check
 from nsight_prof.reports.compare.sides import VARIABLE, Side, amount, arguments, mapping
-from nsight_prof.reports.formats import clock, listed, shorten
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.formats import clock, listed, shorten
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profiled import kernel_time, profiled
 
 
 class Rule(NamedTuple):

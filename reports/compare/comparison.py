@@ -24,7 +24,7 @@ from nsight_prof.reports.compare.sides import (
     units,
 )
 from nsight_prof.reports.compare.totals import stage_changes, steady, totals, with_units
-from nsight_prof.reports.formats import listed
+from nsight_prof.reports.page.formats import listed
 
 
 def compare(

@@ -11,6 +11,7 @@ import numpy as np
 
 from nsight_prof.parsers.cells import Row as TableRow
 from nsight_prof.parsers.cells import known, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare import noise, threshold
 from nsight_prof.reports.compare.changes import (
     NEUTRAL,
@@ -24,9 +25,8 @@ from nsight_prof.reports.compare.fusion import operators_of
 from nsight_prof.reports.compare.match import Launches, Row
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.compare.sides import Side, sequences
-from nsight_prof.reports.formats import brief
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Text, Value
+from nsight_prof.reports.page.formats import brief
 
 Times = Mapping[tuple[str, str], float]
 """GPU time in ns by (stage, kernel_id)."""

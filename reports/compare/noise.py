@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nsight_prof.parsers.bench_stats import t_quantile
+from nsight_prof.parsers.bench.stats import t_quantile
 from nsight_prof.reports.compare import threshold
 from nsight_prof.reports.page import Text
 

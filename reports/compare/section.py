@@ -25,9 +25,6 @@ from nsight_prof.reports.compare.changes import (
     Origin,
 )
 from nsight_prof.reports.compare.match import Launches
-from nsight_prof.reports.formats import brief, escape_html
-from nsight_prof.reports.json_text import json_text
-from nsight_prof.reports.metrics_json import definitions
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -44,10 +41,13 @@ from nsight_prof.reports.page import (
 )
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.formats import brief, escape_html
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.units import change as signed
 from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.render.json_text import json_text
+from nsight_prof.reports.render.metrics_json import definitions
 
 SCHEMA_VERSION = 2
 """2: `why` of a check is `reason`, `explanation` of a kernel `reasons`; `match_label` is gone."""
@@ -291,11 +291,11 @@ def _cut(table: Table[Any], rows: int) -> Table[Any]:
 def html(found: Comparison, language: str = ENGLISH) -> str:
     """Return the comparison as one HTML file that sorts, prints, and knows dark and light."""
     # Only this format needs matplotlib, which takes long to import.
-    from nsight_prof.reports.html.body import placeholder
-    from nsight_prof.reports.html.page import html_page
-    from nsight_prof.reports.plots.gallery import bench_pictures
     from nsight_prof.reports.plots.inline import render_inline
     from nsight_prof.reports.plots.style import render_svg
+    from nsight_prof.reports.render.body import placeholder
+    from nsight_prof.reports.render.gallery import bench_pictures
+    from nsight_prof.reports.render.html_page import html_page
 
     page = section(found)
     drawn = {}

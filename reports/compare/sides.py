@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import VARIANTS, check_one_run
+from nsight_prof.parsers.run.directory import VARIANTS, check_one_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare import settings
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Text
 
 ALL = "(all)"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
 from nsight_prof.reports.compare import noise, threshold
 from nsight_prof.reports.compare.changes import NEUTRAL, Change, StageChange, change
@@ -18,7 +19,6 @@ from nsight_prof.reports.compare.match import Row
 from nsight_prof.reports.compare.noise import Ratio
 from nsight_prof.reports.compare.oneoff import Split
 from nsight_prof.reports.compare.sides import ALL, Side
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Text
 
 Values = Mapping[str, float]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine import collectives, model
 from nsight_prof.reports.engine.operators.savings import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages
 from nsight_prof.reports.engine.steps.section import section as steps
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Finding, Section
 
 __all__ = ["Saving", "Savings", "leading", "sections"]

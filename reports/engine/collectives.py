@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Number, Ref, Section, Table, Text, Verbatim
 
 KEY, TITLE = "collectives", Text("Collectives")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.build.peaks import Peaks, peaks
-from nsight_prof.parsers.model_shape import Linear, ModelShape
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.model_shape import Linear, ModelShape
 from nsight_prof.reports.engine.stages.names import LIMITS, roof_name
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,

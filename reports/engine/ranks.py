@@ -10,7 +10,7 @@ from typing import Any
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.rank_tables import RANK_KERNELS, RANKS
 from nsight_prof.parsers.cells import Row, count, known, records, text
-from nsight_prof.parsers.run_dir import Manifest, RunDir, read_manifest
+from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 from nsight_prof.reports.page import (
     Bullets,
     Column,

@@ -11,8 +11,8 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.whole_file import written_whole
-from nsight_prof.reports.load import Run
 
 ROWS = 1 << 16  # rows that are text at a time
 

@@ -21,12 +21,12 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.nsys.events import Events, read_events
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.export.event_text import encoded, label
 from nsight_prof.reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
 from nsight_prof.reports.export.host_part import place_host
 from nsight_prof.reports.export.tracks import Tracks
-from nsight_prof.reports.load import Run
 
 AT_ONCE = 4096  # events that are joined before they are written
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, names, number, records, text
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.findings.padding import paddings
-from nsight_prof.reports.load import Run, once
 
 
 @dataclass(frozen=True)

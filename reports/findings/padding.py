@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, known, names, number, text
-from nsight_prof.parsers.formulas import tile_padding
-from nsight_prof.reports.evidence import source, threshold
+from nsight_prof.parsers.metrics.formulas import tile_padding
+from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.evidence import source, threshold
+from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
-from nsight_prof.reports.profiled import kernel_time, profiled
 
 ADVICE = Text("choose sizes that are multiples of the block in which the GPU computes")
 TOLERANCE = 0.005

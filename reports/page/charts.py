@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from nsight_prof.reports.figure_models import RooflinePanel
+from nsight_prof.reports.page.figure_models import RooflinePanel
 
 
 @dataclass(frozen=True)

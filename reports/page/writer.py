@@ -9,8 +9,7 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
-from nsight_prof.reports import formats
-from nsight_prof.reports.page import units
+from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.number import Interval, Number, Ref
 from nsight_prof.reports.page.table import Column

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.figure_models import OccupancyBar
-from nsight_prof.reports.formats import NA, counted, duration, percent, share
+from nsight_prof.reports.page.figure_models import OccupancyBar
+from nsight_prof.reports.page.formats import NA, counted, duration, percent, share
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Key
 from nsight_prof.reports.plots.spots import told

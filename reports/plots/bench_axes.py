@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from nsight_prof.reports.formats import significant
+from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.style import GRID, INK, QUIET, font
 
 LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis

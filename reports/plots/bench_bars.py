@@ -7,8 +7,8 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.formats import known, significant
 from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.formats import known, significant
 from nsight_prof.reports.plots.bench_axes import stacked
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.formats import significant
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
+from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
 from nsight_prof.reports.plots.placement import Box, Placer, Segment, along
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height

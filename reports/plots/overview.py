@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.formats import duration
+from nsight_prof.reports.page.figure_models import IDLE, Lane, Overview, Span, TimePart
+from nsight_prof.reports.page.formats import duration
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
 from nsight_prof.reports.plots.spots import Spot, told
 from nsight_prof.reports.plots.style import (
@@ -22,7 +23,6 @@ from nsight_prof.reports.plots.style import (
     style,
     text_width,
 )
-from nsight_prof.reports.profile.overview import IDLE, Lane, Overview, Span, TimePart
 
 LEFT = 84.0  # pixels for the names of lanes
 LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0

@@ -11,14 +11,14 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import roof_label
-from nsight_prof.reports.figure_models import (
+from nsight_prof.reports.page.figure_models import (
     Ridge,
     Roof,
     RooflineKernel,
     RooflinePanel,
     RooflinePoint,
 )
-from nsight_prof.reports.formats import clock, flop_rate, intensity, share, significant
+from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline_axes import RoofLine, at_clock, plane, roof_lines
 from nsight_prof.reports.plots.sheet import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.build.roofline import scaled
-from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
-from nsight_prof.reports.formats import byte_rate, clock, flop_rate
+from nsight_prof.reports.page.figure_models import Ridge, Roof, RooflinePanel
+from nsight_prof.reports.page.formats import byte_rate, clock, flop_rate
 from nsight_prof.reports.plots.placement import Box, Point, Segment
 
 # Roofs nearer than this are one line on paper: they share a label.

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from nsight_prof.reports.formats import NA, share
+from nsight_prof.reports.page.formats import NA, share
 from nsight_prof.reports.plots.spots import Spot, add_spot
 from nsight_prof.reports.plots.style import (
     DPI,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.figure_models import StallFigure
-from nsight_prof.reports.formats import duration, percent
 from nsight_prof.reports.page.charts import StackFigure
+from nsight_prof.reports.page.figure_models import StallFigure
+from nsight_prof.reports.page.formats import duration, percent
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import told

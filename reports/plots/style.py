@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, get_font
 
-from nsight_prof.reports.formats import briefer
+from nsight_prof.reports.page.formats import briefer
 
 # Pixels of a GitHub page's text column; the SVG's 648 pt are shown as 864 CSS pixels there.
 WIDTH = 900

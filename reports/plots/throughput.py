@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.figure_models import ThroughputBar
-from nsight_prof.reports.formats import NA, percent, share
+from nsight_prof.reports.page.figure_models import ThroughputBar
+from nsight_prof.reports.page.formats import NA, percent, share
 from nsight_prof.reports.plots.rows import ROW, Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import Spot, told

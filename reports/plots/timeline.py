@@ -7,8 +7,8 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.formats import significant
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
+from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.bench_axes import Scale, dress, scale
 from nsight_prof.reports.plots.bench_lines import DASHES, told_point
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height

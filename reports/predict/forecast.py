@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,

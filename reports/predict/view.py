@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict import errors, forecast

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, known, records, text
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL
-from nsight_prof.reports.figure_views import all_roofs
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.padding import paddings
-from nsight_prof.reports.formats import Markdown, code
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.formats import Markdown, code
 from nsight_prof.reports.page.frame import values
 from nsight_prof.reports.page.writer import IN_TABLE, InMarkdown, Writer
-from nsight_prof.reports.profiled import kernel_time
-from nsight_prof.reports.provenance import shown_columns
-from nsight_prof.reports.time_models import IdleRow
-from nsight_prof.reports.time_views import host_costs
-from nsight_prof.reports.view_models import KernelRow, ReportView
+from nsight_prof.reports.profile.figure_views import all_roofs
+from nsight_prof.reports.profile.provenance import shown_columns
+from nsight_prof.reports.profile.time_models import IdleRow
+from nsight_prof.reports.profile.time_views import host_costs
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import timeline
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.plots.style import family
-from nsight_prof.reports.view_models import ReportView
+from nsight_prof.reports.profile.view_models import ReportView
 
 BINS = 240
 """Bins of the strip: about four pixels each."""
@@ -22,52 +22,6 @@ LANES = 8
 """GPUs that have a lane of their own; of more the first ones are shown."""
 SPANS = 400
 """Stages or steps that are drawn; of more none is, since none could be told apart."""
-IDLE, COPIES = "idle", "copies to and from the host"
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stage, or a step of an engine: from `begin_ns` to `end_ns` after the first launch."""
-
-    begin_ns: float
-    end_ns: float
-    name: str
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One GPU over time: for each kind of kernel the busy part (0 to 1) of each bin."""
-
-    name: str
-    busy: dict[str, NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class TimePart:
-    """One part of the bar: kernels of one kind, idle time, copies; `share` of the run, 0 to 1."""
-
-    name: str
-    colour: str
-    share: float
-
-
-@dataclass(frozen=True)
-class Overview:
-    """A strip of `span_ns` with stages and a lane per GPU, and the parts that the time has.
-
-    `lanes` and `spans` are empty where single launches are not known, `parts` where no time is.
-    """
-
-    span_ns: float
-    spans: tuple[Span, ...]
-    lanes: tuple[Lane, ...]
-    parts: tuple[TimePart, ...]
-    whole: str
-
-    @property
-    def drawn(self) -> bool:
-        """Whether there is something to draw."""
-        return bool(self.lanes or self.parts)
 
 
 def overview(run: Run, view: ReportView) -> Overview:

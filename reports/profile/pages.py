@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsight_prof.reports.profile.layout import Layout
-from nsight_prof.reports.provenance import Provenance
-from nsight_prof.reports.view_models import KernelRow, ReportView
+from nsight_prof.reports.profile.provenance import Provenance
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 REPORT, DETAILS = "report.md", "details.md"
 Render = Callable[[str, Mapping[str, Any]], str]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError
-from nsight_prof.parsers.model_shape import ModelShape, model_shape
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 """PyTorch's name of a type -> that of a Tensor Core roof."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nsight_prof.parsers.model_shape import Linear, ModelShape
+from nsight_prof.parsers.serving.model_shape import Linear, ModelShape
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Column,
     Evidence,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.units import significant
 

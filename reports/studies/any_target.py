@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import (
     case_name,
     case_ref,
@@ -13,7 +14,6 @@ from nsight_prof.reports.cases.rows import (
     roof_used,
     shape_text,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Column,
     Evidence,

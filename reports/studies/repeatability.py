@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.bench_stats import spread
+from nsight_prof.parsers.bench.stats import spread
 from nsight_prof.parsers.cells import number, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, measured_roofs
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,

@@ -6,20 +6,23 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.roof_comparison import (
+    RoofComparison,
+    compare_roofs,
+    roofs_measured_by,
+)
 from nsight_prof.reports.cases import conditions as of_cases
 from nsight_prof.reports.cases import serving as of_serving
-from nsight_prof.reports.figure_models import Roof
-from nsight_prof.reports.figure_views import all_roofs
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.method_view import environment, glossary, method
 from nsight_prof.reports.page import Fact, Finding, Section, Text
-from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.roof_comparison import RoofComparison, compare_roofs, roofs_measured_by
+from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.profile.figure_views import all_roofs
+from nsight_prof.reports.profile.method_view import environment, glossary, method, section_words
+from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method
+from nsight_prof.reports.profile.view_models import Fact as FileFact
 from nsight_prof.reports.studies import trust
 from nsight_prof.reports.studies.registry import sections
 from nsight_prof.reports.studies.trust import NotRun
-from nsight_prof.reports.view_models import Caveat, GlossaryEntry, Method
-from nsight_prof.reports.view_models import Fact as FileFact
 
 ANSWERS = 6
 """Findings whose verdicts make the answer at the top; all stand in their sections."""
@@ -114,12 +117,3 @@ def leading(studies: Sequence[Section], limit: int) -> list[Finding]:
             if turn < len(findings) and sum(map(len, chosen.values())) < room:
                 chosen[index].append(findings[turn])
     return [finding for index in sorted(chosen) for finding in chosen[index]]
-
-
-def section_words(studies: Sequence[Section], always: str = of_cases.TERMS) -> str:
-    """Return the words of the sections whose terms the glossary explains, and those of `always`."""
-    every = (item for section in studies for item in section.all_parts())
-    texts = [item for item in every if isinstance(item, Text)]
-    texts += [finding.verdict for section in studies for finding in section.findings]
-    texts += [c.heading for section in studies for table in section.tables for c in table.columns]
-    return " ".join([always, *map(Writer().text, texts)])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.roof_comparison import RoofComparison
 from nsight_prof.reports.cases.conditions import of_cases
-from nsight_prof.reports.figure_models import Roof
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -24,10 +24,10 @@ from nsight_prof.reports.page import (
     Text,
     Value,
 )
-from nsight_prof.reports.roof_comparison import RoofComparison
+from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.profile.view_models import CommandRow, Method
+from nsight_prof.reports.profile.view_models import Fact as FormattedFact
 from nsight_prof.reports.studies.registry import left_out
-from nsight_prof.reports.view_models import CommandRow, Method
-from nsight_prof.reports.view_models import Fact as FormattedFact
 
 EXAMPLES = 3
 PREVIEW = 6

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.trace_view.bins import Array
 from nsight_prof.reports.trace_view.still import legend, timeline_svg, tree_svg
 from nsight_prof.reports.trace_view.tracks import (

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from nsight_prof.reports.formats import duration, share
+from nsight_prof.reports.page.formats import duration, share
 from nsight_prof.reports.plots.inline import COLOURS
 from nsight_prof.reports.plots.style import families
 from nsight_prof.reports.trace_view.bins import Array, coverage

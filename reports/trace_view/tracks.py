@@ -19,11 +19,11 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys.events import Events, read_events
 from nsight_prof.parsers.nsys.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
 from nsight_prof.parsers.nsys.memory_events import MemoryEvents
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.export.host_part import closed
 from nsight_prof.reports.export.lanes import disjoint
-from nsight_prof.reports.formats import counted
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.formats import counted
 from nsight_prof.reports.plots.inline import COLOURS
 from nsight_prof.reports.plots.style import SKY, family
 from nsight_prof.reports.trace_view.bins import Array, Segments, reduced

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsight_prof.parsers.range_names import fold_repeats, shorten
+from nsight_prof.parsers.names.ranges import fold_repeats, shorten
 from nsight_prof.reports.trace_view.tracks import Gaps, Work
 
 RANGE, KERNEL, IDLE, REST = "range", "kernel", "idle", "rest"

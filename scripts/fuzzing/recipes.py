@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.recipe.read import load_recipe
 from scripts.fuzzing.case import ROOT, Case, Inputs, same
 from scripts.fuzzing.mutations import mutate_bytes, mutate_plain
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as parquet
 import yaml
 
 from nsight_prof.orchestrator.cli import main as prof
-from nsight_prof.parsers.roofs_file import read_roofs
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.reports.load import load_run
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.roofs.file import read_roofs
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from scripts.fuzzing.case import Case, Inputs, as_command, same
 from scripts.fuzzing.mutations import NUMBERS, WORDS, mutate_bytes, mutate_plain
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.run.directory import RunDir
 
 MEASURES = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 INTRO = """\

@@ -14,12 +14,12 @@ from typing import Any
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.ranking import OVERVIEW, findings
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.profiled import kernel_time
+from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings
 from scripts.pages.stage_run import StageRun, stage_runs
 
 FACTOR = 1.5

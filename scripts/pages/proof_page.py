@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.formats import NA, count, escape, seconds, share, significant
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.page.formats import NA, count, escape, seconds, share, significant
 from nsight_prof.reports.page.writer import Writer
 from scripts.pages.first_look import FirstLook, look_at, read_first_look
 from scripts.pages.proof import FACTOR, Score, Verdict, left_out, planted, score, verdicts

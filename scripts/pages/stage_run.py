@@ -13,7 +13,7 @@ from nsight_prof.parsers.build.run_tables import trace_frames
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 
 OF_KERNELS = ("metrics", "counters", "stalls", "joins")
 """Tables of the counters: rows of kernels that the stage does not have are left out."""

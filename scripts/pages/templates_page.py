@@ -8,21 +8,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from nsight_prof.reports.compare.sweep import SweepView
 from nsight_prof.reports.engine.ranks import JobView
-from nsight_prof.reports.footnotes import Footnotes
 from nsight_prof.reports.page.catalogue import NAMES
-from nsight_prof.reports.plots.gallery import Picture
 from nsight_prof.reports.predict import PredictionView
 from nsight_prof.reports.profile.layout import Layout
 from nsight_prof.reports.profile.links import Links
-from nsight_prof.reports.profile.summary_models import SummaryView
-from nsight_prof.reports.provenance import Provenance
+from nsight_prof.reports.profile.provenance import Provenance
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.render.footnotes import Footnotes
+from nsight_prof.reports.render.gallery import Picture
+from nsight_prof.reports.render.templating import FILTERS
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
-from nsight_prof.reports.templating import FILTERS
+from nsight_prof.reports.summary.models import SummaryView
+from nsight_prof.reports.sweep.sweep import SweepView
 from nsight_prof.reports.trace_view.page import TracePart
-from nsight_prof.reports.view_models import KernelRow, ReportView
 
 
 @dataclass(frozen=True)

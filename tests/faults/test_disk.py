@@ -12,9 +12,9 @@ import click
 import pytest
 
 from nsight_prof.orchestrator import cli
-from nsight_prof.orchestrator.discover import Tool
-from nsight_prof.orchestrator.process import Finished
-from nsight_prof.orchestrator.work import Call, failure
+from nsight_prof.orchestrator.run.work import Call, failure
+from nsight_prof.orchestrator.system.discover import Tool
+from nsight_prof.orchestrator.system.process import Finished
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator.export import export_sqlite
-from nsight_prof.orchestrator.importing import import_files
-from nsight_prof.orchestrator.recorded_environment import drop_environments
+from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.orchestrator.system.export import export_sqlite
+from nsight_prof.orchestrator.system.recorded_environment import drop_environments
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,8 +122,8 @@ def test_the_environment_of_a_real_nsys_session_reaches_no_file_of_the_run(
     tmp_path: Path, nsight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a process beside the traced one, too; the report itself holds it and is not kept."""
-    from nsight_prof.orchestrator.discover import find_nsys
-    from nsight_prof.orchestrator.process import ask
+    from nsight_prof.orchestrator.system.discover import find_nsys
+    from nsight_prof.orchestrator.system.process import ask
 
     path = f"{nsight}:/usr/bin:/bin"
     monkeypatch.setenv("PATH", path)

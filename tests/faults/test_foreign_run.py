@@ -11,8 +11,8 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, UsageError
-from nsight_prof.parsers.run_dir import RunDir, StepRecord, read_manifest
-from nsight_prof.reports.templating import render
+from nsight_prof.parsers.run.directory import RunDir, StepRecord, read_manifest
+from nsight_prof.reports.render.templating import render
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "captures" / "h200-known-gemm"

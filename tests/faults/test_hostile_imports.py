@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator import importing
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.parsers import run_dir
+from nsight_prof.orchestrator.imports import importing
+from nsight_prof.parsers.run import directory as run_dir
 
 CAPTURE = "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.recipe import MOST_VARIANTS
+from nsight_prof.orchestrator.recipe.read import MOST_VARIANTS
 from nsight_prof.parsers import patterns, safe_yaml
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.range_names import name_stages
+from nsight_prof.parsers.names.ranges import name_stages
 
 LAUGHS = ", ".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(12)

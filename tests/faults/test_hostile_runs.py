@@ -10,9 +10,9 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
-from nsight_prof.reports.load import load_run
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from tests.recorded import with_tables
 
 Data = dict[str, Any]

@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from nsight_prof.orchestrator.cli import report_error
-from nsight_prof.orchestrator.console import make_console
-from nsight_prof.orchestrator.environment import read_git
+from nsight_prof.orchestrator.system.environment import read_git
+from nsight_prof.orchestrator.terminal.console import make_console
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import StepFailed
 from nsight_prof.parsers.printable import printable
 from nsight_prof.parsers.whole_file import whole_file, write_atomic, written_whole
-from nsight_prof.reports import formats
+from nsight_prof.reports.page import formats
 from nsight_prof.targets.serving import environment as serving
 
 EVIL = "kernel\x1b]0;owned\x07\x9b31m\u202ereversed"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator import cli
-from nsight_prof.orchestrator.reporting import ensure_tables
+from nsight_prof.orchestrator.report.reporting import ensure_tables
 from nsight_prof.parsers import whole_folder
-from nsight_prof.parsers.artifacts import describe, differences
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError
-from nsight_prof.parsers.run_dir import Artifact, RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run.artifacts import describe, differences
+from nsight_prof.parsers.run.directory import Artifact, RunDir, read_manifest, write_manifest
 
 
 def cut(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_run_that_cannot_be_written_says_so(
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied", str(recorded / ".lock"))
 
-    monkeypatch.setattr("nsight_prof.orchestrator.run_lock.locked", refuse)
+    monkeypatch.setattr("nsight_prof.orchestrator.system.run_lock.locked", refuse)
     assert cli.main(["report", str(recorded)]) == 1
     assert "cannot be written: Permission denied" in capsys.readouterr().err
 
@@ -235,7 +235,7 @@ def test_tables_are_there_at_each_moment_of_their_renewal(
 def test_too_little_address_space_is_told_before_a_library_aborts(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nsight_prof.orchestrator import reporting
+    from nsight_prof.orchestrator.report import reporting
 
     monkeypatch.setattr("resource.getrlimit", lambda _: (1 << 29, 1 << 29))
     with pytest.raises(StepFailed, match="the limit here is 0.5 GiB") as caught:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.orchestrator import secrets
-from nsight_prof.orchestrator.secrets import (
+from nsight_prof.orchestrator.system import secrets
+from nsight_prof.orchestrator.system.secrets import (
     choose_environment,
     looks_secret,
     mask_file,

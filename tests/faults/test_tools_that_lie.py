@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import discover, doctor, machine, process, steps
-from nsight_prof.orchestrator.permission import ask_counters
+from nsight_prof.orchestrator.run import doctor, machine, steps
+from nsight_prof.orchestrator.system import discover, process
+from nsight_prof.orchestrator.system.permission import ask_counters
 from nsight_prof.orchestrator.tools import ncu, nsys, target
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,

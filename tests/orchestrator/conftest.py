@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import discover, environment, machine, runner
-from nsight_prof.orchestrator.environment import Gpus
-from nsight_prof.orchestrator.recipe import recipe_from_dict
+from nsight_prof.orchestrator.recipe.read import recipe_from_dict
+from nsight_prof.orchestrator.run import machine, runner
+from nsight_prof.orchestrator.system import discover, environment
+from nsight_prof.orchestrator.system.environment import Gpus
 from nsight_prof.orchestrator.tools import shim
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
 H200 = {"device": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "uuid": "GPU-0"}

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from nsight_prof.orchestrator.program import counting_program
-from nsight_prof.orchestrator.recipe import load_recipe, recipe_from_dict
+from nsight_prof.orchestrator.plan.program import counting_program
+from nsight_prof.orchestrator.recipe.read import load_recipe, recipe_from_dict
 
 Write = Callable[..., Path]
 APP = "target: {command: [./app]}\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator.bench_records import cut_half_line, last_line, tensor_dtypes
+from nsight_prof.orchestrator.run.bench_records import cut_half_line, last_line, tensor_dtypes
 from nsight_prof.parsers.errors import Interrupted, StepFailed, ToolMissing
 
 FAKE = Path(__file__).resolve().parent.parent / "fakes/bench_target.py"
@@ -137,14 +137,14 @@ def test_a_target_that_sees_no_gpu_is_started_once(lab: Any) -> None:
 
 
 def test_a_machine_without_a_gpu_says_how_to_try_all_the_same(lab: Any) -> None:
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     with pytest.raises(ToolMissing, match="no NVIDIA GPU") as caught:
         lab.run(recipe(lab))
     assert "--set target.args.device=cpu --set counters.enabled=false" in caught.value.hint
 
 
 def test_without_counters_no_gpu_is_needed(lab: Any) -> None:
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     outcome = lab.run(recipe(lab, counters__enabled=False))
     assert outcome.exit_code == 0
     assert [step.name for step in lab.manifest.steps] == ["bench", "report"]
@@ -228,7 +228,7 @@ def test_records_of_another_program_or_gpu_are_not_mixed_in(lab: Any, watcher: A
 def test_the_end_of_a_whole_run_signal_reaches_the_target(lab: Any) -> None:
     lab.fake(FAKE_BENCH="hang")
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.work.run",
+        "nsight_prof.orchestrator.run.work.run",
         lambda command, waits: signal.raise_signal(signal.SIGTERM),
     )
     with pytest.raises(Interrupted):

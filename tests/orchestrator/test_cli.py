@@ -263,8 +263,8 @@ def test_recipe_schema_is_json_schema() -> None:
 @pytest.fixture
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with neither nsys nor ncu."""
-    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.find_nsys", missing("nsys"))
-    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.find_ncu", missing("ncu"))
+    monkeypatch.setattr("nsight_prof.orchestrator.run.dry_run.find_nsys", missing("nsys"))
+    monkeypatch.setattr("nsight_prof.orchestrator.run.dry_run.find_ncu", missing("ncu"))
 
 
 def missing(name: str) -> Callable[[object], None]:

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from nsight_prof.orchestrator.counting_time import CountingTime, counting_time, warnings
-from nsight_prof.parsers.selection import SelectedKernel, Selection
+from nsight_prof.orchestrator.plan.counting_time import CountingTime, counting_time, warnings
+from nsight_prof.parsers.run.selection import SelectedKernel, Selection
 
 KERNELS = pd.DataFrame({"kernel_id": ["a4", "a8", "b4"], "mangled_name": ["a", "a", "b"]})
 SELECTION = Selection([SelectedKernel("a4", "a", "a", "a", "4x1x1", "32x1x1", 0.9, 0)])

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from nsight_prof.orchestrator.display import Display, elapsed
-from nsight_prof.parsers.run_dir import StepState
+from nsight_prof.orchestrator.terminal.display import Display, elapsed
+from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.substeps import substep, watched_by
 
 
@@ -46,7 +46,9 @@ def test_parts_of_the_report_are_shown_beside_the_spinner() -> None:
 def test_a_long_step_says_now_and_then_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, out = display(live=False)
     clock = [0.0]
-    monkeypatch.setattr("nsight_prof.orchestrator.display.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "nsight_prof.orchestrator.terminal.display.time.monotonic", lambda: clock[0]
+    )
     shown.started("counters", "ncu")
     for second in range(0, 181, 10):
         clock[0] = float(second)
@@ -72,7 +74,9 @@ def test_on_a_terminal_a_spinner_shows_what_the_step_waits_for() -> None:
 def test_without_a_terminal_each_part_of_a_step_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, out = display(live=False)
     clock = [0.0]
-    monkeypatch.setattr("nsight_prof.orchestrator.display.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "nsight_prof.orchestrator.terminal.display.time.monotonic", lambda: clock[0]
+    )
     shown.started("bench", "python run.py")
     for part, detail in [("1 of 2", ""), ("1 of 2", "[a] 3 us"), ("2 of 2", "b: 4 us")]:
         shown.doing("bench", part, detail)
@@ -111,7 +115,9 @@ def test_without_a_terminal_the_last_line_is_told_now_and_then(
 ) -> None:
     shown, out = display(live=False)
     clock = [0.0]
-    monkeypatch.setattr("nsight_prof.orchestrator.display.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "nsight_prof.orchestrator.terminal.display.time.monotonic", lambda: clock[0]
+    )
     shown.started("untraced", "python x.py")
     shown.doing("untraced", "", "loading [50 %]")
     clock[0] = 61.0

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import doctor
-from nsight_prof.orchestrator.environment import Gpus
+from nsight_prof.orchestrator.run import doctor
+from nsight_prof.orchestrator.system.environment import Gpus
 from nsight_prof.orchestrator.tools import shim
 
 H200 = {"device": 0, "name": "NVIDIA H200", "memory_bytes": 150754820096}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator import cli
-from nsight_prof.orchestrator.environment import Gpus
-from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
+from nsight_prof.orchestrator.system.environment import Gpus
+from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
 
 H200 = Gpus([{"device": 0, "compute_capability": "9.0"}], "580.95", "13.0")
 
@@ -27,7 +27,7 @@ def normal(argv: list[str]) -> list[str]:
 @pytest.fixture
 def recipe(lab: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """A recipe file that names its kernels and dtypes, so that nothing is left to find out."""
-    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.read_gpus", lambda: H200)
+    monkeypatch.setattr("nsight_prof.orchestrator.run.dry_run.read_gpus", lambda: H200)
     (lab.folder / "target.py").write_text("print('target ran')")
     kernels = [SelectedKernel(f"k{n}", n, n, n, "1x1x1", "1x1x1", 0.5, 3) for n in ("f$", "g")]
     write_selection(lab.folder / "kernels.yaml", Selection(kernels, skip=3, count=2))
@@ -66,7 +66,7 @@ def test_what_is_not_known_yet_is_marked(recipe: str, capsys: pytest.CaptureFixt
 def test_the_commands_of_a_benchmark_are_those_of_the_run(
     lab: Any, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nsight_prof.orchestrator.dry_run.read_gpus", lambda: H200)
+    monkeypatch.setattr("nsight_prof.orchestrator.run.dry_run.read_gpus", lambda: H200)
     path = lab.folder / "mine.yaml"
     path.write_text(
         f"target: {{file: {root}/tests/fakes/bench_target.py}}\n"

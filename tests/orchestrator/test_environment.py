@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import environment
-from nsight_prof.orchestrator.machine import program_digest, too_old
-from nsight_prof.orchestrator.process import ask
-from nsight_prof.orchestrator.program import Program
+from nsight_prof.orchestrator.plan.program import Program
+from nsight_prof.orchestrator.run.machine import program_digest, too_old
+from nsight_prof.orchestrator.system import environment
+from nsight_prof.orchestrator.system.process import ask
 
 
 class NVMLError(Exception):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import steps
-from nsight_prof.orchestrator.process import Finished
-from nsight_prof.orchestrator.work import Call, failure
+from nsight_prof.orchestrator.run import steps
+from nsight_prof.orchestrator.run.work import Call, failure
+from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
@@ -53,7 +53,7 @@ def test_ncu_missing_still_gives_the_report_of_the_trace(lab: Any) -> None:
 
 
 def test_no_gpu(lab: Any) -> None:
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     with pytest.raises(ToolMissing, match="no NVIDIA GPU") as caught:
         lab.run()
     assert "--replay" in caught.value.hint
@@ -77,7 +77,7 @@ def test_permission_is_asked_before_the_long_run_and_the_trace_is_still_reported
 
 def test_permission_refused_by_the_driver_parameters_needs_no_try(lab: Any) -> None:
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.permission.counters_refused", lambda: "administrators only"
+        "nsight_prof.orchestrator.system.permission.counters_refused", lambda: "administrators only"
     )
     outcome = lab.run()
     assert outcome.exit_code == 3
@@ -235,7 +235,7 @@ def test_the_target_fails_only_under_ncu(lab: Any) -> None:
 def test_a_metric_that_the_chip_lacks_is_left_out_and_told(lab: Any) -> None:
     lab.fake(FAKE_NCU="metric")
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.steps.choose_metrics",
+        "nsight_prof.orchestrator.run.steps.choose_metrics",
         lambda *args: ("sm__cycles_active.avg", "sm__no_such.sum"),
     )
     outcome = lab.run()
@@ -249,7 +249,7 @@ def test_a_metric_that_the_chip_lacks_is_left_out_and_told(lab: Any) -> None:
 def test_no_metric_that_the_chip_has(lab: Any) -> None:
     lab.fake(FAKE_NCU="metric")
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.steps.choose_metrics", lambda *args: ("sm__no_such.sum",)
+        "nsight_prof.orchestrator.run.steps.choose_metrics", lambda *args: ("sm__no_such.sum",)
     )
     outcome = lab.run()
     assert "does not know the metric sm__no_such.sum" in outcome.errors[0].message
@@ -396,7 +396,7 @@ def test_the_recorded_environment_is_dropped_from_the_sqlite(lab: Any) -> None:
 
 
 def test_nsys_that_can_is_asked_not_to_record_the_environment(lab: Any) -> None:
-    from nsight_prof.orchestrator import discover
+    from nsight_prof.orchestrator.system import discover
 
     discover._answers.cache_clear()
     lab.fake(FAKE_OPTIONS="new")
@@ -406,7 +406,7 @@ def test_nsys_that_can_is_asked_not_to_record_the_environment(lab: Any) -> None:
 
 
 def test_an_exit_code_of_a_signal_is_told_as_one(tmp_path: Path) -> None:
-    from nsight_prof.orchestrator.discover import Tool
+    from nsight_prof.orchestrator.system.discover import Tool
 
     what = Call("trace", Tool("nsys", sys.executable, "1", frozenset()), [], tmp_path, 5.0)
     error = failure(Finished(139, 1.0, False, "", ""), what, ())

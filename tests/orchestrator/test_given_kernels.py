@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.orchestrator.given_kernels import given_selection, resolved
-from nsight_prof.orchestrator.recipe import load_recipe
-from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.plan.given_kernels import given_selection, resolved
+from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, RecipeError
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
+from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
 
 
 def test_without_given_kernels_there_is_no_selection() -> None:

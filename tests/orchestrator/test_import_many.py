@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.importing import import_files
-from nsight_prof.orchestrator.rank_numbers import number_ranks
+from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.orchestrator.imports.rank_numbers import number_ranks
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.run_dir import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.notebook import load_run
 from tests.recorded import whole_report
 

@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from nsight_prof.orchestrator.cli import group
-from nsight_prof.orchestrator.discover import Tool
-from nsight_prof.orchestrator.importing import import_files
-from nsight_prof.orchestrator.recognize import Kind, recognize
-from nsight_prof.parsers.artifacts import check_artifacts
+from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.orchestrator.imports.recognize import Kind, recognize
+from nsight_prof.orchestrator.system.discover import Tool
 from nsight_prof.parsers.errors import (
     ArtifactUnreadable,
     NoKernels,
@@ -24,7 +23,8 @@ from nsight_prof.parsers.errors import (
     ToolMissing,
     UsageError,
 )
-from nsight_prof.parsers.run_dir import RunDir, StepState, decompress, read_manifest
+from nsight_prof.parsers.run.artifacts import check_artifacts
+from nsight_prof.parsers.run.directory import RunDir, StepState, decompress, read_manifest
 
 KERN_SUM = """\
 Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
@@ -181,7 +181,7 @@ def test_a_report_needs_nsys_and_its_export_does_not(
     def no_nsys(_environment: object) -> None:
         raise ToolMissing("nsys is not here", "install it")
 
-    monkeypatch.setattr("nsight_prof.orchestrator.export.find_nsys", no_nsys)
+    monkeypatch.setattr("nsight_prof.orchestrator.system.export.find_nsys", no_nsys)
     report = write(tmp_path / "a.nsys-rep", b"NVIDIA Tegra Profiler Report\0")
     with pytest.raises(ToolMissing, match=r"a\.nsys-rep must be exported") as caught:
         import_files([report], tmp_path / "out")
@@ -229,8 +229,8 @@ def test_counters_printed_from_a_report_are_named_as_it_was_given(
 
     tool = Tool("ncu", "", "", frozenset())
     monkeypatch.setattr("nsight_prof.parsers.ncu.can_read_rep", lambda: False)
-    monkeypatch.setattr("nsight_prof.orchestrator.importing.find_ncu", lambda _: tool)
-    monkeypatch.setattr("nsight_prof.orchestrator.importing.export_csv", print_nothing)
+    monkeypatch.setattr("nsight_prof.orchestrator.imports.importing.find_ncu", lambda _: tool)
+    monkeypatch.setattr("nsight_prof.orchestrator.imports.importing.export_csv", print_nothing)
     with pytest.raises(ArtifactUnreadable) as caught:
         import_files([report], tmp_path / "out")
     assert str(report) in caught.value.message
@@ -264,7 +264,7 @@ def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
     def no_ncu(_environment: object) -> Tool:
         raise ToolMissing("ncu is not here", "install it")
 
-    monkeypatch.setattr("nsight_prof.orchestrator.importing.find_ncu", no_ncu)
+    monkeypatch.setattr("nsight_prof.orchestrator.imports.importing.find_ncu", no_ncu)
     with pytest.raises(ToolMissing, match="neither is here"):
         import_files([report], tmp_path / "out")
 
@@ -272,9 +272,10 @@ def test_an_ncu_report_is_read_by_ncu_where_ncu_report_is_missing(
         target.write_text(NCU_CSV, encoding="utf-8")
 
     monkeypatch.setattr(
-        "nsight_prof.orchestrator.importing.find_ncu", lambda _: Tool("ncu", "", "", frozenset())
+        "nsight_prof.orchestrator.imports.importing.find_ncu",
+        lambda _: Tool("ncu", "", "", frozenset()),
     )
-    monkeypatch.setattr("nsight_prof.orchestrator.importing.export_csv", print_csv)
+    monkeypatch.setattr("nsight_prof.orchestrator.imports.importing.export_csv", print_csv)
     run = import_files([report], tmp_path / "out")
     assert run.artifact("counters", "counters.csv") is not None
     assert run.artifact("counters", "counters.ncu-rep") is not None

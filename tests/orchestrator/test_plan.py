@@ -2,9 +2,9 @@
 
 import pytest
 
-from nsight_prof.orchestrator.plan import Capabilities, Step, plan
-from nsight_prof.orchestrator.recipe import load_recipe, recipe_from_dict
-from nsight_prof.orchestrator.recipe_files import Layer, merge, parse_override
+from nsight_prof.orchestrator.plan.plan import Capabilities, Step, plan
+from nsight_prof.orchestrator.recipe.files import Layer, merge, parse_override
+from nsight_prof.orchestrator.recipe.read import load_recipe, recipe_from_dict
 from nsight_prof.parsers.errors import RecipeError
 
 

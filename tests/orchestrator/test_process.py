@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator.process import Command, ask, end_leftovers, run
-from nsight_prof.orchestrator.process_tree import abandoned
+from nsight_prof.orchestrator.system.process import Command, ask, end_leftovers, run
+from nsight_prof.orchestrator.system.process_tree import abandoned
 from nsight_prof.parsers.errors import StepFailed
 from tests.processes import gone, is_written, wait_for_end, writes_pid, written_pid
 
@@ -117,7 +117,7 @@ def killed(tmp_path: Path) -> Any:
         folder.mkdir()
         script = (
             "import sys, pathlib, os\n"
-            "from nsight_prof.orchestrator.process import Command, run\n"
+            "from nsight_prof.orchestrator.system.process import Command, run\n"
             f"f = pathlib.Path({str(folder)!r})\n"
             f"argv = (sys.executable, '-c', {child.format(pid=writes_pid(pid))!r})\n"
             "run(Command(argv, dict(os.environ), f, f / 'out', f / 'err'))\n"

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator.program import (
+from nsight_prof.orchestrator.plan.program import (
     BUNDLED_TARGETS,
     bundled_targets,
     find_target,
     render_args,
     resolve_program,
 )
-from nsight_prof.orchestrator.recipe import load_recipe
-from nsight_prof.orchestrator.recipe_files import bundled
+from nsight_prof.orchestrator.recipe.files import bundled
+from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.parsers.errors import RecipeError
 
 Write = Callable[..., Path]

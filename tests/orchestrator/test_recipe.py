@@ -9,15 +9,20 @@ import jsonschema
 import pytest
 import yaml
 
-from nsight_prof.orchestrator.metric_choice import TENSOR_DTYPES
-from nsight_prof.orchestrator.program import resolve_program
-from nsight_prof.orchestrator.recipe import expand, load_recipe, recipe_from_dict, recipe_schema
-from nsight_prof.orchestrator.recipe_errors import all_keys
-from nsight_prof.orchestrator.recipe_files import bundled
-from nsight_prof.orchestrator.recipe_schema import Recipe
-from nsight_prof.orchestrator.recipe_sections import MetricSet, NvtxCapture, TensorDtype
+from nsight_prof.orchestrator.plan.metric_choice import TENSOR_DTYPES
+from nsight_prof.orchestrator.plan.program import resolve_program
+from nsight_prof.orchestrator.recipe.errors import all_keys
+from nsight_prof.orchestrator.recipe.files import bundled
+from nsight_prof.orchestrator.recipe.read import (
+    expand,
+    load_recipe,
+    recipe_from_dict,
+    recipe_schema,
+)
+from nsight_prof.orchestrator.recipe.schema import Recipe
+from nsight_prof.orchestrator.recipe.sections import MetricSet, NvtxCapture, TensorDtype
 from nsight_prof.parsers.errors import RecipeError
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
 
 Write = Callable[..., Path]
 

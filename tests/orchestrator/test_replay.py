@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
-from nsight_prof.parsers.selection import read_selection, write_selection
+from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.parsers.run.selection import read_selection, write_selection
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def recorded(lab: Any) -> Any:
             path.with_name(path.name + ".xz").write_bytes(lzma.compress(path.read_bytes()))
             path.unlink()
     lab.log.unlink()
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.prepare.look_around", lambda *args: pytest.fail("looked")
+        "nsight_prof.orchestrator.run.prepare.look_around", lambda *args: pytest.fail("looked")
     )
     return folder
 
@@ -157,7 +157,7 @@ def benchmark(lab: Any) -> Any:
     lab.run(make(bench={"processes": 2, "repeat": 3}), out=lab.folder / "benchmark")
     lab.log.unlink()
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.prepare.look_around", lambda *args: pytest.fail("looked")
+        "nsight_prof.orchestrator.run.prepare.look_around", lambda *args: pytest.fail("looked")
     )
     return make
 

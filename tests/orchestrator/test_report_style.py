@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator import reporting
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.recipe.read import load_recipe
+from nsight_prof.orchestrator.report import reporting
 from nsight_prof.parsers.errors import RecipeError
-from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
-from nsight_prof.reports.templating import Style
+from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
+from nsight_prof.reports.render.templating import Style
 
 
 @pytest.fixture

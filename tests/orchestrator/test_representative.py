@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.orchestrator.representative import MAX_COUNT, TOLERANCE, WORTH, choose_window
+from nsight_prof.orchestrator.plan.representative import MAX_COUNT, TOLERANCE, WORTH, choose_window
 
 Configs = list[list[list[int]]]  # kernel -> process or shared memory size -> durations
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import journal, runner, steps
+from nsight_prof.orchestrator.run import journal, runner, steps
 from nsight_prof.parsers.errors import Interrupted, ProfError, StepFailed, UsageError
-from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
 
 
 def test_a_finished_run_does_nothing_again_but_the_report(lab: Any, watcher: Any) -> None:
@@ -113,10 +113,10 @@ def test_ctrl_c_while_a_tool_runs_leaves_a_resumable_run(lab: Any, watcher: Any,
 @pytest.mark.parametrize(
     ("place", "step"),
     [
-        ("nsight_prof.orchestrator.steps.export_with", "trace"),
-        ("nsight_prof.orchestrator.steps.choose_kernels", "select"),
-        ("nsight_prof.orchestrator.steps.export_csv", "counters"),
-        ("nsight_prof.orchestrator.runner.make_report", "report"),
+        ("nsight_prof.orchestrator.run.steps.export_with", "trace"),
+        ("nsight_prof.orchestrator.run.steps.choose_kernels", "select"),
+        ("nsight_prof.orchestrator.run.steps.export_csv", "counters"),
+        ("nsight_prof.orchestrator.run.runner.make_report", "report"),
     ],
 )
 def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab: Any, place: Any, step: Any) -> None:
@@ -130,7 +130,7 @@ def test_ctrl_c_at_any_other_moment_leaves_a_resumable_run(lab: Any, place: Any,
 
 
 def test_ctrl_c_before_the_first_step_leaves_nothing(lab: Any) -> None:
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.prepare.look_around", press)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.prepare.look_around", press)
     with pytest.raises(Interrupted, match="before the first"):
         lab.run()
     assert not lab.out.exists()
@@ -207,7 +207,7 @@ def test_resume_of_something_else_is_refused(lab: Any) -> None:
 
 def test_a_sweep_resumes_where_it_stopped(lab: Any, watcher: Any) -> None:
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.runner.compare_variants", lambda run: ((), run.path)
+        "nsight_prof.orchestrator.run.runner.compare_variants", lambda run: ((), run.path)
     )
     changes = {"sweep": {"target.args.batch": [1, 2]}, "counters__enabled": False}
     failing = lab.recipe("import sys; sys.exit('2' in sys.argv)", **changes)
@@ -239,7 +239,7 @@ def test_an_unexpected_error_is_in_the_manifest_too(lab: Any) -> None:
     def broken(_run: Any) -> None:
         raise RuntimeError("a bug")
 
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.runner.make_report", broken)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.runner.make_report", broken)
     with pytest.raises(RuntimeError):
         lab.run()
     assert lab.manifest.step("report").error == "RuntimeError('a bug')"

@@ -9,15 +9,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.orchestrator import doctor, reporting, roofs_cache, runner
-from nsight_prof.orchestrator.bench_records import measures_roofs
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.environment import Gpus
-from nsight_prof.orchestrator.roofs_of_run import attach_given
+from nsight_prof.orchestrator.report import reporting
+from nsight_prof.orchestrator.roofs import cache as roofs_cache
+from nsight_prof.orchestrator.run import doctor, runner
+from nsight_prof.orchestrator.run.bench_records import measures_roofs
+from nsight_prof.orchestrator.run.roofs_of_run import attach_given
+from nsight_prof.orchestrator.system.environment import Gpus
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.roofs_file import Fit, RoofsFile, gpu_facts, read_roofs, write_roofs
-from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.roofs.file import Fit, RoofsFile, gpu_facts, read_roofs, write_roofs
+from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.tables import check, tables
 
 FAKE = Path(__file__).resolve().parent.parent / "fakes/bench_target.py"
@@ -74,8 +76,8 @@ def canned() -> RoofsFile:
 def see(lab: Any, driver: str = "580.95", **changes: Any) -> None:
     """Let NVML tell of a GPU with other facts."""
     gpus = Gpus([{**H200, **changes}], driver, "13.0")
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.read_gpus", lambda: gpus)
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.environment.read_gpus", lambda: gpus)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.read_gpus", lambda: gpus)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.system.environment.read_gpus", lambda: gpus)
 
 
 def roofline(lab: Any, **changes: Any) -> Any:
@@ -292,7 +294,7 @@ def test_roofs_are_shown_as_json(lab: Any, measured: Path, capsys: Any) -> None:
 def test_without_a_gpu_the_only_roofs_are_shown_and_it_is_said(
     lab: Any, measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.environment.read_gpus", lambda: Gpus())
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.system.environment.read_gpus", lambda: Gpus())
     capsys.readouterr()
     assert main(["roofs", "show"]) == 0
     assert "they are of NVIDIA H200, the only ones there are" in capsys.readouterr().err

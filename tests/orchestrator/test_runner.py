@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import journal, runner
-from nsight_prof.orchestrator.runner import RunOptions, run_recipe
+from nsight_prof.orchestrator.run import journal, runner
+from nsight_prof.orchestrator.run.runner import RunOptions, run_recipe
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import RunDir
-from nsight_prof.parsers.selection import read_selection
+from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.parsers.run.selection import read_selection
 
 
 def test_a_recipe_runs_from_target_to_report(lab: Any) -> None:
@@ -106,7 +106,7 @@ def test_the_target_runs_in_its_folder_and_the_captures_land_in_ours(lab: Any) -
 
 def test_the_trace_alone_needs_no_ncu(lab: Any) -> None:
     lab.monkeypatch.setattr(
-        "nsight_prof.orchestrator.machine.find_ncu", lambda env: pytest.fail("asked")
+        "nsight_prof.orchestrator.run.machine.find_ncu", lambda env: pytest.fail("asked")
     )
     outcome = lab.run(lab.recipe(counters__enabled=False))
     assert outcome.exit_code == 0
@@ -179,7 +179,7 @@ def test_force_replaces_an_old_run_and_nothing_else(lab: Any) -> None:
 
 def test_force_keeps_the_old_run_where_this_machine_cannot_profile(lab: Any) -> None:
     lab.run()
-    lab.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    lab.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     with pytest.raises(Exception, match="no NVIDIA GPU"):
         lab.run(force=True)
     assert (lab.out / "steps/1-trace/trace.sqlite").is_file()

@@ -3,12 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator.recorded_environment import drop_environments
-from nsight_prof.orchestrator.secrets import (
-    choose_environment,
-    looks_secret,
-    mask_file,
-)
+from nsight_prof.orchestrator.system.recorded_environment import drop_environments
+from nsight_prof.orchestrator.system.secrets import choose_environment, looks_secret, mask_file
 
 
 @pytest.mark.parametrize(
@@ -98,9 +94,9 @@ def test_a_real_nsys_report_can_be_exported_after_masking(
     tmp_path: Path, nsight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the mask of a report rests on: nsys keeps no checksum over it."""
-    from nsight_prof.orchestrator.discover import find_nsys
-    from nsight_prof.orchestrator.export import export_sqlite
-    from nsight_prof.orchestrator.process import ask
+    from nsight_prof.orchestrator.system.discover import find_nsys
+    from nsight_prof.orchestrator.system.export import export_sqlite
+    from nsight_prof.orchestrator.system.process import ask
 
     monkeypatch.setenv("PATH", f"{nsight}:/usr/bin:/bin")
     monkeypatch.setenv("MY_TOKEN", "supersecretvalue123")

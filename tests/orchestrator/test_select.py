@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsight_prof.orchestrator.select import COLLECTIVE, SelectOptions, choose_kernels
+from nsight_prof.orchestrator.plan.select import COLLECTIVE, SelectOptions, choose_kernels
 from nsight_prof.parsers.errors import NoKernels, UsageError
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.selection import Selection, read_selection, write_selection
+from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
 from nsight_prof.parsers.tables import empty
 
 ALL = SelectOptions(top_k=None, coverage=None)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import discover
-from nsight_prof.orchestrator.process import ask
+from nsight_prof.orchestrator.system import discover
+from nsight_prof.orchestrator.system.process import ask
 from nsight_prof.orchestrator.tools import shim
 from nsight_prof.parsers.errors import ToolMissing
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator.target_digest import digest_of
+from nsight_prof.orchestrator.plan.target_digest import digest_of
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_target_that_is_no_python_has_a_digest_too(target: Path) -> None:
 
 
 def test_the_bundled_roofline_covers_the_harness(root: Path) -> None:
-    from nsight_prof.orchestrator.target_digest import _root, _used
+    from nsight_prof.orchestrator.plan.target_digest import _root, _used
 
     run = root / "targets/roofline/run.py"
     folder = _root(run)

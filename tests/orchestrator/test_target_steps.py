@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import program
-from nsight_prof.orchestrator.dry_run import render_dry_run
-from nsight_prof.orchestrator.process import Command
-from nsight_prof.orchestrator.process import run as run_command
-from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.plan import program
+from nsight_prof.orchestrator.recipe.read import load_recipe
+from nsight_prof.orchestrator.run.dry_run import render_dry_run
+from nsight_prof.orchestrator.system.process import Command
+from nsight_prof.orchestrator.system.process import run as run_command
 from nsight_prof.parsers.errors import RecipeError, StepFailed, UsageError
 from nsight_prof.parsers.nsys.trace import open_trace
 
@@ -126,7 +126,7 @@ def test_the_torch_profiler_cannot_begin_at_an_nvtx_range(seen: Any, watcher: An
 
 
 def test_the_operators_alone_need_no_nsight(seen: Any) -> None:
-    seen.monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    seen.monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     recipe = whole(seen, trace__enabled=False, counters__enabled=False, untraced__enabled=False)
     assert seen.run(recipe).exit_code == 0
     assert [step.name for step in seen.manifest.steps] == ["operators", "report"]

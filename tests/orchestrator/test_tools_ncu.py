@@ -224,7 +224,7 @@ def test_the_log_of_a_real_refusal_is_explained(real_exports: Path) -> None:
 
 
 def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight: Path) -> None:
-    from nsight_prof.orchestrator.process import ask
+    from nsight_prof.orchestrator.system.process import ask
 
     answer = ask([str(nsight / "ncu"), "--help"])
     offered = ncu.parse_features(answer.stdout)
@@ -242,7 +242,7 @@ def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight: Path) 
 def test_the_csv_command_prints_mangled_names_of_a_real_report(
     nsight: Path, real_exports: Path
 ) -> None:
-    from nsight_prof.orchestrator.process import ask
+    from nsight_prof.orchestrator.system.process import ask
 
     report = real_exports / "ncu/SebastianKuckuk+ihpcss-gpu-perf/stream-cuda.ncu-rep"
     answer = ask(ncu.csv_argv(str(nsight / "ncu"), report))

@@ -123,7 +123,7 @@ def test_unknown_output_is_not_explained() -> None:
 
 
 def test_the_installed_nsys_has_the_options_that_the_commands_use(nsight: Path) -> None:
-    from nsight_prof.orchestrator.process import ask
+    from nsight_prof.orchestrator.system.process import ask
 
     answer = ask([str(nsight / "nsys"), "profile", "--help"])
     offered = nsys.parse_features(answer.stdout + answer.stderr)

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.orchestrator import reporting, runner
-from nsight_prof.orchestrator.dry_run import render_dry_run
-from nsight_prof.orchestrator.recipe import load_recipe
+from nsight_prof.orchestrator.recipe.read import load_recipe
+from nsight_prof.orchestrator.report import reporting
+from nsight_prof.orchestrator.run import runner
+from nsight_prof.orchestrator.run.dry_run import render_dry_run
 from nsight_prof.parsers.errors import ProfError, StepFailed, ToolMissing
 
 FAKES = Path(__file__).resolve().parent.parent / "fakes"

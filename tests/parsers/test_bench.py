@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.bench import BenchTables, bench_files, build_bench
-from nsight_prof.parsers.bench_records import BenchRecords, parse_case
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, write_manifest
+from nsight_prof.parsers.bench.bench import BenchTables, bench_files, build_bench
+from nsight_prof.parsers.bench.records import BenchRecords, parse_case
+from nsight_prof.parsers.run.directory import Manifest, RunDir, StepRecord, write_manifest
 
 
 def built(

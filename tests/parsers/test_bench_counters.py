@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.bench_counters import case_counters, counted_calls, launches_of_cases
+from nsight_prof.parsers.bench.counters import case_counters, counted_calls, launches_of_cases
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
 
 READ, GEMM = "dram/read/u4|cold|normal", "gemm/4096x1/nn|hot|zeros"

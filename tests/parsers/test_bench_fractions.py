@@ -4,7 +4,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.bench_fractions import Fractions, add_fractions
+from nsight_prof.parsers.roofs.fractions import Fractions, add_fractions
 from nsight_prof.parsers.tables import check, tables
 
 CEILINGS = {

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nsight_prof.parsers.bench_records import (
+from nsight_prof.parsers.bench.records import (
     RoofKey,
     join_records,
     parse_case,

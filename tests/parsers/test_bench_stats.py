@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.bench_stats import median_interval, pooled_interval, spread, t_quantile
+from nsight_prof.parsers.bench.stats import median_interval, pooled_interval, spread, t_quantile
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from nsight_prof.parsers.columns import Evaluated, evaluate
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.metrics.columns import Evaluated, evaluate
 
 
 def evaluated(chip: str = "GH100", **metrics: list[float]) -> Evaluated:

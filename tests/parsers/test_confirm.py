@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.bench_records import RoofKey
-from nsight_prof.parsers.confirm import confirm, verdict_name
+from nsight_prof.parsers.bench.records import RoofKey
+from nsight_prof.parsers.roofs.confirm import confirm, verdict_name
 
 WORK = 1e9
 DRAM, L2, L1 = RoofKey("dram", "", "read"), RoofKey("l2", "", "read"), RoofKey("l1", "", "read")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.counters import CounterTables, build_counters
+from nsight_prof.parsers.join.counters import CounterTables, build_counters
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
 from nsight_prof.parsers.tables import empty
 

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers import formulas
+from nsight_prof.parsers.metrics import formulas
 
 
 def series(*values: float) -> pd.Series:
@@ -108,7 +108,7 @@ def test_tile_padding_depends_on_the_orientation_of_the_tile() -> None:
 
 
 def test_the_list_of_formulas_is_that_of_the_catalogue() -> None:
-    from nsight_prof.parsers.metrics import catalogue
+    from nsight_prof.parsers.metrics.catalogue import catalogue
 
     named = {s.formula for c in catalogue().columns.values() for s in c.sources}
     assert named == set(formulas.FORMULAS)

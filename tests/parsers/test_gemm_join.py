@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.cells import records
-from nsight_prof.parsers.gemm_join import Launch, join_gemms, padding, split_k
-from nsight_prof.parsers.gemm_shapes import Gemm
-from nsight_prof.parsers.torch_trace import GemmKernel
+from nsight_prof.parsers.join.gemms import Launch, join_gemms, padding, split_k
+from nsight_prof.parsers.torch.gemm_shapes import Gemm
+from nsight_prof.parsers.torch.trace import GemmKernel
 
 SMALL = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT"
 SPLIT = "nvjet_sm90_tst_256x8_64x6_4x1_v_bz_splitK_TNT"

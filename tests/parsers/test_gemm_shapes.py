@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.gemm_shapes import Gemm, gemm_of
+from nsight_prof.parsers.torch.gemm_shapes import Gemm, gemm_of
 
 SIZE = st.integers(1, 6)
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.join import Joined, join, plain_name
+from nsight_prof.parsers.join.join import Joined, join, plain_name
 from nsight_prof.parsers.ncu.capture import Gatherer, Launch, NcuCapture
-from nsight_prof.parsers.selection import SelectedKernel, Selection
+from nsight_prof.parsers.run.selection import SelectedKernel, Selection
 
 
 def capture(*launches: Mapping[str, object]) -> NcuCapture:

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers import kernel_names
-from nsight_prof.parsers.demangle import demangle, identifiers
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels
-from nsight_prof.parsers.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
+from nsight_prof.parsers.names import kernel_names
+from nsight_prof.parsers.names.demangle import demangle, identifiers
+from nsight_prof.parsers.names.kernel_names import MAX_LENGTH, KernelName, classify, kernel_id
 from nsight_prof.parsers.nsys.kern_sum_csv import read_kern_sum
 from nsight_prof.parsers.nsys.trace import open_trace
 
@@ -279,7 +279,7 @@ def test_without_a_demangler_the_library_is_still_told(monkeypatch: pytest.Monke
         "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEE"
         "St5arrayIPcLm3EEEEviT0_T1_"
     )
-    monkeypatch.setattr("nsight_prof.parsers.demangle._runtime", lambda: None)
+    monkeypatch.setattr("nsight_prof.parsers.names.demangle._runtime", lambda: None)
     assert demangle(mangled).startswith("at::native::vectorized_elementwise_kernel")
     assert classify.__wrapped__(mangled).library == "PyTorch"
 
@@ -316,7 +316,7 @@ def test_the_key_of_a_kernel_depends_on_name_grid_and_block() -> None:
 
 
 def test_the_classifier_is_light_to_import() -> None:
-    code = "import sys, parsers.kernel_names; print('pandas' in sys.modules)"
+    code = "import sys, parsers.names.kernel_names; print('pandas' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )

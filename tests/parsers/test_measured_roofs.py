@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.measured_roofs import MeasuredRoofs, choose_roofs
+from nsight_prof.parsers.roofs.measured import MeasuredRoofs, choose_roofs
 from nsight_prof.parsers.tables import check, tables
 
 SMS = 132

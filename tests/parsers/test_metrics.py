@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.tables import tables
 
 CHIPS = catalogue().chips

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.join import join
+from nsight_prof.parsers.join.join import join
+from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files
 from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_ncu
-from nsight_prof.parsers.ncu_files import NcuFile, added, join_files
-from nsight_prof.parsers.selection import Selection
+from nsight_prof.parsers.run.selection import Selection
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/ncu_csv"
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"

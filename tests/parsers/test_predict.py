@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -42,6 +41,7 @@ from nsight_prof.parsers.predict.serving import (
 from nsight_prof.parsers.predict.trace import cut
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
+from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
 from nsight_prof.reports.serving import formulas
 
 H200 = datasheet("NVIDIA H200")

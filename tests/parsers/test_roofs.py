@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.ncu import read_ncu
-from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
 from nsight_prof.parsers.tables import check, empty, tables
 
 H200: dict[str, str | float] = {

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable, SchemaTooNew
-from nsight_prof.parsers.roofs_file import (
+from nsight_prof.parsers.roofs.file import (
     Fit,
     RoofsFile,
     gpu_facts,

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.selection import SelectedKernel, Selection, read_selection, write_selection
+from nsight_prof.parsers.run.selection import (
+    SelectedKernel,
+    Selection,
+    read_selection,
+    write_selection,
+)
 
 KERNEL = SelectedKernel(
     kernel_id="k0123456789",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.bench_records import SERVING, read_records
-from nsight_prof.parsers.serving_points import build_points, token_gaps
-from nsight_prof.parsers.serving_records import join_serving, read_serving, request_times
+from nsight_prof.parsers.bench.records import SERVING, read_records
+from nsight_prof.parsers.serving.points import build_points, token_gaps
+from nsight_prof.parsers.serving.records import join_serving, read_serving, request_times
 from nsight_prof.parsers.tables import tables
 
 CASE = "batch/cuda-graphs/b2/p8/o4"

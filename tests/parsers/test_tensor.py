@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from nsight_prof.parsers.tensor import tensor_inputs
+from nsight_prof.parsers.metrics.tensor import tensor_inputs
 
 PREFIX = "sm__ops_path_tensor_"
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers import torch_events
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.torch_events import read_events
+from nsight_prof.parsers.torch import events as torch_events
+from nsight_prof.parsers.torch.events import read_events
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -7,7 +7,7 @@ import lzma
 from collections import Counter
 from pathlib import Path
 
-from nsight_prof.parsers.torch_trace import open_torch_trace
+from nsight_prof.parsers.torch.trace import open_torch_trace
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "torch_trace" / "qwen-eager.json.xz"
 

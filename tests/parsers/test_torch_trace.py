@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.torch_trace import CUDA_GRAPH, NO_OPERATOR, open_torch_trace
+from nsight_prof.parsers.torch.trace import CUDA_GRAPH, NO_OPERATOR, open_torch_trace
 
 TESTS = Path(__file__).parents[1]
 RECORDED = TESTS / "fixtures" / "torch_trace" / "qwen-eager.json.xz"

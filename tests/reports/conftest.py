@@ -18,12 +18,19 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.bound import assign_bounds
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import records
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.parsers.selection import SelectedKernel, Selection, write_selection
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.view_models import ReportView
-from nsight_prof.reports.views import report_view
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.profile.views import report_view
 from tests.recorded import with_tables
 from tests.reports.browser import in_browser
 

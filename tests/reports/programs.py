@@ -5,9 +5,10 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rules import program_findings
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Evidence, Number, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.links import column_name
@@ -32,9 +33,9 @@ def kernels(run: Run, rows: dict[str, dict[str, Any]]) -> Run:
     return load_run(run.path)
 
 
-def english(text: Text | None) -> str:
+def english(text: Text | str | None) -> str:
     """Return a text as the English report shows it, without markup; "" for none."""
-    return "" if text is None else Writer().text(text)
+    return Writer().text(text) if isinstance(text, Text) else text or ""
 
 
 def amount(row: Evidence) -> float:

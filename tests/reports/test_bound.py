@@ -6,7 +6,7 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.bound import SM_BUSY, assign_bounds, bound_gaps
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 
 ROOFS = [
     ("dram", "", 4e12, "B/s", "counters"),

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
+from nsight_prof.reports.analysis.profiled import TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import causes
 from nsight_prof.reports.findings.kernels.measure import Context, blocks
 from nsight_prof.reports.findings.kernels.waits import stall_meaning
-from nsight_prof.reports.profiled import TRACE_ONLY
 from tests.reports.programs import amount, english
 
 SMS = 132.0

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import thresholds
 from nsight_prof.reports.analysis.stages import ALL, wall_time
-from nsight_prof.reports.evidence import thresholds
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
-from nsight_prof.reports.findings.ranking import findings, headline
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.verdicts.ranking import findings, headline
 from tests.reports.programs import amount, english, where
 
 

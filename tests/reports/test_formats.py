@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsight_prof.reports import formats
+from nsight_prof.reports.page import formats
 
 UNKNOWN = [None, math.nan, math.inf, -math.inf, pd.NA, "", "n/a"]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.padding import (
     Shape,
     padded_flops,
@@ -12,7 +13,6 @@ from nsight_prof.reports.findings.padding import (
     paddings,
     read_shapes,
 )
-from nsight_prof.reports.load import Run
 from tests.reports.programs import english
 
 

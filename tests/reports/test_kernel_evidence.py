@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records, text
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.findings.kernels.evidence import ISSUED
 from nsight_prof.reports.findings.kernels.findings import (
     abstentions,
@@ -17,10 +20,8 @@ from nsight_prof.reports.findings.kernels.findings import (
 )
 from nsight_prof.reports.findings.kernels.judge import judge, shortest_launch
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.ranking import findings
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Evidence
-from nsight_prof.reports.profiled import is_mixed
+from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import amount, english, unit, where
 
 RECORDED = "h200-top-kernels"
@@ -185,7 +186,7 @@ def test_a_rule_abstains_where_local_bytes_are_not_certain(recorded: Run) -> Non
     assert set(unknown) == doubtful
     told = {key: a.reason for a in abstentions(recorded) for key in a.kernel_ids
             if "local_spills" in a.rules}  # fmt: skip
-    assert all("local instructions" in reason for reason in told.values())
+    assert all("local instructions" in english(reason) for reason in told.values())
 
 
 def test_without_issue_slots_a_wait_is_not_told_as_certain(run: Run) -> None:

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.orchestrator.languages import LANGUAGES as IN_RECIPES
+from nsight_prof.orchestrator.recipe.languages import LANGUAGES as IN_RECIPES
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES, catalogue, entries
 from nsight_prof.reports.page.text import placeholders
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.summary import summarise
-from nsight_prof.reports.profile.summary_models import SummaryView
-from nsight_prof.reports.render import render_report, render_template
-from nsight_prof.reports.templating import Style
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.report import render_report, render_template
+from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.summary.models import SummaryView
+from nsight_prof.reports.summary.summary import summarise
 
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 NUMBER = re.compile(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding, verbatim
-from nsight_prof.reports.formats import escape, quantity
-from nsight_prof.reports.html.body import slug
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.page.formats import escape, quantity
 from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
-from nsight_prof.reports.render import render_report
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.body import slug
+from nsight_prof.reports.render.report import render_report
 from tests.recorded import REPLAYED, whole_report
 
 pytestmark = pytest.mark.xdist_group("captures")

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.parsers.tables import tables
 from nsight_prof.reports.analysis import timeline
 from nsight_prof.reports.findings.kernels import judge as kernel_judge
 from nsight_prof.reports.findings.program import rules
-from nsight_prof.reports.findings.ranking import findings, headline
-from nsight_prof.reports.load import Run, load_run, once
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.verdicts.ranking import findings, headline
 
 
 def test_every_table_is_an_attribute_with_all_its_columns(run: Run) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nsight_prof.reports.compare.sweep import SweepView, sweep_section
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.metrics_json import render_metrics, render_sweep_metrics, schema
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.links import page_links
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.metrics_json import render_metrics, render_sweep_metrics, schema
+from nsight_prof.reports.sweep.sweep import SweepView, sweep_section
 
 
 def loaded(run: Run) -> dict[str, Any]:

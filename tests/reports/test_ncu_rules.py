@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.parsers.run_dir import (
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.run.directory import (
     Manifest,
     RunDir,
     StepRecord,
@@ -20,13 +21,13 @@ from nsight_prof.parsers.run_dir import (
     decompress,
     write_manifest,
 )
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.agreement import COMPUTE, ELAPSED, MEMORY, compare
 from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, stall_of, topics, topics_of
 from nsight_prof.reports.findings.ncu.view import rules_view, short, subjects
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.render import render_report
+from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
 
 FIXTURES = ["stencil.ncu-rep", "stream.ncu-rep", "pdl.ncu-rep", "copy_blocked.csv", "cublaslt.log"]

@@ -10,10 +10,10 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.reports import load
-from nsight_prof.reports.findings.ranking import findings, headline
+from nsight_prof.parsers.run import run as tables_of
 from nsight_prof.reports.notebook import NotebookRun as Run
 from nsight_prof.reports.notebook import load_run
+from nsight_prof.reports.verdicts.ranking import findings, headline
 from tests.reports.programs import english
 
 SCREEN = 4000
@@ -42,7 +42,7 @@ class Text(HTMLParser):
 
 
 @pytest.fixture
-def run(run: load.Run) -> Run:
+def run(run: tables_of.Run) -> Run:
     return Run(run.path, run.manifest)
 
 
@@ -133,7 +133,7 @@ def test_a_sweep_has_the_findings_of_its_variants(
     manifest = load_run(sweep / "variants" / "batch=1").manifest
     manifest.variants = ["batch=1", "batch=2"]
     manifest.steps = []
-    from nsight_prof.parsers.run_dir import RunDir, write_manifest
+    from nsight_prof.parsers.run.directory import RunDir, write_manifest
 
     write_manifest(RunDir(sweep), manifest)
     run = load_run(sweep)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.render import ReportPaths, render_report
-from nsight_prof.reports.templating import Style
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.render.report import ReportPaths, render_report
+from nsight_prof.reports.render.templating import Style
 
 
 def contents(made: ReportPaths) -> dict[str, bytes]:

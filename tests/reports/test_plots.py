@@ -16,7 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nsight_prof.reports.figure_models import (
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page.charts import Stack, StackFigure
+from nsight_prof.reports.page.figure_models import (
     OccupancyBar,
     Ridge,
     Roof,
@@ -27,12 +29,9 @@ from nsight_prof.reports.figure_models import (
     StallFigure,
     ThroughputBar,
 )
-from nsight_prof.reports.formats import briefer
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.page.charts import Stack, StackFigure
+from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from nsight_prof.reports.plots.gallery import pictures
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline import plot_roofline
 from nsight_prof.reports.plots.roofline_axes import ORIGINS
@@ -49,7 +48,8 @@ from nsight_prof.reports.plots.style import (
     text_width,
 )
 from nsight_prof.reports.plots.throughput import plot_throughput
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.gallery import pictures
 
 MEMORY = (
     Roof("dram", "", "DRAM", 4.79e12, "B/s", "counters", 1.9e9, ""),

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import RunDir, decompress
+from nsight_prof.parsers.run.directory import RunDir, decompress
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding, verbatim
-from nsight_prof.reports.load import Run, load_run
 from scripts.pages.first_look import first_look, read_first_look, write_first_look
 from scripts.pages.proof import (
     FACTOR,

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.provenance import provenance
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.profile.provenance import provenance
 
 
 def with_metrics(run: Run) -> Run:

@@ -12,17 +12,19 @@ from jinja2 import nodes
 from markdown_it import MarkdownIt
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed
-from nsight_prof.reports import render, templating
-from nsight_prof.reports.compare.sweep import SweepCell, SweepRow, SweepView, VariantColumn
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.render import (
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.profile.view_models import Fact
+from nsight_prof.reports.render import report as render
+from nsight_prof.reports.render import templating
+from nsight_prof.reports.render.report import (
     render_report,
     render_sweep,
     render_template,
     templates_folder,
 )
-from nsight_prof.reports.view_models import Fact
+from nsight_prof.reports.sweep.sweep import SweepCell, SweepRow, SweepView, VariantColumn
 from tests.recorded import whole_report
 
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"

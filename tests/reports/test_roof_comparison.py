@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from nsight_prof.reports import render
-from nsight_prof.reports.figure_models import Roof
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.render import render_report
-from nsight_prof.reports.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.render import report as render
+from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
 
 BF16 = (

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.judge import Judged, judge
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.ranking import OVERVIEW, findings
-from nsight_prof.reports.load import Run
+from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings
 from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, where
 

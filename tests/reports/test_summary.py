@@ -10,16 +10,17 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.page import Finding, OpenQuestion, Section, Text, Value
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Finding, Number, OpenQuestion, Section, Text, Value
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.plain_words import WAITS
-from nsight_prof.reports.profile.savings import savings
-from nsight_prof.reports.profile.summary import summarise
-from nsight_prof.reports.profile.summary_models import SummaryView
-from nsight_prof.reports.render import render_template
-from nsight_prof.reports.view_models import ReportView
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.report import render_template
+from nsight_prof.reports.summary.models import SummaryView
+from nsight_prof.reports.summary.plain_words import WAITS
+from nsight_prof.reports.summary.savings import savings
+from nsight_prof.reports.summary.summary import summarise
 
 
 def write(run: Run, table: str, frame: pd.DataFrame) -> Run:
@@ -75,13 +76,20 @@ def test_shares_and_gains_are_of_the_wall_time_not_of_the_gpu_time(
     assert row.gain == pytest.approx(sum(gains) / whole)
 
 
+def amount_of(text: Text, name: str) -> float:
+    number = text.values[name]
+    assert isinstance(number, Number)
+    assert number.value is not None
+    return number.value
+
+
 def test_the_answer_says_the_numbers_of_the_table(view: ReportView) -> None:
     summary = summarise(view)
     assert summary.total is not None
     assert summary.total.gain is not None
     (saved,) = [text for text in summary.answer if "gain" in text.values]
-    by_waits, by_code = (saved.values[name].value for name in ("idle", "code"))
-    assert saved.values["gain"].value == pytest.approx(summary.total.gain)
+    by_waits, by_code, gain = (amount_of(saved, name) for name in ("idle", "code", "gain"))
+    assert gain == pytest.approx(summary.total.gain)
     assert by_waits + by_code == pytest.approx(summary.total.gain_ns)
     assert all(len(words(text).split()) <= 45 for text in summary.answer)
 
@@ -102,8 +110,13 @@ def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> No
     kernel = view.kernels[0]
     one = replace(
         view.findings[-1],
-        **{"key": "kernel", "rule": "tail", "rank": 1, "kernel_ids": (kernel.kernel_id,)},
-        **{"gain_ns": 0.4 * (kernel.total_ns or 0.0), "gain_of": "GPU time", "plain": Text("a")},
+        key="kernel",
+        rule="tail",
+        rank=1,
+        kernel_ids=(kernel.kernel_id,),
+        gain_ns=0.4 * (kernel.total_ns or 0.0),
+        gain_of="GPU time",
+        plain=Text("a"),
     )
     both = (one, replace(one, rank=2, plain=Text("b"), gain_ns=0.5 * (kernel.total_ns or 0.0)))
     bare = replace(view, kernels=(replace(kernel, gain_ns=None, bound_cause="tail"),))

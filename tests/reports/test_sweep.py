@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run_dir import VARIANTS, Manifest, RunDir, read_manifest, write_manifest
-from nsight_prof.reports.compare.sweep import SweepRow, SweepView, sweep_section, sweep_view
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.run.directory import (
+    VARIANTS,
+    Manifest,
+    RunDir,
+    read_manifest,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Evidence, Number
 from nsight_prof.reports.page.json import section_json
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.sweep.sweep import SweepRow, SweepView, sweep_section, sweep_view
 
 
 def row(rows: tuple[SweepRow, ...], name: str) -> SweepRow:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.reports import render as rendering
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.render import render_report
-from nsight_prof.reports.templating import Style, render, style_of, templates_folder
-from nsight_prof.reports.view_models import ReportView
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.render import report as rendering
+from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.templating import Style, render, style_of, templates_folder
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +126,7 @@ def test_a_fault_of_a_bundled_template_does_not_show_where_prof_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "x.md.j2", "{{ nothing }}")
-    monkeypatch.setattr("nsight_prof.reports.templating.templates_folder", lambda: tmp_path)
+    monkeypatch.setattr("nsight_prof.reports.render.templating.templates_folder", lambda: tmp_path)
     with pytest.raises(ArtifactUnreadable) as caught:
         render("x.md.j2", {})
     assert caught.value.message == "template x.md.j2, line 1: 'nothing' is undefined"

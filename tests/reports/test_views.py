@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.run_dir import RunDir, StepState, read_manifest, write_manifest
-from nsight_prof.reports.caveats import ranges
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.method_view import environment, glossary
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.directory import RunDir, StepState, read_manifest, write_manifest
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Text
-from nsight_prof.reports.view_models import ReportView
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.caveats import ranges
+from nsight_prof.reports.profile.method_view import environment, glossary
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.profile.views import report_view
 from tests.reports.programs import english
 
 

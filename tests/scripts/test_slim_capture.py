@@ -9,11 +9,17 @@ from types import ModuleType
 
 import pytest
 
-from nsight_prof.parsers.artifacts import check_artifacts, describe
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.ncu import read_ncu
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.parsers.run.artifacts import check_artifacts, describe
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 SECRET = "token-4711"

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.cells import known, number, records, text
-from nsight_prof.parsers.gemm_join import BY_NAME, BY_ORDER
+from nsight_prof.parsers.join.gemms import BY_NAME, BY_ORDER
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.products import Product, Stage
 from nsight_prof.reports.engine.operators.savings import Savings, kernel_savings
 from nsight_prof.reports.engine.operators.stages import (
@@ -16,9 +17,8 @@ from nsight_prof.reports.engine.operators.stages import (
     excess_operator,
 )
 from nsight_prof.reports.engine.stages.names import roof_name
-from nsight_prof.reports.formats import shorten
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Finding, Name, Number, Text, Verbatim
+from nsight_prof.reports.page.formats import shorten
 
 WORTHWHILE = 0.02
 """Part of a stage's kernel time from which time beyond the roof has a finding."""

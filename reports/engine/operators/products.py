@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
-from nsight_prof.parsers.gemm_shapes import SIZES
+from nsight_prof.parsers.torch.gemm_shapes import SIZES
 from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
 
 COUNTED_LIKE = 0.02

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.products import Stage
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Name, Number, Ref, Text
 
 

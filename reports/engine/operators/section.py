@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.parsers.gemm_join import BY_BOTH, BY_NAME, BY_ORDER
+from nsight_prof.parsers.join.gemms import BY_BOTH, BY_NAME, BY_ORDER
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.findings import calls, findings
 from nsight_prof.reports.engine.operators.products import Operator, Product, Stage, View
 from nsight_prof.reports.engine.operators.savings import Savings
@@ -18,8 +19,6 @@ from nsight_prof.reports.engine.operators.stages import (
     stages_of_operators,
 )
 from nsight_prof.reports.engine.stages.names import roof_name
-from nsight_prof.reports.formats import shorten
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -33,6 +32,7 @@ from nsight_prof.reports.page import (
     Verbatim,
 )
 from nsight_prof.reports.page.charts import Bar, BarFigure
+from nsight_prof.reports.page.formats import shorten
 from nsight_prof.reports.page.units import percent, quantity
 
 SHOWN = 12

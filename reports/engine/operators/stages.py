@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.products import (
     Operator,
     Product,
@@ -16,7 +17,6 @@ from nsight_prof.reports.engine.operators.products import (
     products,
 )
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages, stages_of
-from nsight_prof.reports.load import Run
 
 ALL = "(all)"
 FLOPS = "FLOPs of matrix products"

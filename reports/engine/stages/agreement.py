@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.cells import known, number, records
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
 from nsight_prof.reports.engine.stages.names import roof_name
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.formulas import attention_flops
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.kinds import Stages
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.formulas import decode, floor_s, mbu, traffic
 
 PREFERRED = ("operators", "bench", "untraced", "trace")

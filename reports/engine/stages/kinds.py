@@ -10,10 +10,10 @@ import pandas as pd
 
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, records
-from nsight_prof.parsers.model_shape import ModelShape
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.model_shape import ModelShape
 from nsight_prof.reports.engine.stages.names import KIND_NAMES
 from nsight_prof.reports.engine.stages.works import Counts, works
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref, Text, Value, Verbatim
 from nsight_prof.reports.serving.engine import Engine, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import Flops, Traffic, Work, total_flops, total_traffic

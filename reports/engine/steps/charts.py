@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.engine.stages.kinds import first_gpu, timed_steps
 from nsight_prof.reports.engine.steps.times import KindTime
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
@@ -20,7 +21,6 @@ from nsight_prof.reports.page.charts import (
     TimelineFigure,
 )
 from nsight_prof.reports.page.units import quantity
-from nsight_prof.reports.profiled import is_mixed
 
 MOST_BARS = 12
 SMALL_CAUSE = 0.01

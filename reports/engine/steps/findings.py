@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nsight_prof.parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
@@ -15,7 +16,6 @@ from nsight_prof.reports.engine.steps.times import (
     RankTime,
     trace_total,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 from nsight_prof.reports.serving.engine import engine_of
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.operators.findings import calls
 from nsight_prof.reports.engine.operators.stages import excess_operator, stages_of_operators
 from nsight_prof.reports.engine.stages.kinds import timed_steps
@@ -23,8 +24,6 @@ from nsight_prof.reports.engine.steps.times import (
     kind_times,
     rank_times,
 )
-from nsight_prof.reports.formats import shorten
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -38,6 +37,7 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
+from nsight_prof.reports.page.formats import shorten
 
 MOST_STEPS = 40
 MOST_MODULES = 30

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, WHERE
 from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.evidence import source, threshold
+from nsight_prof.reports.analysis.evidence import source, threshold
+from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.judge import Judged, secondary
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.page.finding import Confidence
-from nsight_prof.reports.profiled import is_mixed
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001

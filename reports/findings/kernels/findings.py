@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from nsight_prof.parsers.cells import Row, names, number, records, text
-from nsight_prof.parsers.metrics import catalogue
-from nsight_prof.reports.evidence import threshold
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import Judged, is_near, judge, secondary
 from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, RESOURCES, ROOFS
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
-from nsight_prof.reports.profiled import is_mixed, kernel_time
 
 BACKENDS = ("slow_backend", "older_backend")
 """Rules of findings that name a better kernel."""

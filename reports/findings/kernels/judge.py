@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
-from nsight_prof.reports.evidence import threshold
+from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.profiled import profiled, sm_count
 from nsight_prof.reports.findings.kernels.causes import Abstained, Cause, contradictions, explain
 from nsight_prof.reports.findings.kernels.measure import Context, resource_use
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT, FEW_WARPS
 from nsight_prof.reports.findings.needs import needs
-from nsight_prof.reports.load import Run, once
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
-from nsight_prof.reports.profiled import profiled, sm_count
 
 MIN_GAIN = 0.05
 """Minimum gain for a defect to be the primary cause of a roof-bound kernel."""

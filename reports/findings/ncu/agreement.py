@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nsight_prof.parsers.build.bound import LABELS, LATENCY_BELOW
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Condition, Facts
 from nsight_prof.reports.findings.kernels.judge import Judged
@@ -20,7 +20,7 @@ from nsight_prof.reports.findings.kernels.measure import Context, measure
 from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of
-from nsight_prof.reports.formats import listed, percent, quantity, share
+from nsight_prof.reports.page.formats import listed, percent, quantity, share
 from nsight_prof.reports.page.writer import Writer
 
 STALL_RULE = "latency"

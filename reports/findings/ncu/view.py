@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import profiled
 from nsight_prof.reports.findings.kernels.judge import context_of, judge
 from nsight_prof.reports.findings.ncu.agreement import (
     AGREES,
@@ -21,9 +23,7 @@ from nsight_prof.reports.findings.ncu.agreement import (
 )
 from nsight_prof.reports.findings.ncu.models import RuleRow, RuleSummary, RulesView
 from nsight_prof.reports.findings.ncu.topics import Topic, reason, topics, topics_of
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profiled import profiled
 
 LENGTH = 220
 """Characters of a message that the report shows; table ncu_rules has all of it."""

@@ -13,6 +13,8 @@ import pandas as pd
 
 from nsight_prof.parsers.build.roofline import Ceilings, ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.findings.kernels.measure import TRANSFORM, slow_name
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import (
@@ -25,9 +27,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     names_of,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Number, Text
-from nsight_prof.reports.profiled import kernel_time, profiled
 
 SLOW_BACKEND = Rule(
     key="slow_backend",

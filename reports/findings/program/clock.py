@@ -11,6 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, profiled
 from nsight_prof.reports.analysis.timeline import MOST_LAUNCHES
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.model import Finding
@@ -22,9 +24,7 @@ from nsight_prof.reports.findings.program.rule import (
     concatenated,
     measured,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
-from nsight_prof.reports.profiled import is_mixed, kernel_time, profiled
 
 THROTTLING = Rule(
     key="throttling",

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import number
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import exposed
 from nsight_prof.reports.findings.model import Finding
@@ -19,9 +21,7 @@ from nsight_prof.reports.findings.program.rule import (
     names_of,
     wall_evidence,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Number, Text
-from nsight_prof.reports.profiled import kernel_time
 
 COLLECTIVES_EXPOSED = Rule(
     key="collectives_exposed",

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import union
 from nsight_prof.reports.findings.model import Finding
@@ -23,9 +25,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
-from nsight_prof.reports.profiled import kernel_time
 
 COPIES = Rule(
     key="copies",

@@ -9,6 +9,8 @@ import pandas as pd
 
 from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import chains
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
@@ -21,9 +23,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     names_of,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
-from nsight_prof.reports.profiled import kernel_time
 
 ELEMENTWISE_CHAIN = Rule(
     key="elementwise_chain",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.idle import (
     HOST,
     LAUNCHES,
@@ -15,10 +17,8 @@ from nsight_prof.reports.analysis.idle import (
     launch_cost,
 )
 from nsight_prof.reports.analysis.stages import program_time
-from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import Rule, Threshold, measured, wall_evidence
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
 
 STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))

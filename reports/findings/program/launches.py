@@ -5,6 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time, sm_count
 from nsight_prof.reports.analysis.stages import ALL, program_time
 from nsight_prof.reports.analysis.timeline import Short, Tiny, short_kernels
 from nsight_prof.reports.findings.kernels.judge import Floor, shortest_launch
@@ -17,9 +19,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     wall_evidence,
 )
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
-from nsight_prof.reports.profiled import kernel_time, sm_count
 
 SMALL_KERNELS = Rule(
     key="small_kernels",

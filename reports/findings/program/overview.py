@@ -5,15 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL, stage_rows
-from nsight_prof.reports.evidence import threshold
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.rule import column, measured
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Name, Number, Ref, Text, Value
-from nsight_prof.reports.profiled import kernel_time
 
 
 def where_time_goes(run: Run) -> Finding:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsight_prof.parsers.cells import known
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value
 
 NSYS = Text("nsys")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program import (
@@ -16,8 +18,6 @@ from nsight_prof.reports.findings.program import (
     launches,
     overview,
 )
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.profiled import kernel_time
 
 RULES = (
     *idle.RULES,

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import case_ref, cases
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref
 from nsight_prof.reports.studies.gemm_staircase.tile_model import Tiling
 

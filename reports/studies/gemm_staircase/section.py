@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Figure, Json, Number, Section, Text, Verbatim
 from nsight_prof.reports.studies.gemm_staircase.charts import charts
 from nsight_prof.reports.studies.gemm_staircase.findings import Measured, findings

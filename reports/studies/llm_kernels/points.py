@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import Row, count, known, number, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import case_ref, cases, measured, ratio, roof_used
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Ref, Text
 
 TARGET = "llm_kernels"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Figure, Json, Section, Text
 from nsight_prof.reports.studies.llm_kernels import (
     agreement,

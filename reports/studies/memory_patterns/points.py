@@ -9,7 +9,7 @@ from statistics import median
 
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.cases.rows import ratio
-from nsight_prof.reports.formats import count, significant
+from nsight_prof.reports.page.formats import count, significant
 
 
 @dataclass(frozen=True)

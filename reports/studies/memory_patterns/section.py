@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Section, Text
 from nsight_prof.reports.studies.memory_patterns.access import gathers, strides
 from nsight_prof.reports.studies.memory_patterns.mix import mixes

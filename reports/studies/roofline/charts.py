@@ -8,8 +8,8 @@ from nsight_prof.parsers.build.roofline import LEVELS, ridge
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import ratio, shape_text
-from nsight_prof.reports.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, RooflineFigure
+from nsight_prof.reports.page.figure_models import Ridge, Roof, RooflinePanel
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.roofline.l2 import TERA, l2_chart
 from nsight_prof.reports.studies.roofline.sweeps import host_sweep, latency_sweep, stride_sweep

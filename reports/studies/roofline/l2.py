@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.parsers.confirm import MOVED
+from nsight_prof.parsers.roofs.confirm import MOVED
 from nsight_prof.reports.cases.roofs import MeasuredRoof
 from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page import Evidence, Finding, Number, Text

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from nsight_prof.parsers.cells import known, number
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import MeasuredRoof, find, measured_roofs, searches
 from nsight_prof.reports.cases.rows import cases, measured
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text
 from nsight_prof.reports.studies.roofline.charts import charts
 from nsight_prof.reports.studies.roofline.findings import Measured, findings

@@ -9,9 +9,9 @@ from typing import Any
 
 from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import shape_text
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Column, Number, Ref, Table, Text, Value
 
 DIGITS = 4

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from nsight_prof.parsers.bench_records import MEASURED
+from nsight_prof.parsers.bench.records import MEASURED
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Number, Text
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from nsight_prof.parsers.cells import known
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
     Bullets,
     Fact,

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from nsight_prof.parsers.bench_records import MEASURED
+from nsight_prof.parsers.bench.records import MEASURED
 from nsight_prof.parsers.cells import Row, count, number, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.rows import params_of
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Number, Text, Verbatim
 from nsight_prof.reports.serving.engine import Engine, engine_of
 from nsight_prof.reports.serving.points import ServingPoint

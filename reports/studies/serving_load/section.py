@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from nsight_prof.parsers.cells import known
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Fact, Figure, Json, Section, Text, Verbatim
 from nsight_prof.reports.serving.points import clock_limit, lost_points, model_facts
 from nsight_prof.reports.serving.timeline import timeline

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from nsight_prof.orchestrator import doctor
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.doctor import Check
+from nsight_prof.orchestrator.run import doctor
+from nsight_prof.orchestrator.run.doctor import Check
 
 GOOD = [Check("GPU 0", "ok", "NVIDIA H200 [141 GiB]"), Check("torch", "warning", "none", "get it")]
 BAD = [*GOOD, Check("counters", "missing", "refused", "ask the administrator")]

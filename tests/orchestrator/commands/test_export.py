@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.importing import import_files
-from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 
 
 @pytest.fixture(scope="module")

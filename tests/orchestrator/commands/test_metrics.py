@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from nsight_prof.orchestrator.commands.metrics import command
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
 
 
 def run(*arguments: str) -> str:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nsight_prof.orchestrator import display, reporting
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.report import reporting
+from nsight_prof.orchestrator.terminal import display
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
-from nsight_prof.reports.templating import Style
+from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
+from nsight_prof.reports.render.templating import Style
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.orchestrator import cli, runner
+from nsight_prof.orchestrator import cli
 from nsight_prof.orchestrator.commands import run as command
+from nsight_prof.orchestrator.run import runner
 from nsight_prof.parsers.errors import PermissionRefused
 
 
@@ -38,7 +39,7 @@ def test_the_run_directory_is_made_under_runs_by_default(lab: Any, recipe: str) 
 def test_a_run_that_is_refused_leaves_no_folder(
     lab: Any, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsight_prof.orchestrator.machine.has_gpu", lambda: False)
+    monkeypatch.setattr("nsight_prof.orchestrator.run.machine.has_gpu", lambda: False)
     assert cli.main(["run", recipe]) == 3
     assert not (lab.folder / "runs").exists()
     (lab.folder / "runs").mkdir()
@@ -169,7 +170,7 @@ def test_ctrl_c_says_how_to_go_on(
         if step == "counters":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("nsight_prof.orchestrator.display.Display.waits", press)
+    monkeypatch.setattr("nsight_prof.orchestrator.terminal.display.Display.waits", press)
     assert cli.main(["run", recipe, "--out", str(lab.out)]) == 130
     assert f"--resume {lab.out}" in capsys.readouterr().err
     assert lab.state("trace") == "done"

@@ -10,13 +10,14 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from nsight_prof.orchestrator import export, recognize
 from nsight_prof.orchestrator.commands import top_kernels
 from nsight_prof.orchestrator.commands.top_kernels import Trace, command
-from nsight_prof.orchestrator.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.imports import recognize
+from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.system import export
 from nsight_prof.parsers.errors import ArtifactUnreadable, NoKernels, UsageError
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.selection import read_selection
+from nsight_prof.parsers.run.selection import read_selection
 
 NSYS_AI = "nsys/GindaChen+nsys-ai/h100_2gpu_1s.sqlite"
 KERN_SUM = "nsys/CodeGandee+llm-perf-opt/summary_cuda_gpu_kern_sum.csv"
@@ -114,7 +115,7 @@ def test_an_nsys_report_is_exported_first(
         copy.close()
         return target
 
-    monkeypatch.setattr("nsight_prof.orchestrator.export.export_sqlite", export)
+    monkeypatch.setattr("nsight_prof.orchestrator.system.export.export_sqlite", export)
     (tmp_path / "trace.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report" + bytes(64))
     assert "1 of " in run(tmp_path / "trace.nsys-rep", "-k", 1).output
 

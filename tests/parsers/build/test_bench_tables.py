@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.roofs_file import read_roofs
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.roofs.file import read_roofs
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 
 GPU = {"name": "NVIDIA H200", "uuid": "GPU-1", "sm_count": 132, "max_sm_clock_hz": 1.98e9}
 SOFTWARE = {"driver": "580.1"}

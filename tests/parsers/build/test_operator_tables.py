@@ -13,10 +13,17 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.operator_tables import with_modules, with_roofs
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 
 KERNEL = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
 STAGES = {"prefill": r".*_generation_0\(0\)", "decode": r"execute_context_0\(0\).*"}

@@ -10,12 +10,19 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build import run_tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.ncu_only import chip_name
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import StepFailed
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
-from nsight_prof.reports.load import Run, load_run
-from nsight_prof.reports.views import report_view
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.profile.views import report_view
 
 KERN_SUM = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),Name
 75.0,3000,3,1000.0,1000.0,900,1100,"void scale<float>(float*, int)"

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.join import join
+from nsight_prof.parsers.join.join import join
 from nsight_prof.parsers.ncu import NcuCapture, read_ncu
-from nsight_prof.parsers.selection import Selection
+from nsight_prof.parsers.run.selection import Selection
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")
 

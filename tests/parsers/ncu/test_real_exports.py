@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.columns import evaluate
 from nsight_prof.parsers.errors import PermissionRefused
-from nsight_prof.parsers.metrics import catalogue
+from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.metrics.columns import evaluate
 from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_ncu
 
 RTX5090 = "CodeGandee+llm-perf-opt"

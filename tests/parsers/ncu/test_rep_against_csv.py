@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.ncu import NcuCapture, read_csv, read_rep
-from nsight_prof.parsers.run_dir import decompress
+from nsight_prof.parsers.run.directory import decompress
 from nsight_prof.parsers.units import to_base
 
 pytest.importorskip("ncu_report", reason="NVIDIA's ncu_report is not installed")

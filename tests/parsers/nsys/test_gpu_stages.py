@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.run_dir import plain_file
+from nsight_prof.parsers.run.directory import plain_file
 
 ROOT = Path(__file__).resolve().parents[3]
 TENSOR_PARALLEL = ROOT / "captures/h200-vllm-tensor-parallel/steps/1-trace/trace.sqlite.xz"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.orchestrator.recognize import Kind, recognize
+from nsight_prof.orchestrator.imports.recognize import Kind, recognize
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.kern_sum_csv import KernelSummary, read_kernel_summary
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.names.ranges import module_path
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.range_names import module_path
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"
 DECODE = "execute_context_0(0)_generation_2(2)"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.names.ranges import name_stages
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.range_names import name_stages
 
 PREFILL = "execute_context_2(64)_generation_0(0)"
 DECODE = "execute_context_0(0)_generation_2(2)"

@@ -21,7 +21,7 @@ from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.events import read_events
 from nsight_prof.parsers.nsys.schema import NEEDED
 from nsight_prof.parsers.nsys.trace import open_trace
-from nsight_prof.parsers.run_dir import decompress
+from nsight_prof.parsers.run.directory import decompress
 
 KERNEL, RUNTIME, MEMCPY, MEMSET, GRAPH = (
     f"CUPTI_ACTIVITY_KIND_{kind}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.range_names import LONGEST_LABEL, fold_repeats, name_stages, shorten
+from nsight_prof.parsers.names.ranges import LONGEST_LABEL, fold_repeats, name_stages, shorten
 
 CONV = (
     "{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': [{'name': '', 'type': 'tensor', "

@@ -8,14 +8,15 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count, idle_range, per_gpu_gaps, working
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import wall_time
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.profile.summary import summarise
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.summary.summary import summarise
 from tests.recorded import whole_report
 
 

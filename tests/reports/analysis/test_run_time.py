@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.run_time import RunTime, run_time
-from nsight_prof.reports.load import Run, load_run
 
 STARTS = {0: [(0, 40), (30, 30), (90, 10)], 1: [(10, 50), (80, 20)]}
 """Start and duration in ns of launches by device; on device 0 the first two overlap by 10."""

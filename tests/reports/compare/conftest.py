@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.kernel_names import classify, kernel_id
-from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.parsers.names.kernel_names import classify, kernel_id
+from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare.sides import Side
-from nsight_prof.reports.load import Run, load_run
 
 
 @dataclass(frozen=True)

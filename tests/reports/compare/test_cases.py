@@ -10,12 +10,12 @@ import pytest
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare.cases import case_changes, point_changes
 from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.limits import parse_limit
 from nsight_prof.reports.compare.section import github, markdown
 from nsight_prof.reports.compare.sides import Side
-from nsight_prof.reports.load import Run
 
 BenchMaker = Callable[..., Run]
 Row = Callable[..., dict[str, Any]]

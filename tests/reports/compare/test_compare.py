@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from nsight_prof.orchestrator.commands.compare import command
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.run_dir import Manifest, RunDir, write_manifest
+from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 from nsight_prof.reports.compare.answer import findings
 from nsight_prof.reports.compare.changes import Comparison
 from nsight_prof.reports.compare.comparison import compare

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports.compare.answer import findings
 from nsight_prof.reports.compare.cases import geometric_mean
 from nsight_prof.reports.compare.changes import Change
 from nsight_prof.reports.compare.comparison import compare
 from nsight_prof.reports.compare.sides import Side, open_side
-from nsight_prof.reports.load import load_run
 from tests.reports.compare.conftest import Launch
 
 Maker = Callable[..., Side]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run_dir import RunDir
+from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.reports.compare.answer import findings
 from nsight_prof.reports.compare.changes import Change, Comparison
 from nsight_prof.reports.compare.comparison import compare

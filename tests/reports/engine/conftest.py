@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CONFIG: dict[str, Any] = json.loads((FIXTURES / "small_llama.json").read_text())

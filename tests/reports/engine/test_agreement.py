@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.agreement import Agreement, agreements
 from nsight_prof.reports.engine.stages.kinds import stages_of
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Text
 from tests.sections import words
 

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.counted import Counted, counted
 from nsight_prof.reports.engine.stages.kinds import stages_of
-from nsight_prof.reports.load import Run, load_run
 from tests.sections import words as shown
 
 Make = Callable[..., Run]

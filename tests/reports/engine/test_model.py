@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.build.peaks import peaks
-from nsight_prof.parsers.model_shape import model_shape
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.model_shape import model_shape
 from nsight_prof.reports.engine.model import section, turning_batch
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.serving.engine import Requests, engine_of, traced_requests
 from nsight_prof.reports.serving.formulas import decode, flops, traffic
 from tests.sections import rows, table, words

@@ -13,8 +13,16 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.steps.section import section
 from nsight_prof.reports.engine.steps.times import (
     BEFORE,
@@ -24,9 +32,8 @@ from nsight_prof.reports.engine.steps.times import (
     kind_times,
     rank_times,
 )
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.reports.page import Section
-from nsight_prof.reports.plots.gallery import bench_pictures
+from nsight_prof.reports.render.gallery import bench_pictures
 from tests.sections import finding, rows, table, told, words
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "vllm_nsys"

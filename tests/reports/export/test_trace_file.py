@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from nsight_prof.orchestrator.importing import import_files
+from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.export.trace_file import export_trace
-from nsight_prof.reports.load import Run, load_run
 
 TRACES = {
     "decoder": "captures/h200-top-kernels/steps/1-trace/trace.sqlite.xz",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.html.page import html_pages
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.render import render_report
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.render.html_page import html_pages
+from nsight_prof.reports.render.report import render_report
 
 Ask = Callable[..., Any]
 

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nsight_prof.reports.figure_models import StallBar, StallFigure
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.charts import (
     Bar,
     BarFigure,
@@ -19,15 +18,16 @@ from nsight_prof.reports.page.charts import (
     Span,
     TimelineFigure,
 )
+from nsight_prof.reports.page.figure_models import StallBar, StallFigure
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
-from nsight_prof.reports.plots.gallery import pictures
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.spots import MOST, spots, thinned
 from nsight_prof.reports.plots.stacks import plot_stalls
 from nsight_prof.reports.plots.style import render_svg
 from nsight_prof.reports.plots.timeline import plot_timeline
-from nsight_prof.reports.views import report_view
+from nsight_prof.reports.profile.views import report_view
+from nsight_prof.reports.render.gallery import pictures
 
 SERIES = Series("copy", (1.0, 10.0, 1000.0), (5.0, float("nan"), 7.0), (4.0, 4.0, 6.0),
                 (6.0, 8.0, 8.0))  # fmt: skip

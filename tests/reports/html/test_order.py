@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.reports import formats
-from nsight_prof.reports.html.order import Key, sort_key
+from nsight_prof.reports.page import formats
+from nsight_prof.reports.render.order import Key, sort_key
 
 AMOUNTS = st.floats(1e-2, 1e17)
 SHOWN = {

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsight_prof.reports.formats import code, escape
-from nsight_prof.reports.html.body import Carried, body
-from nsight_prof.reports.html.folds import pack, table_of
-from nsight_prof.reports.html.page import html_page, html_pages
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.render import render_report
-from nsight_prof.reports.templating import Style
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page.formats import code, escape
+from nsight_prof.reports.render.body import Carried, body
+from nsight_prof.reports.render.folds import pack, table_of
+from nsight_prof.reports.render.html_page import html_page, html_pages
+from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.templating import Style
 
 LARGEST = 3_000_000
 SVG = "<svg></svg>"

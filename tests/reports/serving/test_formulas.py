@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.model_shape import ModelShape, model_shape, read_model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
 from nsight_prof.reports.serving.formulas import (
     Work,
     attention_flops,

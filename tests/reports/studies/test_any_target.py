@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Interval, Number, Section
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer

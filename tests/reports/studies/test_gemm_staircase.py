@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Finding, Number, Section, Table, Text
 from nsight_prof.reports.page.charts import LineFigure
 from nsight_prof.reports.page.writer import Writer

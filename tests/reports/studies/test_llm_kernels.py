@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Table, Text
 from nsight_prof.reports.page.frame import values, wanted
 from nsight_prof.reports.page.writer import Writer

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from nsight_prof.reports.load import Run  # noqa: E402
+from nsight_prof.parsers.run.run import Run  # noqa: E402
 from nsight_prof.reports.page import Number, Section, Text  # noqa: E402
 from nsight_prof.reports.page.charts import LineFigure  # noqa: E402
 from nsight_prof.reports.page.writer import Writer  # noqa: E402

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.conditions import caveats, throttled
-from nsight_prof.reports.load import Run
 from nsight_prof.reports.page import Bullets, Number, Table, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.report import bench_report

@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.measured_roofs import choose_roofs
-from nsight_prof.parsers.roofs import Measured, build_roofs, ridge_points
-from nsight_prof.reports import render
+from nsight_prof.parsers.roofs.measured import choose_roofs
+from nsight_prof.parsers.roofs.roofs import Measured, build_roofs, ridge_points
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.roofs import find, measured_roofs, searches
-from nsight_prof.reports.load import Run
-from nsight_prof.reports.metrics_json import schema
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import BarFigure, Chart, LineFigure, RooflineFigure
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.render import render_report
+from nsight_prof.reports.render import report as render
+from nsight_prof.reports.render.metrics_json import schema
+from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.studies import roofline
 from nsight_prof.reports.studies.trust import missing
 

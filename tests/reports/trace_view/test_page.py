@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from nsight_prof.reports.html.page import html_page
+from nsight_prof.reports.render.html_page import html_page
 from nsight_prof.reports.trace_view.bins import reduced, single
 from nsight_prof.reports.trace_view.page import TIMELINE, TREE, TracePart, pack, parts_of, script
 from nsight_prof.reports.trace_view.tracks import IDLE, KERNELS, RANGES, Item, Row

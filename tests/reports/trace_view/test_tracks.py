@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.trace_view import tracks
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import Items, Work, gaps_of, kernel_items

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.parsers.serving_records import read_serving
+from nsight_prof.parsers.serving.records import read_serving
 
 SMALL = ["--model", "qwen2.5-0.5b", "--prompt-tokens", "40", "--output-tokens", "6"]
 B8 = "prefill-decode/b8/p40/o6"

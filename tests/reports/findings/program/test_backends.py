@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.findings import kernel_findings
 from nsight_prof.reports.findings.program.backends import BACKENDS, attention_spans
 from nsight_prof.reports.findings.program.rules import program_findings
-from nsight_prof.reports.formats import share
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.page.formats import share
 from tests.reports.programs import amount, english, kernels
 
 

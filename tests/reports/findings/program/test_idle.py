@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import ALL, stages_note, wall_time
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
-from nsight_prof.reports.findings.ranking import findings
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import US, amount, english, of_cause, where, write
 
 

@@ -13,17 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.cells import records
-from nsight_prof.parsers.run_dir import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest, write_manifest
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import chains, exposed, timeline, union
-from nsight_prof.reports.findings.bound_shares import bound_shares
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
 from nsight_prof.reports.findings.program.backends import BACKENDS
 from nsight_prof.reports.findings.program.launches import SMALL_KERNELS
 from nsight_prof.reports.findings.program.rules import RULES, program_findings
-from nsight_prof.reports.load import Run, load_run
+from nsight_prof.reports.verdicts.bound_shares import bound_shares
 from tests.reports.programs import US, amount, english, kernels, of_cause, where, write
 
 

@@ -13,11 +13,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.build.run_tables import build_tables
-from nsight_prof.parsers.roofs_file import ROOFS_FILE, RoofsFile, write_roofs
-from nsight_prof.parsers.run_dir import Manifest, RunDir, StepRecord, StepState, write_manifest
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
+from nsight_prof.parsers.run.directory import (
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.tables import tables
-from nsight_prof.reports.load import Run, load_run
 from nsight_prof.targets.serving.records import Records
 
 CONFIGS = Path(__file__).parents[4] / "targets" / "serving" / "configs"

@@ -9,15 +9,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import LineFigure, TimelineFigure
 from nsight_prof.reports.page.frame import values
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.plots.gallery import bench_pictures
-from nsight_prof.reports.render import render_report
-from nsight_prof.reports.results_json import schema
+from nsight_prof.reports.render.gallery import bench_pictures
+from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.results_json import schema
 from nsight_prof.reports.studies.report import bench_report
 from nsight_prof.reports.studies.serving_baseline.points import baseline
 from nsight_prof.reports.studies.serving_baseline.section import section

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsight_prof.reports.load import Run
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure
 from nsight_prof.reports.page.frame import values

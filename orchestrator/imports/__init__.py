@@ -1,0 +1,1 @@
+"""Imports what nsys and ncu wrote elsewhere: files, folders, ranks of a job."""

@@ -1,0 +1,373 @@
+"""Turns existing Nsight files of any version into a run directory that `prof report` renders."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.orchestrator.imports.inputs import Given, Inputs, find_inputs, skipped
+from nsight_prof.orchestrator.imports.ranks import import_ranks
+from nsight_prof.orchestrator.imports.recognize import Kind
+from nsight_prof.orchestrator.system.discover import Tool, find_ncu
+from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
+from nsight_prof.orchestrator.system.recorded_environment import drop_environments
+from nsight_prof.orchestrator.system.stopping import stoppable
+from nsight_prof.orchestrator.system.version import prof_version
+from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
+from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
+from nsight_prof.parsers.ncu import NcuCapture
+from nsight_prof.parsers.nsys.database import HINT, WHAT
+from nsight_prof.parsers.nsys.own_copy import keep_data
+from nsight_prof.parsers.patterns import compile_pattern
+from nsight_prof.parsers.reading import reading
+from nsight_prof.parsers.run.artifacts import describe
+from nsight_prof.parsers.run.directory import (
+    MANIFEST,
+    STEPS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    counters_stem,
+    decompress,
+    write_manifest,
+)
+
+LEFT = {"lost+found"}  # what an empty disk holds
+TRACE_FOLDER, COUNTERS_FOLDER = f"{STEPS}/1-trace", f"{STEPS}/3-counters"
+ARTIFACTS = {
+    Kind.SQLITE: "trace.sqlite",
+    Kind.NSYS_REPORT: "trace.nsys-rep",
+    Kind.KERN_SUM: "kern_sum.csv",
+    Kind.NCU_REPORT: "counters.ncu-rep",
+    Kind.NCU_TEXT: "counters.csv",
+}
+COUNTERS_STEM = "counters"
+EXPORTED = {"trace": ".sqlite", "counters": ".csv"}
+"""Suffix of what a tool makes beside the copy of its report."""
+
+RECIPE = {
+    "question": "Which kernels take the GPU time in these Nsight files, and what bounds each?"
+}
+
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Import:
+    """What one import keeps in mind: `copies` of the user's files, and `notes` for the reader."""
+
+    recipe: dict[str, Any]
+    say: Say
+    copies: list[tuple[Path, Given]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence for the report, and tell it now."""
+        self.notes.append(sentence)
+        self.say(sentence)
+
+    def in_words_of_the_user(self, message: str) -> str:
+        """Name the files of the user in a message about their copies, which are gone by then."""
+        for copy, given in self.copies:
+            message = message.replace(str(copy), str(given.path))
+        return message
+
+    def skip(self, given: Given, error: ProfError) -> None:
+        """Leave out a file of a folder that cannot be read, and say so; a named one is refused."""
+        if not given.in_folder:
+            raise error
+        message = self.in_words_of_the_user(error.message).replace(str(given.path), given.name)
+        self.note(skipped(given.name, message))
+
+
+def import_files(
+    files: Sequence[Path], out: Path, stages: Sequence[str] = (), say: Say = lambda _: None
+) -> RunDir:
+    """Make the run directory `out` from files, folders and patterns (see `find_inputs`).
+
+    One trace, counters in any number of files, or both become one run; several traces become a job
+    with a run for each rank. `stages` are regexes of NVTX range names, as in a recipe. `say` gets
+    what each file adds and what is left out.
+
+    The originals stay as they are. In the copy of an SQLite export the environments that nsys
+    recorded are deleted; of an .nsys-rep, which holds them too, only the export is kept. The
+    manifest keeps the files' names, with folders only where two are alike.
+
+    Raises:
+        UsageError: `out` is there already, or the files do not belong together.
+        ArtifactUnreadable: a file that prof cannot read, or that holds no kernel.
+        ToolMissing: an .nsys-rep, and no nsys to export it.
+    """
+    for stage in stages:
+        _check_regex(stage)
+    inputs = find_inputs(files)
+    _check_together(inputs)
+    if out.is_symlink() and not out.exists():
+        raise UsageError(f"{out} is a link to nothing", "give a folder that is new or empty")
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - LEFT):
+        raise UsageError(f"{out} is there already", "give a folder that is new or empty")
+    work = _Import({**RECIPE, "name": out.name, "stages": list(stages)}, say)
+    with stoppable(), _in_place_when_whole(out) as partial:
+        try:
+            _fill_all(RunDir(partial), inputs, work)
+        except ProfError as error:
+            error.message, error.hint = (
+                work.in_words_of_the_user(text) for text in (error.message, error.hint)
+            )
+            error.args = (error.message,)
+            raise
+    return RunDir(out)
+
+
+@contextmanager
+def _in_place_when_whole(out: Path) -> Iterator[Path]:
+    """Give a folder to fill; what it holds at the end, and without an error, is then in `out`.
+
+    A folder that is there stays the same folder: it may be a mount point, or what a link names.
+    """
+    existed = out.is_dir()
+    place = out if existed else out.parent
+    place.mkdir(parents=True, exist_ok=True)
+    partial = place / f".{out.name}.{secrets.token_hex(4)}"
+    partial.mkdir()
+    try:
+        yield partial
+        if existed:
+            # The manifest last: a folder without one is no run.
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
+                os.replace(path, out / path.name)
+        else:
+            os.replace(partial, out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check_regex(stage: str) -> None:
+    try:
+        compile_pattern(stage)
+    except ValueError as error:
+        raise UsageError(
+            f"the stage {stage} is {error}",
+            "quote special characters with a backslash: 'step\\[0\\]'",
+        ) from error
+
+
+def _check_together(inputs: Inputs) -> None:
+    """Refuse several kernel summaries, and counters beside the traces of several ranks."""
+    traces = inputs.traces
+    if len(traces) > 1 and traces[0].kind is Kind.KERN_SUM:
+        names = listed([f"{item.name} ({item.kind})" for item in traces])
+        raise UsageError(
+            f"{len(traces)} traces were given: {names}",
+            "a kernel summary does not tell when a kernel ran: import each into runs of their own, "
+            "or give the .nsys-rep or .sqlite files of the ranks",
+        )
+    if len(traces) > 1 and inputs.counters:
+        raise UsageError(
+            f"{len(traces)} traces and counters were given, and of which rank "
+            f"{listed([item.name for item in inputs.counters])} is, is not known",
+            f"import it with the trace of its rank: prof import {traces[0].path} "
+            f"{inputs.counters[0].path} --out DIR",
+        )
+
+
+def _fill_all(run: RunDir, inputs: Inputs, work: _Import) -> None:
+    for sentence in inputs.notes:
+        work.note(sentence)
+    if len(inputs.traces) > 1:
+        _fill_job(run, inputs.traces, work)
+    else:
+        _fill(run, next(iter(inputs.traces), None), inputs.counters, work)
+
+
+def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
+    """Make a run directory of each trace below that of the job, one after the other."""
+
+    def fill(run: RunDir, trace: Given, rank: int) -> Manifest:
+        recipe = {**work.recipe, "name": f"{work.recipe['name']}, rank {rank}"}
+        return _fill(run, trace, (), _Import(recipe, work.say, work.copies))
+
+    ranks = import_ranks(job, traces, fill, work.skip)
+    for sentence in ranks.notes:
+        work.note(sentence)
+    manifest = _manifest(work, [record.file for record in ranks.records])
+    manifest.ranks, manifest.rank_basis = ranks.records, ranks.basis
+    manifest.created = min((m.created for m in ranks.members if m.created), default="")
+    for member in ranks.members:
+        manifest.tools |= member.tools
+        manifest.gpus += [gpu for gpu in member.gpus if gpu not in manifest.gpus]
+    write_manifest(job, manifest)
+    for record in ranks.records:
+        work.say(f"rank {record.rank}: {record.file}")
+    work.say(f"The numbers of the ranks are from {ranks.basis}.")
+
+
+def _manifest(work: _Import, names: Sequence[str]) -> Manifest:
+    return Manifest(
+        run_id=work.recipe["name"],
+        created="",  # when it was measured, which only a trace tells
+        recipe=work.recipe,
+        prof_version=prof_version(),
+        imported=list(names),
+        assumptions=["The files were imported: how they were captured is not known.", *work.notes],
+    )
+
+
+def _fill(run: RunDir, trace: Given | None, counters: Sequence[Given], work: _Import) -> Manifest:
+    manifest = _manifest(work, [])
+    if trace is not None:
+        try:
+            manifest.steps.append(_take(run, "trace", TRACE_FOLDER, trace, work))
+            _add_trace_facts(manifest, run, trace.kind)
+            manifest.imported.append(trace.name)
+        except ProfError as error:
+            if not counters:
+                raise
+            work.skip(trace, error)
+            manifest.steps.clear()
+            shutil.rmtree(run.path / TRACE_FOLDER)
+    if counters:
+        _take_counters(run, manifest, counters, work)
+    for record in manifest.steps:
+        record.files = describe(run.step(record))
+    manifest.assumptions += [note for note in work.notes if note not in manifest.assumptions]
+    write_manifest(run, manifest)
+    return manifest
+
+
+def _take_counters(
+    run: RunDir, manifest: Manifest, counters: Sequence[Given], work: _Import
+) -> None:
+    """Copy the files of ncu into one step, and read each once."""
+    taken: dict[str, NcuFile] = {}
+    refused: ProfError | None = None
+    for given in counters:
+        stem = COUNTERS_STEM if len(counters) == 1 else counters_stem(len(taken))
+        try:
+            record = _take(run, "counters", COUNTERS_FOLDER, given, work, stem)
+            digest = record.inputs["sha256"]
+            if digest in taken:
+                work.note(f"{given.name} is the same file as {taken[digest].name}: taken once.")
+                _drop(run, stem)
+                continue
+            taken[digest] = NcuFile(given.name, _read_counters(run, stem, given.kind))
+        except ProfError as error:
+            work.skip(given, error)
+            refused = error
+            _drop(run, stem)
+    if not taken:
+        if refused is not None and not manifest.steps:
+            raise refused
+        return
+    files = list(taken.values())
+    manifest.imported += [file.name for file in files]
+    if versions := {file.capture.version for file in files} - {""}:
+        manifest.tools["ncu"] = ", ".join(sorted(versions))
+    if len(counters) > 1:
+        digest = hashlib.sha256("".join(taken).encode()).hexdigest()
+        record.id, record.inputs = digest[:16], {"files": str(len(files)), "sha256": digest}
+        manifest.counter_files = [file.name for file in files]
+        for sentence in added(join_files(files).files):
+            work.say(sentence)
+    manifest.steps.append(record)
+
+
+def _drop(run: RunDir, stem: str) -> None:
+    for path in (run.path / COUNTERS_FOLDER).glob(f"{stem}.*"):
+        path.unlink()
+
+
+def _take(
+    run: RunDir, step: str, directory: str, given: Given, work: _Import, stem: str = ""
+) -> StepRecord:
+    """Copy a file into its step, unpacked and under the name that the readers look for."""
+    folder = run.path / directory
+    folder.mkdir(parents=True, exist_ok=True)
+    artifact = folder / ARTIFACTS[given.kind]
+    target = artifact.with_name(f"{stem or artifact.stem}{artifact.suffix}")
+    export = target.with_suffix(EXPORTED[step])
+    work.copies += [(target, given), (export, given)]
+    if given.path.suffix == ".xz":
+        decompress(given.path, target)
+    else:
+        shutil.copyfile(given.path, target)
+    with target.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if given.kind is Kind.SQLITE:
+        keep_data(target)
+        with reading(target, WHAT, HINT):
+            drop_environments(target)
+    if given.kind is Kind.NSYS_REPORT:
+        export_sqlite(target, export)
+        # It holds the environments of all processes that nsys saw, where nobody can delete them.
+        target.unlink()
+    return StepRecord(
+        name=step,
+        id=digest[:16],
+        state=StepState.DONE,
+        directory=directory,
+        inputs={"file": given.name, "sha256": digest},
+        finished=_now(),
+    )
+
+
+def _add_trace_facts(manifest: Manifest, run: RunDir, kind: Kind) -> None:
+    """Read the trace once: a file that cannot be reported on is refused now, not later."""
+    folder = run.path / TRACE_FOLDER
+    if kind is Kind.KERN_SUM:
+        from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
+
+        manifest.assumptions.append(
+            "The trace is a kernel summary: it has no launches, stages, copies or GPU facts."
+        )
+        manifest.assumptions += read_kernel_summary(folder / ARTIFACTS[kind]).notes
+        return
+    from nsight_prof.parsers.nsys.trace import open_trace
+
+    with open_trace(folder / ARTIFACTS[Kind.SQLITE]) as trace:
+        trace.kernels()
+        manifest.tools["nsys"] = trace.product_version
+        manifest.created = trace.recorded
+        manifest.gpus = [_facts(row) for row in trace.gpus().to_dict("records")]
+
+
+def _facts(row: dict[Any, Any]) -> dict[str, Any]:
+    import pandas as pd
+
+    return {str(key): value for key, value in row.items() if not pd.isna(value)}
+
+
+def _read_counters(run: RunDir, stem: str, kind: Kind) -> NcuCapture:
+    """Read counters once; without ncu_report this machine's ncu prints a report as CSV."""
+    from nsight_prof.parsers.ncu import can_read_rep, read_ncu
+
+    path = run.path / COUNTERS_FOLDER / f"{stem}{Path(ARTIFACTS[kind]).suffix}"
+    if kind is Kind.NCU_REPORT and not can_read_rep():
+        report, path = path, path.with_suffix(".csv")
+        export_csv(_ncu(), report, path, os.environ)
+    return read_ncu(path)
+
+
+def _ncu() -> Tool:
+    try:
+        return find_ncu(os.environ)
+    except ToolMissing as error:
+        raise ToolMissing(
+            "an .ncu-rep is read by ncu_report or by ncu, and neither is here",
+            "pip install ncu-report; or where ncu is: ncu --import FILE --csv --page raw "
+            "--print-units base, and import that output",
+        ) from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""What a run will do: its steps, the program, the kernels and counters that are chosen."""

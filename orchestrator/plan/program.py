@@ -1,0 +1,194 @@
+"""Turns a recipe's target into the argv, environment and folder of the child process."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.orchestrator.plan.target_digest import digest_of
+from nsight_prof.orchestrator.recipe.schema import Recipe
+from nsight_prof.orchestrator.recipe.sections import Target
+from nsight_prof.parsers.errors import RecipeError
+
+BUNDLED_TARGETS = Path(__file__).resolve().parents[2] / "targets"
+TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
+HEAD = 2000  # characters of a file that may say how it is run
+INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
+# Options of the interpreter that may stand before a script: -c and -m take no script.
+OPTION = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What nsys and ncu start.
+
+    `env` holds only what the recipe adds to the environment. `digest` is the SHA-256 of the target
+    file and of the modules of its package that it uses, "" for a command.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One process of a benchmark; both numbers count from 1."""
+
+    repeat: int
+    process: int
+
+    @property
+    def file(self) -> str:
+        """Name of the file that the process writes its records to."""
+        return f"result-{self.repeat}-{self.process}.jsonl"
+
+
+def resolve_program(recipe: Recipe) -> Program:
+    """Return the program of a recipe with its file found.
+
+    Raises:
+        RecipeError: the target's file or folder does not exist.
+    """
+    target = recipe.target
+    cwd = Path(os.path.expanduser(target.cwd)).absolute() if target.cwd else Path.cwd()
+    if not os.path.isdir(cwd):
+        raise RecipeError(
+            f"target.cwd is not a folder: {cwd}", "make the folder, or correct target.cwd"
+        )
+    digest = ""
+    if target.file is not None:
+        path = find_target(target.file, recipe.folders)
+        digest = digest_of(path)
+        argv = [_interpreter(target), str(path)]
+    else:
+        argv = _command(target)
+    return Program((*argv, *render_args(target.args)), dict(target.env), cwd, digest)
+
+
+def measuring_program(program: Program, out: Path, turn: Turn) -> Program:
+    """Return the program of one process of a benchmark: its records go to the file `out`."""
+    numbers = ("--process", str(turn.process), "--repeat", str(turn.repeat))
+    return replace(program, argv=(*program.argv, "--out", str(out), *numbers))
+
+
+def step_program(recipe: Recipe, step: str) -> Program:
+    """Return the program as a step starts it, with the arguments that only this step has.
+
+    Raises:
+        RecipeError: the target's file or folder does not exist.
+    """
+    target = recipe.target.model_copy(update={"args": recipe.args_in(step)})
+    return resolve_program(recipe.model_copy(update={"target": target}).found_in(recipe.folders))
+
+
+def counting_program(recipe: Recipe, out: Path) -> Program:
+    """Return the benchmark as ncu runs it: each case once, with `bench.count_args`."""
+    program = step_program(recipe, "counters")
+    return replace(program, argv=(*program.argv, "--count", "--out", str(out)))
+
+
+def operators_program(recipe: Recipe, out: Path) -> Program:
+    """Return the target under the torch profiler, which leaves its trace in the file `out`.
+
+    torch's profiler cannot begin at an NVTX range: `capture: {nvtx: …}` gives the whole program.
+
+    Raises:
+        RecipeError: the target is no Python script, or does not exist.
+    """
+    program = step_program(recipe, "operators")
+    python, script = _script(program.argv)
+    capture = recipe.capture if recipe.capture == "profiler-api" else "all"
+    wrapper = (str(TORCH_PROFILER), "--out", str(out), "--capture", capture, "--")
+    return replace(program, argv=(*python, *wrapper, *script))
+
+
+def _script(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split a command into the interpreter with its options, and the script with its arguments."""
+    place = 1
+    while place < len(argv) and OPTION.fullmatch(argv[place]):
+        place += 2 if argv[place] in ("-X", "-W") else 1
+    python = INTERPRETER.fullmatch(Path(argv[0]).name)
+    if python is None or place >= len(argv) or argv[place].startswith("-"):
+        raise RecipeError(
+            f"torch's profiler needs a Python script, and the target is {shlex.join(argv[:3])} …",
+            "give target.file, or a command of the form [python, script.py, …]; else leave the "
+            "step out: --set operators.enabled=false",
+        )
+    return argv[:place], argv[place:]
+
+
+def find_target(name: str, folders: tuple[Path, ...]) -> Path:
+    """Return the absolute path of a target file.
+
+    It is sought beside the recipe, among the bundled targets (roofline/run.py and
+    serving/offline.py lie in folders) and in the current folder, in this order.
+
+    Raises:
+        RecipeError: it is nowhere; the hint names the nearest bundled targets.
+    """
+    wanted = Path(os.path.expanduser(name))
+    places = [*folders, BUNDLED_TARGETS, Path.cwd()]
+    for place in places:
+        if os.path.isfile(place / wanted):
+            return (place / wanted).resolve()
+    bundled = bundled_targets()
+    last = {Path(known).name: known for known in bundled if not known.endswith("/run.py")}
+    near = [last[key] for key in difflib.get_close_matches(wanted.name, last, n=1, cutoff=0.75)]
+    near = near or difflib.get_close_matches(name, bundled, n=1, cutoff=0.75)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise RecipeError(
+        f"target.file {name} does not exist; sought in {', '.join(map(str, places))}",
+        f"{guess}give a path to a Python file, or a bundled target: {', '.join(bundled)}",
+    )
+
+
+def bundled_targets() -> list[str]:
+    """Return the bundled targets as `target.file` names them, sorted.
+
+    They say at their head how they are run: `python offline.py …`. Of a folder that has a run.py,
+    that one is the target.
+    """
+    whole = {path.parent for path in BUNDLED_TARGETS.glob("*/run.py")}
+    files = [*BUNDLED_TARGETS.glob("*.py"), *BUNDLED_TARGETS.glob("*/*.py")]
+    names = [
+        path.relative_to(BUNDLED_TARGETS).as_posix()
+        for path in files
+        if path != TORCH_PROFILER
+        and (path.name == "run.py" or path.parent not in whole)
+        and re.search(
+            rf"(?m)^ +python (?:\S+/)?{re.escape(path.name)}\b", path.read_text("utf-8")[:HEAD]
+        )
+    ]
+    return sorted(names)
+
+
+def render_args(args: dict[str, Any]) -> list[str]:
+    """Render `target.args` to a command line: {prompt_len: 512} becomes --prompt-len 512."""
+    words: list[str] = []
+    for key, value in args.items():
+        option = key if key.startswith("-") else "--" + key.replace("_", "-")
+        if value is None or value is False:
+            continue
+        words.append(option)
+        if value is not True:
+            words += [str(item) for item in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def _interpreter(target: Target) -> str:
+    return os.path.expanduser(target.python) if target.python else sys.executable
+
+
+def _command(target: Target) -> list[str]:
+    words = list(target.command or ())
+    if words[0] in ("python", "python3") and target.python:
+        words[0] = _interpreter(target)
+    return words

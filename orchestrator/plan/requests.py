@@ -1,0 +1,62 @@
+"""Turns a recipe and its resolved program into requests for nsys and ncu, for run and dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsight_prof.orchestrator.plan.program import Program
+from nsight_prof.orchestrator.recipe.schema import Recipe
+from nsight_prof.orchestrator.recipe.sections import NvtxCapture
+from nsight_prof.orchestrator.tools.ncu import CountersRequest
+from nsight_prof.orchestrator.tools.nsys import TraceRequest
+from nsight_prof.parsers.run.selection import Selection
+
+
+def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
+    """Return the request of the trace step; the report lands in `folder`/trace.nsys-rep."""
+    capture, nvtx_range = _capture(recipe)
+    return TraceRequest(
+        program=nsys,
+        output=folder / "trace",
+        target=program.argv,
+        capture=capture,
+        nvtx_range=nvtx_range,
+        extra_args=recipe.trace.extra_args,
+    )
+
+
+def counters_request(
+    recipe: Recipe,
+    program: Program,
+    ncu: str,
+    folder: Path,
+    chosen: tuple[Selection | None, tuple[str, ...]],
+) -> CountersRequest:
+    """Return the request of the counters step; `chosen` is the selection and the metric names.
+
+    Without a selection all kernels of the capture are profiled.
+    """
+    selection, metrics = chosen[0] or Selection(), chosen[1]
+    capture, nvtx_range = _capture(recipe)
+    return CountersRequest(
+        program=ncu,
+        output=folder / "counters",
+        log=folder / "ncu.log",
+        target=program.argv,
+        kernels=tuple(kernel.mangled_name for kernel in selection.kernels),
+        metrics=metrics,
+        skip=selection.skip,
+        count=selection.count,
+        capture=capture,
+        nvtx_range=nvtx_range,
+        clock_control=recipe.counters.clock_control,
+        cache_control=recipe.counters.cache_control,
+        rules=recipe.counters.rules,
+        extra_args=recipe.counters.extra_args,
+    )
+
+
+def _capture(recipe: Recipe) -> tuple[str, str]:
+    if isinstance(recipe.capture, NvtxCapture):
+        return "nvtx", recipe.capture.nvtx
+    return recipe.capture, ""

@@ -1,0 +1,87 @@
+"""Hashes a target's file with the modules of its own package that it imports; runs none of them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+# Sources in other languages, and data, that lie beside the modules which load them.
+BESIDE = (".cu", ".cuh", ".json", ".yaml")
+# Holds `targets`, in a checkout and when installed: bundled targets have one digest in both.
+OURS = Path(__file__).resolve().parents[2]
+PACKAGE = "nsight_prof"
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a target; of a lone script it is that of its bytes.
+
+    Of a file in a package (`targets/roofline/run.py`) all modules of that package count which it
+    imports, directly or not, and the CUDA sources and data beside them and in folders there.
+    """
+    digest = hashlib.sha256(path.read_bytes())
+    root = _root(path)
+    if root is not None:
+        for other in sorted(_used(path, root) - {path}):
+            digest.update(str(other.relative_to(root)).encode())
+            digest.update(other.read_bytes())
+    return digest.hexdigest()
+
+
+def _root(path: Path) -> Path | None:
+    """Return the folder that holds the file's outermost package, None for a lone script."""
+    root = path.parent
+    while root != OURS and (root / "__init__.py").is_file():
+        root = root.parent
+    return None if root == path.parent else root
+
+
+def _used(path: Path, root: Path) -> set[Path]:
+    """Return all files of the package that `path` needs, itself among them."""
+    found: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.add(file)
+        waiting += _imported(file, root)
+        # The outermost package holds targets that have nothing to do with each other.
+        start = f"{file.stem}*" if file.parent.parent == root else "**/*"
+        found |= {beside for kind in BESIDE for beside in file.parent.glob(f"{start}{kind}")}
+    return found
+
+
+def _imported(file: Path, root: Path) -> list[Path]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return []  # the run itself will tell
+    package = file.relative_to(root).parent.parts
+    names = {name for node in ast.walk(tree) for name in _names(node, package)}
+    return [place for name in names for place in _places(name, root)]
+
+
+def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Give the modules that a statement may import, as parts of dotted names."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield tuple(alias.name.split("."))
+    elif isinstance(node, ast.ImportFrom):
+        above = package[: len(package) - node.level + 1] if node.level else ()
+        base = (*above, *(node.module.split(".") if node.module else ()))
+        yield base
+        for alias in node.names:
+            yield (*base, alias.name)
+
+
+def _places(name: tuple[str, ...], root: Path) -> Iterator[Path]:
+    """Give the file of a module, and those of the packages around it, as far as they exist."""
+    if root == OURS and name[:1] == (PACKAGE,):
+        name = name[1:]
+    for length in range(1, len(name) + 1):
+        place = root.joinpath(*name[:length])
+        for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+            if file.is_file():
+                yield file

@@ -1,0 +1,1 @@
+"""Makes the run directory of a prediction from recorded runs."""

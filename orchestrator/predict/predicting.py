@@ -1,0 +1,454 @@
+"""Predicts a model from recorded runs, and writes what it finds as a run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.orchestrator.predict.sources import Source, read_model
+from nsight_prof.orchestrator.report.reporting import make_report
+from nsight_prof.orchestrator.system.run_lock import new_folder
+from nsight_prof.orchestrator.system.version import prof_version
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.predict.costs import (
+    Carried,
+    Costs,
+    Datasheet,
+    Gpu,
+    datasheet,
+)
+from nsight_prof.parsers.predict.measured import has_products, measured_costs
+from nsight_prof.parsers.predict.operators import check_known, operators
+from nsight_prof.parsers.predict.points import Prediction, frames
+from nsight_prof.parsers.predict.serving import (
+    BATCHED_TOKENS,
+    CAPTURED,
+    LARGE_GPU_BYTES,
+    MAX_NUM_SEQS,
+    MAX_NUM_SEQS_SMALL,
+    Engine,
+    Goal,
+    Host,
+    Predictor,
+    Workload,
+    fitted_host,
+)
+from nsight_prof.parsers.predict.trace import Calibrated, Trace
+from nsight_prof.parsers.predict.validation import (
+    HELD_OUT,
+    IN_SAMPLE,
+    errors_frame,
+    kernel_errors,
+    point_errors,
+    step_errors,
+)
+from nsight_prof.parsers.run.artifacts import describe
+from nsight_prof.parsers.run.directory import (
+    STEPS,
+    Manifest,
+    RunDir,
+    StepRecord,
+    StepState,
+    write_manifest,
+)
+from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
+
+STEP = "predict"
+UTILIZATION = 0.9
+"""Part of the memory that vLLM takes where nothing is said."""
+ACTIVATIONS = 3
+"""Copies of gate and up that the largest step holds at once: both, and their product."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for, beside the model and the runs."""
+
+    gpu: str = ""
+    tensor_parallel: int = 1
+    workloads: tuple[Workload, ...] = ()
+    batched_tokens: int = 0
+    utilization: float = UTILIZATION
+    goal: Goal = Goal()
+    price_per_hour: float = math.nan
+
+
+@dataclass
+class Plan:
+    """A model and the sources that predict it: what was chosen of each, and what was assumed.
+
+    `left_out`: (outputs, inputs) of products that no fit may use. `served`: the run whose settings
+    of the engine are taken, where it is no source.
+    """
+
+    name: str
+    shape: ModelShape
+    sources: tuple[Source, ...]
+    settings: Settings
+    notes: list[str] = field(default_factory=list)
+    left_out: frozenset[tuple[int, int]] = frozenset()
+    served: Source | None = None
+
+    @cached_property
+    def shard(self) -> ModelShape:
+        """What one GPU holds."""
+        return self.shape.shard(self.settings.tensor_parallel)
+
+    @cached_property
+    def measured(self) -> Gpu | None:
+        """The GPU of the runs; None without a run."""
+        names = sorted({source.gpu_name for source in self.sources})
+        if len(names) > 1:
+            raise UsageError(
+                f"the runs are of several GPUs: {', '.join(names)}",
+                "give runs of one kind of GPU; --gpu carries them over to another",
+            )
+        return datasheet(names[0]) if names else None
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """The GPU that is predicted for."""
+        if self.settings.gpu:
+            return datasheet(self.settings.gpu)
+        if self.measured is None:
+            raise UsageError(
+                "neither a run nor a GPU was given",
+                "name recorded runs (--on RUN), or a GPU by its datasheet (--gpu h200-sxm)",
+            )
+        return self.measured
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """The recorded engine: of this very model where there is one, else of the same split."""
+        found = [trace for source in self.sources if (trace := source.trace()) is not None]
+        here = self.settings.tensor_parallel
+        found.sort(key=lambda t: (t.shape != self.shard, t.shape.tensor_parallel != here))
+        return next(iter(found), None)
+
+    @cached_property
+    def bench(self) -> pd.DataFrame:
+        """Measured cases of all sources."""
+        found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
+        return pd.concat(found) if found else tables.empty("bench")
+
+    @cached_property
+    def costs(self) -> Costs:
+        """The costs of the highest tier that the sources allow; all fits are done here, once."""
+        if self.measured is None:
+            return Datasheet(self.gpu)
+        base: Costs = Datasheet(self.measured)
+        if has_products(self.bench):
+            base = measured_costs(self.bench, self.measured, self.left_out)
+        if self.trace is not None:
+            base = Calibrated.of_trace(base, self.trace, self.shard)
+            if self.trace.shape != self.shard:
+                self.notes.append(
+                    "the recorded engine served another model, or on another number of GPUs: "
+                    "what its kernels take beyond the benchmark is carried over, and how well that "
+                    "holds is not known"
+                )
+        if self.gpu.name != self.measured.name:
+            self.notes.append(
+                f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
+                f"roofline that it reached on {self.measured.name}, and no interval says how well "
+                "that holds; the lower bound is the datasheet's roofline"
+            )
+            return Carried(base, self.measured, self.gpu)
+        return base
+
+    def engine(self) -> Engine:
+        """Return the settings of the recorded engine, or vLLM's own."""
+        recorded = [self.served] if self.served else self.sources
+        rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
+        tokens = self.settings.batched_tokens
+        sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
+        if not tokens:
+            limits = [number(row["max_num_batched_tokens"]) for row in rows]
+            tokens = next((int(limit) for limit in limits if limit > 0), 0)
+        if not tokens:
+            tokens = BATCHED_TOKENS
+            self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
+        limits = [number(row["max_num_seqs"]) for row in rows]
+        large = self.memory >= LARGE_GPU_BYTES
+        usual = MAX_NUM_SEQS if large else MAX_NUM_SEQS_SMALL
+        most = next((int(limit) for limit in limits if limit > 0), usual)
+        return Engine(tokens, tuple(sizes or CAPTURED), most)
+
+    def predictor(self) -> Predictor:
+        """Return the predictor, with what the host adds as far as the sources tell."""
+        predictor = Predictor(self.shard, self.costs, self.gpu, self.engine(), self._gaps())
+        points = [
+            (work, number(row["ttft_p50_s"]))
+            for source in self.sources
+            if source.shape == self.shard
+            for work, row in source.points()
+            if (work.batch or work.concurrency == 1)
+            and work.together * work.prompt <= predictor.engine.batched_tokens
+        ]
+        points = [(work, ttft) for work, ttft in points if ttft > 0]
+        if points:
+            predictor.host = fitted_host(predictor, points)
+        if math.isnan(predictor.host.overhead_s):
+            self.notes.append(
+                "the time to first token is that of the GPU alone: no recorded engine served this "
+                "model and tells what the host adds"
+            )
+        elif math.isnan(predictor.host.eager_s):
+            self.notes.append(
+                "prompts that take the GPU less than the host needs to issue them come later than "
+                "predicted: no recorded point of so short prompts tells by how much"
+            )
+        if math.isnan(predictor.host.frontend_s) and not all(
+            work.batch for work in self.settings.workloads
+        ):
+            self.notes.append(
+                "what the server in front of the engine adds to the time to first token is not "
+                "known and taken as none: no recorded server (prof run vllm-serve) tells"
+            )
+        return Predictor(
+            predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
+        )
+
+    def _gaps(self) -> Host:
+        trace = self.trace
+        if trace is not None:
+            fraction = self.shard.layers / trace.shape.layers
+            host = trace.decode.host_s * fraction
+            gaps = trace.decode.gap_s * fraction, trace.prefill.gap_s * fraction
+            return Host(decode_s=host, gap_decode_s=gaps[0], gap_prefill_s=gaps[1])
+        found = [source.table("measured_roofs") for source in self.sources]
+        roofs = [row for table in found for row in records(table)]
+        launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
+        if launch is None:
+            self.notes.append(
+                "the gaps between kernels are not known and taken as none: add a recorded engine, "
+                "or the run of prof run roofline"
+            )
+            return Host()
+        calls = sum(item.calls for item in operators(self.shard, Workload(1, 2, 1).steps()[1]))
+        gap = float(launch) * calls
+        return Host(gap_decode_s=gap, gap_prefill_s=gap)
+
+    def kv_tokens(self, engine: Engine) -> int:
+        """Return the tokens that the KV cache of each GPU holds.
+
+        Beside the weights a recorded engine on the same GPU tells what else takes memory; else it
+        is what the largest step's feed-forward layer holds.
+        """
+        recorded = [self._recorded_rest(s) for s in self.sources if self.measured == self.gpu]
+        rest = next((value for value in recorded if value is not None), None)
+        if rest is None:
+            wide = ACTIVATIONS * self.shard.intermediate + 2 * self.shard.hidden
+            rest = engine.batched_tokens * wide * self.shard.weight_bytes
+        free_bytes = self.memory * self.settings.utilization - self.weights - rest
+        return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))
+
+    @property
+    def weights(self) -> float:
+        """Bytes of the weights on each GPU."""
+        return self.shard.parameters() * self.shard.weight_bytes
+
+    @property
+    def memory(self) -> float:
+        """Bytes of a GPU's memory, as the driver or the datasheet says."""
+        if self.measured != self.gpu:
+            return self.gpu.memory_bytes
+        recorded = [number(source.gpu["memory_bytes"]) for source in self.sources]
+        return next((v for v in recorded if v > 0), self.gpu.memory_bytes)
+
+    def _recorded_rest(self, source: Source) -> float | None:
+        """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""
+        if source.shape != self.shard:
+            return None
+        for row in source.engines:
+            asked = json.loads(row["args"] or "{}")
+            if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
+                fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
+                rest = number(source.gpu["memory_bytes"]) * fraction[0] - self.weights - fraction[1]
+                if math.isfinite(rest):
+                    return rest
+        return None
+
+
+def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
+    """Return how a model is predicted.
+
+    Raises:
+        UsageError: the model is not known, or the runs do not allow it.
+    """
+    name, config = read_model(model)
+    try:
+        shape = model_shape(config)
+    except ArtifactUnreadable as error:
+        raise UsageError(
+            error.message, "only what was measured is predicted: dense decoders in 16 bits"
+        ) from error
+    check_known(shape)
+    notes = _unusual(config, shape, settings.workloads)
+    return Plan(name, shape, tuple(map(Source.opened, runs)), settings, notes)
+
+
+def _unusual(
+    config: Mapping[str, Any], shape: ModelShape, workloads: Sequence[Workload]
+) -> list[str]:
+    """Return what holds for this model or these lengths beside what is predicted."""
+    notes = []
+    if shape.qk_norm:
+        notes.append(
+            "assumed: the norms of queries and keys cost nothing beside the rotary embedding that "
+            "they are fused with"
+        )
+    if any(work.concurrency for work in workloads):
+        notes.append(f"assumed: each client of a closed loop sends {Workload.ROUNDS} requests")
+    widest = max((work.together for work in workloads), default=0)
+    if widest > MAX_NUM_SEQS:
+        notes.append(
+            f"of {widest:,} requests some wait: the engine runs at most {MAX_NUM_SEQS:,} at a "
+            "time, vLLM's own limit, unless a recorded engine says another (max_num_seqs)"
+        )
+    if any(work.rate and not work.arrivals for work in workloads):
+        notes.append(
+            f"assumed: requests of an open loop come at random times for {Workload.OPEN_S:g} s, "
+            f"{Workload.LEAST} of them at least"
+        )
+    longest = max((work.prompt + work.output for work in workloads), default=0)
+    limit = config.get("max_position_embeddings")
+    if isinstance(limit, int) and longest > limit:
+        notes.append(
+            f"requests of {longest:,} tokens are longer than the model's context of {limit:,} "
+            "(max_position_embeddings): an engine refuses them unless it is told otherwise"
+        )
+    return notes
+
+
+def predict(
+    planned: Plan, out: Path | None
+) -> tuple[RunDir, tuple[str, ...], dict[str, pd.DataFrame]]:
+    """Predict the workloads of a plan into a new run directory; return it and its first findings.
+
+    Raises:
+        UsageError: `out` is not empty, or an operator is not known.
+    """
+    predictor = planned.predictor()
+    asked = planned.settings
+    prediction = Prediction(
+        planned.name,
+        predictor,
+        planned.kv_tokens(predictor.engine),
+        asked.goal,
+        asked.price_per_hour,
+    )
+    found = frames(prediction, planned.settings.workloads)
+    run = write_run(planned, out, found, "predict")
+    headline, _ = make_report(run)
+    return run, headline, found
+
+
+def validate(
+    truth: Path, runs: Sequence[Path], out: Path | None
+) -> tuple[RunDir, tuple[str, ...], pd.DataFrame]:
+    """Hold predictions against the recorded engine `truth`; return run, first findings and errors.
+
+    Held out, `truth` is no source, and products of this model's outputs and inputs are in no fit;
+    in sample, all that `runs` have is used.
+
+    Raises:
+        UsageError: `truth` served no model that is known, or has nothing to hold against.
+    """
+    source = Source.opened(truth)
+    if source.full_shape is None or source.shape is None:
+        raise UsageError(
+            f"{truth} has no engine that served a model which is known",
+            "name a run of vllm-baseline or vllm-kernels",
+        )
+    sources = tuple(map(Source.opened, runs))
+    others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
+    if not others:
+        raise UsageError(
+            f"nothing but {truth} itself was given to predict it from",
+            "add other recorded runs, of kernels for one: --on RUN",
+        )
+    settings = Settings(source.gpu_name, source.shape.tensor_parallel)
+    lines = (*source.shape.linears(), source.shape.head())
+    model_products = frozenset((line.outputs, line.inputs) for line in lines)
+    planned = Plan(
+        source.model, source.full_shape, others, settings, left_out=model_products, served=source
+    )
+    rows = list(_errors(planned, source, HELD_OUT))
+    with_all = Plan(source.model, source.full_shape, sources, settings, served=source)
+    rows += _errors(with_all, source, IN_SAMPLE)
+    planned.notes += with_all.notes
+    found = errors_frame(rows)
+    if found.empty:
+        raise UsageError(
+            f"{truth} has no step of an engine and no point to hold predictions against",
+            "name a run of vllm-baseline or vllm-kernels",
+        )
+    run = write_run(planned, out, {"prediction_errors": found}, "validate")
+    headline, _ = make_report(run)
+    return run, headline, found
+
+
+def _errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
+    costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
+    trace = truth.trace()
+    if trace is not None:
+        for row in kernel_errors(costs, trace):
+            yield row | recorded
+    try:
+        predictor = planned.predictor()
+        predictor.step(Workload(1, 1, 1).steps()[1])
+    except UsageError as error:
+        planned.notes.append(f"steps and points ({sample}) are not predicted: {error.message}")
+        return
+    if trace is not None:
+        for row in step_errors(predictor, trace):
+            yield row | recorded
+    for work, measured in truth.points():
+        tiers = [item.tier for step in work.steps() for item in predictor.step(step).breakdown]
+        for row in point_errors(predictor, work, measured, min(tiers)):
+            yield row | recorded
+
+
+def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], kind: str) -> RunDir:
+    """Write a run directory whose only step left the tables `found`."""
+    if out is not None and (out / "manifest.json").exists():
+        raise UsageError(f"{out} is a run already", "give a folder that is new or empty")
+    stem = "".join(c if c.isalnum() or c in "-._" else "-" for c in planned.name)
+    run = RunDir(new_folder(f"{kind}-{stem}", out, force=False))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = StepRecord(STEP, STEP, StepState.DONE, f"{STEPS}/1-{STEP}", started=now, finished=now)
+    for table, frame in found.items():
+        tables.write(frame, table, run.step(record), csv=False)
+    record.files = describe(run.step(record))
+    asked = planned.settings
+    recipe = {
+        "name": f"{planned.name} on {planned.gpu.name}",
+        "question": "How fast will this model serve on this GPU?",
+        "predict": {
+            "model": planned.name,
+            "gpu": planned.gpu.name,
+            "datasheet": planned.gpu.source,
+            "on": [source.name for source in planned.sources],
+            "tensor_parallel": asked.tensor_parallel,
+            "utilization": asked.utilization,
+            "weight_bytes": planned.weights,
+            "kv_bytes_per_token": planned.shard.kv_bytes_per_token(),
+            "memory_bytes": planned.memory,
+        },
+    }
+    manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),
+                        recipe=recipe, steps=[record],
+                        assumptions=list(dict.fromkeys(planned.notes)))  # fmt: skip
+    write_manifest(run, manifest)
+    return run

@@ -1,0 +1,188 @@
+"""What a prediction rests on: the model's configuration, and recorded runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from nsight_prof.orchestrator.report.reporting import ensure_tables
+from nsight_prof.parsers import safe_yaml, tables
+from nsight_prof.parsers.cells import Row, known, records
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.predict.serving import Request, Workload
+from nsight_prof.parsers.predict.trace import Trace, read_trace
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape, model_shape
+
+CONFIG = "config.json"
+MODELS = resources.files("nsight_prof.targets.serving") / "configs"
+UNPROFILED = ("untraced", "bench")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recorded run that costs come from; its tables are read when they are first asked for."""
+
+    path: Path
+
+    @classmethod
+    def opened(cls, path: Path) -> Source:
+        """Return the run in `path`, whose tables are made where they are not there."""
+        ensure_tables(path)
+        return cls(path)
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.path.resolve().name
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of the run."""
+        return tables.read(RunDir(self.path).tables, name)
+
+    @cached_property
+    def gpu(self) -> Row:
+        """What is known of the GPU of the run: name and memory_bytes."""
+        known = records(self.table("gpus")[["name", "memory_bytes"]].dropna(subset="name"))
+        recorded = [{"name": g.get("name"), "memory_bytes": g.get("memory_bytes")}
+                for g in read_manifest(RunDir(self.path)).gpus if g.get("name")]  # fmt: skip
+        return next(iter([*known, *recorded]), {"name": "", "memory_bytes": None})
+
+    @cached_property
+    def gpu_name(self) -> str:
+        """Name of that GPU.
+
+        Raises:
+            UsageError: the run does not tell.
+        """
+        if not self.gpu["name"]:
+            raise UsageError(
+                f"{self.path} does not say which GPU it was recorded on",
+                "name runs that prof recorded on a GPU",
+            )
+        return str(self.gpu["name"])
+
+    @cached_property
+    def engines(self) -> list[Row]:
+        """Engines of the run that were not under a profiler of operators or counters."""
+        engines = self.table("engines")
+        return records(engines[engines["source"].isin(("bench", "untraced", "trace"))])
+
+    @cached_property
+    def full_shape(self) -> ModelShape | None:
+        """The model that the run served; None where it served none that is known."""
+        for row in self.engines:
+            try:
+                return model_shape(json.loads(row["model_config"]))
+            except (ValueError, TypeError, ArtifactUnreadable):
+                continue
+        return None
+
+    @cached_property
+    def model(self) -> str:
+        """Name of that model."""
+        return next((str(row["model"]) for row in self.engines if row["model"]), "model")
+
+    @cached_property
+    def shape(self) -> ModelShape | None:
+        """Shard of that model on one GPU; None where it is not known."""
+        split = next((int(row["tensor_parallel"] or 1) for row in self.engines), 1)
+        return None if self.full_shape is None else self.full_shape.shard(split)
+
+    def points(self) -> Iterator[tuple[Workload, Row]]:
+        """Yield points of engines with graphs that were measured without a profiler.
+
+        Of an open loop they have the requests as they came.
+        """
+        rows = self.table("serving_points")
+        rows = rows[
+            rows["source"].isin(UNPROFILED)
+            & ~rows["traced"].fillna(False).astype(bool)
+            & rows["status"].eq("ok")
+            & rows["engine"].eq("cuda-graphs")
+            & rows[["prompt_tokens", "output_tokens"]].notna().all(axis=1)
+        ]
+        for row in records(rows):
+            lengths = int(row["prompt_tokens"]), int(row["output_tokens"])
+            batch, clients, rate = (
+                known(row[key]) or 0 for key in ("batch", "concurrency", "request_rate")
+            )
+            if batch:
+                yield Workload(*lengths, int(batch)), row
+            elif clients:
+                count = int(known(row["requests"]) or 0)
+                yield Workload(*lengths, concurrency=int(clients), count=count), row
+            elif rate:
+                yield Workload(*lengths, rate=rate, arrivals=self._arrivals(row)), row
+
+    def _arrivals(self, point: Row) -> tuple[Request, ...]:
+        """Return the requests of a point as they came, from the first on."""
+        found = self.table("requests")
+        found = found[found["case"].eq(point["case"]) & found["source"].eq(point["source"])]
+        found = found[found["process"].eq(1) & found["repeat"].eq(1)].sort_values("arrival_s")
+        start = found["arrival_s"].min()
+        lengths = int(point["prompt_tokens"]), int(point["output_tokens"])
+        return tuple(Request(float(came - start), *lengths) for came in found["arrival_s"])
+
+    def trace(self) -> Trace | None:
+        """Return the recorded steps of an engine with graphs; None where the run traced none."""
+        points = self.table("serving_points")
+        traced = points[
+            points["source"].eq("trace")
+            & points["engine"].eq("cuda-graphs")
+            & points["batch"].notna()
+        ]
+        if self.shape is None or traced.empty or self.table("engine_steps").empty:
+            return None
+        point = records(traced)[0]
+        lengths = (int(point[key]) for key in ("batch", "prompt_tokens", "output_tokens"))
+        used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
+        return read_trace(used, self.shape, *lengths)
+
+
+def read_model(given: str) -> tuple[str, dict[str, Any]]:
+    """Return name and configuration of a model: a file, a folder, a bundled name, or YAML lines.
+
+    Raises:
+        UsageError: there is no such model, or what is there is no configuration.
+    """
+    path, text, file = Path(given), given, None
+    bundled = MODELS / given / CONFIG
+    if "\n" not in given and ":" not in given:
+        is_bundled = "/" not in given and not path.exists() and bundled.is_file()
+        file = bundled if is_bundled else path / CONFIG if path.is_dir() else path
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            names = ", ".join(sorted(item.name for item in MODELS.iterdir() if item.is_dir()))
+            raise UsageError(
+                f"{given} cannot be read as a model: {error}",
+                f"give a config.json, its folder, lines of YAML, or one of {names}",
+            ) from error
+    try:
+        config = safe_yaml.parse(text)[1]
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"{given.splitlines()[0]} is no configuration: {str(error).splitlines()[0]}",
+            "give the config.json of the model; JSON and YAML are read",
+        ) from error
+    if not isinstance(config, dict):
+        raise UsageError(
+            f"{given.splitlines()[0]} is no configuration of a model",
+            f"it needs model_type ({', '.join(FAMILIES)}), hidden_size and so on",
+        )
+    recorded = str(config.get("name") or config.get("_name_or_path") or "")
+    if file is bundled:
+        return given, config
+    if file is None:
+        return recorded or "model", config
+    here = path.resolve()
+    return recorded or (here if path.is_dir() else here.parent).name, config

@@ -1,0 +1,1 @@
+"""Reads recipes: files, the schema, defaults and the errors of users."""

@@ -1,0 +1,1 @@
+"""Renders the report of a run under its lock."""

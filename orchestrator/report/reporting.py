@@ -1,0 +1,117 @@
+"""Makes the tables and the report of a run, and the comparison of a sweep."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsight_prof.orchestrator.system.run_lock import writing
+from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.run.artifacts import check_artifacts
+from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
+from nsight_prof.parsers.substeps import substep
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.render.templating import Style
+
+# The libraries of tables and pictures map about 1 GiB before they do anything; with less
+# matplotlib 3.11 aborts.
+ADDRESS_SPACE = 1 << 30
+
+
+def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+    """Write tables/ and report/ of a run; return its first findings and the path of report.md.
+
+    `style` goes before what the recipe of the run says of languages; templates are those of `style`
+    alone.
+    """
+    from nsight_prof.parsers.build.load import load_run
+    from nsight_prof.parsers.build.run_tables import build_tables
+    from nsight_prof.reports.render.report import render_report
+
+    _check_address_space()
+    substep("checking the captures")
+    check_artifacts(run)
+    build_tables(run)
+    made = render_report(load_run(run.path), style)
+    return made.headline, made.report
+
+
+def _check_address_space() -> None:
+    """Refuse what would end in an abort of a native library that gets no memory."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
+        raise StepFailed(
+            f"a report needs {ADDRESS_SPACE / 2**30:.1f} GiB of address space, and the limit here "
+            f"is {limit / 2**30:.1f} GiB",
+            "raise it (ulimit -v unlimited, or the memory that the batch job asks for), or render "
+            "the report elsewhere: prof report RUN",
+        )
+
+
+def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
+    """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
+    from nsight_prof.reports.render.report import render_sweep
+    from nsight_prof.reports.render.templating import style_of
+    from nsight_prof.reports.sweep.sweep import sweep_view
+
+    chosen = style_of(read_manifest(run).recipe, style)
+    made = render_sweep(sweep_view(run.path), run.report, chosen)
+    return made.headline, made.report
+
+
+def report_job(
+    job: RunDir, style: Style | None = None, warn: Callable[[str], None] = lambda _: None
+) -> tuple[tuple[str, ...], Path]:
+    """Write the tables of all ranks, one after the other, and tables/ and report/ of their job.
+
+    `warn` gets the ranks whose tables cannot be made; the report names them, too.
+    """
+    from nsight_prof.parsers.build.rank_tables import build_rank_tables
+    from nsight_prof.parsers.build.run_tables import build_tables
+    from nsight_prof.reports.engine.ranks import job_view
+    from nsight_prof.reports.render.report import render_job
+    from nsight_prof.reports.render.templating import style_of
+
+    _check_address_space()
+    manifest = read_manifest(job)
+    for record in manifest.ranks:
+        substep(f"rank {record.rank}")
+        try:
+            check_artifacts(job.rank(record.rank))
+            build_tables(job.rank(record.rank))
+        except ProfError as error:
+            warn(f"rank {record.rank}: {error.message}")
+    build_rank_tables(job)
+    made = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
+    return made.headline, made.report
+
+
+def ensure_tables(path: Path) -> None:
+    """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
+    from nsight_prof.parsers.build.run_tables import build_tables
+
+    check_one_run(path)
+    variants = read_manifest(RunDir(path)).variants
+    for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
+        if not _are_of_now(run):
+            with writing(run.path):
+                check_artifacts(run)
+                build_tables(run)
+
+
+def _are_of_now(run: RunDir) -> bool:
+    """Tell whether the tables are there with the columns that this version declares."""
+    from nsight_prof.parsers import tables
+
+    if not run.tables.is_dir():
+        return False
+    try:
+        for table in tables.tables():
+            if table != "launches":  # large, and as old as the others
+                tables.read(run.tables, table)
+    except ProfError:
+        return False
+    return True

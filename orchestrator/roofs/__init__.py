@@ -1,0 +1,1 @@
+"""Measured roofs that are kept for later runs, and how they are shown."""

@@ -1,0 +1,1 @@
+"""Runs a plan: steps, journal, replay, resume, the state of the machine."""

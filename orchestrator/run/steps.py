@@ -1,0 +1,327 @@
+"""Does one step of a plan: captures, selects or counts, into a folder that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from nsight_prof.orchestrator.plan import counting_time
+from nsight_prof.orchestrator.plan.given_kernels import given_selection, resolved
+from nsight_prof.orchestrator.plan.metric_choice import chip_of, choose_metrics, dtypes_of
+from nsight_prof.orchestrator.plan.plan import Step
+from nsight_prof.orchestrator.plan.program import counting_program, step_program
+from nsight_prof.orchestrator.plan.requests import counters_request, trace_request
+from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.run.bench_records import (
+    cut_half_line,
+    ends_of,
+    lines_of,
+    result_files,
+    tensor_dtypes,
+)
+from nsight_prof.orchestrator.run.bench_step import measure
+from nsight_prof.orchestrator.run.replay import as_recorded, copy_step
+from nsight_prof.orchestrator.run.target_step import run_target
+from nsight_prof.orchestrator.run.work import (
+    RESULTS,
+    RESULTS_VARIABLE,
+    Call,
+    Result,
+    Work,
+    call,
+    failure,
+)
+from nsight_prof.orchestrator.system.discover import Tool
+from nsight_prof.orchestrator.system.export import export_csv, export_with
+from nsight_prof.orchestrator.system.process import Finished
+from nsight_prof.orchestrator.system.secrets import mask_file
+from nsight_prof.orchestrator.tools import ncu, nsys, target
+from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from nsight_prof.parsers.ncu import can_read_rep, read_ncu
+from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.parsers.run.directory import RunDir
+from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
+
+SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
+REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
+COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
+DETAILS_CSV = "details.csv"
+
+
+def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
+    """Do `step` into `folder` (absolute, empty); `result` fills as it goes.
+
+    Raises:
+        ProfError: it failed; what it captured before stays in `folder`.
+    """
+    if step.name == "select":
+        _select(folder, work, result)
+    elif work.replay is not None:
+        copy_step(work.replay, step.name, folder, result)
+    elif step.name == "trace" and work.recipe.trace.from_run is not None:
+        copy_step(RunDir(Path(work.recipe.trace.from_run)), step.name, folder, result)
+    elif step.name == "bench":
+        measure(step, folder, work, result)
+    else:
+        try:
+            _start(step, folder, work, result)
+        finally:
+            _drop_link(folder / RESULTS, result)
+            # What the program told stays, also where it was ended in the middle of a line.
+            cut_half_line(folder / RESULTS)
+            _mask(folder / RESULTS, work, result)
+            _hide_reports(folder, result)
+
+
+def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
+    """Start the program for `step`, under its tool."""
+    if step.name in ("untraced", "operators"):
+        run_target(step, folder, work, result)
+        return
+    if work.recipe.bench is not None:
+        told = tensor_dtypes(result_files(work.run))
+        counting = replace(work, program=counting_program(work.recipe, folder / RESULTS))
+        _counters(step, folder, counting, result, (None, told))
+        return
+    work = replace(work, program=step_program(work.recipe, step.name))
+    if step.name == "trace":
+        _trace(step, folder, work, result)
+    else:
+        selection = _selection(work)
+        _counters(step, folder, work, result, (selection, dtypes_of(selection)))
+
+
+def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
+    tool = work.machine.tools["nsys"]
+    request = trace_request(work.recipe, work.program, tool.program, folder)
+    result.argv = nsys.profile_argv(request, tool.features)
+    timeout_s = step.timeout_s
+    own = nsys.environment(request) | {RESULTS_VARIABLE: str(folder / RESULTS)}
+    what = Call(step.name, tool, result.argv, folder, timeout_s, own)
+    finished = call(work, what)
+    result.exit_code = finished.exit_code
+    report = folder / REPORT
+    _mask(report, work, result)
+    whole = report.is_file() and nsys.captured_whole(lines_of(what.stdout), request)
+    if finished.timed_out and whole:
+        result.warnings.append(
+            f"the program did not end within {step.timeout_s:.0f} s and was ended; the capture "
+            "range had come to its end before, so the trace is whole"
+        )
+    elif finished.timed_out or not nsys.succeeded(finished.exit_code, request):
+        of_nsys = (nsys.explain_refused, target.explain, nsys.explain)
+        raise failure(finished, what, (target.explain_itself, *of_nsys))
+    if not report.is_file():
+        raise failure(finished, what, (nsys.explain, _no_report))
+    work.progress.doing(step.name, "nsys writes the trace as SQLite", "")
+    export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
+    _mask(folder / SQLITE, work, result)
+    check_trace(folder / SQLITE)
+    if not work.recipe.trace.keep_report:
+        report.unlink()
+
+
+def check_trace(sqlite: Path) -> None:
+    """Open a trace once, so that an empty or unknown one fails here and not in a later step.
+
+    Raises:
+        NoKernels: the program launched none that nsys saw.
+        ArtifactUnreadable: the schema is unknown.
+    """
+    with open_trace(sqlite):
+        pass
+
+
+def _no_report(_log: str) -> ProfError:
+    return StepFailed(
+        "nsys ended well and left no report",
+        "with capture: profiler-api or {nvtx: NAME} the range was never entered: check its name; "
+        "else see stderr.log of the trace step",
+    )
+
+
+def _select(folder: Path, work: Work, result: Result) -> None:
+    trace = work.run.artifact("trace", SQLITE)
+    given = work.recipe.select.kernels
+    if isinstance(given, str) or trace is None:
+        selection = given_selection(work.recipe)
+        if selection is not None and trace is not None:
+            with open_trace(trace, work.recipe.stages) as opened:
+                selection = resolved(selection, opened.kernels(), opened.launches())
+    else:
+        selection = _ranked(trace, work)
+    if selection is None:
+        raise StepFailed(
+            "there is no trace to rank the kernels of",
+            "run the trace first, or give select.kernels",
+        )
+    if not selection.kernels:
+        raise StepFailed(
+            "no kernel is selected",
+            "loosen select.include, select.exclude or select.collectives",
+        )
+    if work.replay is not None:
+        selection = as_recorded(selection, work.replay)
+    write_selection(folder / SELECTION, selection)
+    result.warnings += selection.warnings()
+
+
+def _ranked(trace_path: Path, work: Work) -> Selection:
+    select = work.recipe.select
+    options = SelectOptions(
+        top_k=select.top_k,
+        coverage=select.coverage,
+        by_stage=select.by_stage,
+        include=select.include,
+        exclude=select.exclude,
+        collectives=select.collectives,
+        kernels=select.kernels if isinstance(select.kernels, tuple) else None,
+    )
+    with open_trace(trace_path, work.recipe.stages) as trace:
+        kernels, launches = trace.kernels(), trace.launches()
+        selection = choose_kernels(kernels, launches, trace.stage_kernels(), options)
+        if work.recipe.counters.enabled and work.replay is None:
+            names = trace.process_names({int(pid) for pid in launches["pid"].unique()})
+            command = work.program.argv[0]
+            time = counting_time.counting_time(selection, kernels, launches, names, command)
+            selection.notes += counting_time.warnings(time)
+        return selection
+
+
+def _counters(
+    step: Step,
+    folder: Path,
+    work: Work,
+    result: Result,
+    chosen: tuple[Selection | None, set[str]],
+) -> None:
+    """Profile the selection, or all that the program brackets; `chosen` names input types too."""
+    tool = work.machine.tools["ncu"]
+    selection, told = chosen
+    metrics = choose_metrics(work.recipe, told, _chip(work))
+    finished, what = _profile(step, folder, work, selection, metrics)
+    told_lacking = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
+    # Sections of ncu's rules ask for metrics of their own, which chips may lack.
+    lacking = [metric for metric in told_lacking if metric in metrics]
+    left = tuple(metric for metric in metrics if metric not in lacking)
+    if lacking and left:
+        result.warnings.append(
+            f"this chip or ncu {tool.version} lacks metrics, which were left out: "
+            f"{', '.join(lacking)}"
+        )
+        if not (folder / COUNTERS).is_file():
+            finished, what = _profile(step, folder, work, selection, left)
+    result.argv, result.exit_code = what.argv, finished.exit_code
+    if not finished.ok or not (folder / COUNTERS).is_file():
+        of_target = (target.explain_itself, target.explain)
+        explainers = (ncu.explain_tool, *of_target, ncu.explain, *_nothing(finished))
+        raise failure(finished, what, explainers, ends_of(folder / NCU_LOG))
+    _mask(folder / COUNTERS, work, result)
+    _print_csv(tool, folder, work, result)
+    check_counters(folder)
+
+
+def _nothing(finished: Finished) -> tuple[Callable[[str], ProfError | None], ...]:
+    """Where ncu ended well without a report, say that it profiled nothing."""
+    return (lambda _log: ncu.explain("No kernels were profiled"),) if finished.ok else ()
+
+
+def _profile(
+    step: Step, folder: Path, work: Work, selection: Selection | None, metrics: tuple[str, ...]
+) -> tuple[Finished, Call]:
+    tool = work.machine.tools["ncu"]
+    chosen = (selection, metrics)
+    request = counters_request(work.recipe, work.program, tool.program, folder, chosen)
+    argv = ncu.counters_argv(request, tool.features)
+    own = dict(ncu.ENVIRONMENT)
+    if work.recipe.bench is None:  # a benchmark gets the file as its argument
+        own[RESULTS_VARIABLE] = str(folder / RESULTS)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, own, told=folder / NCU_LOG)
+    finished = call(work, what)
+    mask_file(folder / NCU_LOG, work.machine.environment.secrets, forms=True)
+    return finished, what
+
+
+def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
+    """Write counters.csv beside the report; without ncu-report it is what gets read.
+
+    What ncu's rules said stands on another page: details.csv.
+    """
+    csv, variables = folder / COUNTERS_CSV, work.machine.environment.variables
+    try:
+        export_csv(tool, folder / COUNTERS, csv, variables)
+        if work.recipe.counters.rules:
+            export_csv(tool, folder / COUNTERS, folder / DETAILS_CSV, variables, "details")
+            _mask(folder / DETAILS_CSV, work, result)
+    except ArtifactUnreadable as error:
+        if not can_read_rep():
+            raise
+        message = error.message.replace(f"{folder}/", "")
+        missing = DETAILS_CSV if csv.is_file() else COUNTERS_CSV
+        result.warnings.append(f"no {missing}: {message}")
+    else:
+        _mask(csv, work, result)
+
+
+def check_counters(folder: Path) -> None:
+    """Read the counters once, as the report will: ncu also exits 0 over what nobody can read.
+
+    Raises:
+        ArtifactUnreadable: neither the report nor the CSV holds counters of a kernel.
+    """
+    refused: ProfError | None = None
+    for name in (COUNTERS, COUNTERS_CSV) if can_read_rep() else (COUNTERS_CSV,):
+        if (folder / name).is_file():
+            try:
+                read_ncu(folder / name)
+            except ProfError as error:
+                refused = error
+            else:
+                return
+    raise refused or ArtifactUnreadable(f"{folder} holds no counters", "do the step again")
+
+
+def _chip(work: Work) -> str:
+    """Return the chip from the trace where there is one, else from the compute capability."""
+    trace = work.run.artifact("trace", SQLITE)
+    if trace is not None:
+        with open_trace(trace) as opened:
+            chips = [str(chip) for chip in opened.gpus()["chip"].dropna() if chip]
+        if chips:
+            return chips[0]
+    return chip_of(str(gpu.get("compute_capability", "")) for gpu in work.machine.gpus)
+
+
+def _selection(work: Work) -> Selection:
+    path = work.run.artifact("select", SELECTION)
+    if path is None:
+        raise StepFailed("there is no selection to profile", "run the select step first")
+    return read_selection(path)
+
+
+def _mask(path: Path, work: Work, result: Result) -> None:
+    """Mask secrets that reached a capture all the same, and say so."""
+    if mask_file(path, work.machine.environment.secrets):
+        result.warnings.append(
+            f"{path.name} held values of secret variables, which were masked; compressed parts of "
+            "a report may hold them still: do not publish it"
+        )
+
+
+def _hide_reports(folder: Path, result: Result) -> None:
+    """Say what the reports of nsys hold that stay: of a step that failed, or those asked for."""
+    for path in sorted(folder.glob("*")):
+        if path.suffix in REPORTS and path.is_file():
+            path.chmod(0o600)
+            result.warnings.append(
+                f"{path.name} is kept, and holds the environment variables of all processes that "
+                "nsys saw, in a form that cannot be masked: delete it before you share the run"
+            )
+
+
+def _drop_link(path: Path, result: Result) -> None:
+    """Remove a link in the place of a file of ours: what it points to is not read or changed."""
+    if path.is_symlink():
+        path.unlink()
+        result.warnings.append(f"{path.name} was a link to another file, and is not used")

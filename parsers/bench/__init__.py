@@ -1,0 +1,1 @@
+"""Reads the records of measured cases."""

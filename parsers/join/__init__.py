@@ -1,0 +1,1 @@
+"""Joins launches of a trace with counters, and matrix products with kernels."""

@@ -1,0 +1,1 @@
+"""The catalogue of metrics, and the formulas of derived columns."""

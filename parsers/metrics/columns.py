@@ -1,0 +1,156 @@
+"""Evaluates the catalogue's columns over tool metrics: values, and why where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nsight_prof.parsers.metrics.catalogue import TENSOR_INPUTS, Catalogue, MetricColumn, Source
+from nsight_prof.parsers.metrics.formulas import FORMULAS
+from nsight_prof.parsers.metrics.tensor import tensor_inputs
+
+IMPOSSIBLE, NOT_COLLECTED = "impossible", "not collected"
+"""Kinds of table `gaps`."""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A value that is not available or approximate, and why; `row` is the kernel, None for all.
+
+    `kind` is as in table `gaps`.
+    """
+
+    row: str | None
+    column: str
+    reason: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Columns of the catalogue (index as the input), and their holes."""
+
+    values: pd.DataFrame
+    holes: list[Hole]
+
+
+def evaluate(wide: pd.DataFrame, chip: str, catalogue: Catalogue) -> Evaluated:
+    """Compute all columns of the catalogue.
+
+    `wide` has a row a kernel (index kernel_id) and a column a tool metric, in base units, NaN where
+    ncu has no value.
+    `chip` may be unknown to the catalogue: sources are then taken by what the capture has.
+    """
+    evaluation = _Evaluation(wide, chip, catalogue)
+    for column in catalogue.columns.values():
+        evaluation.compute(column)
+    shown = [c for c in catalogue.columns.values() if not c.helper]
+    values = pd.DataFrame({c.name: evaluation.values[c.name] for c in shown}, index=wide.index)
+    holes = [
+        Hole(str(row), c.name, reason, evaluation.kinds.get((c.name, str(row)), ""))
+        for c in shown
+        if not c.quiet
+        for row, reason in evaluation.reasons[c.name].items()
+        if reason
+    ]
+    return Evaluated(values, holes)
+
+
+class _Evaluation:
+    """Values and reasons so far; a column may use those before it."""
+
+    def __init__(self, wide: pd.DataFrame, chip: str, catalogue: Catalogue) -> None:
+        self.wide = wide
+        self.catalogue = catalogue
+        self.chip = chip
+        self.family = catalogue.family(chip)
+        self.inputs = {name: wide[name] for name in wide.columns}
+        tensor = tensor_inputs(wide)
+        self.inputs |= {name: tensor[name] for name in TENSOR_INPUTS}
+        self.values: dict[str, pd.Series] = {}
+        self.reasons: dict[str, pd.Series] = {}
+        self.kinds: dict[tuple[str, str], str] = {}
+
+    def compute(self, column: MetricColumn) -> None:
+        value, notes = self._first_known(column)
+        self.values[column.name] = value
+        reasons = notes.copy()
+        for row in map(str, value.index[value.isna()]):
+            reasons[row], self.kinds[column.name, row] = self._why(column, row)
+        self.reasons[column.name] = reasons
+        if column.gate is not None:
+            self._gate(column, *column.gate)
+
+    def _first_known(self, column: MetricColumn) -> tuple[pd.Series, pd.Series]:
+        value = pd.Series(float("nan"), index=self.wide.index)
+        notes = pd.Series("", index=self.wide.index, dtype=object)
+        unknown = pd.Series(True, index=self.wide.index)
+        for source in column.sources:
+            found = [self._input(name) for name in source.of]
+            inputs = [series for series in found if series is not None]
+            if not self._usable(source) or len(inputs) < len(found):
+                continue
+            result = FORMULAS[source.formula](*inputs)
+            fresh = unknown & result.notna()
+            value = result.where(fresh) if value.isna().all() else value.where(~fresh, result)
+            notes = notes.where(~fresh, source.note)
+            unknown &= ~fresh
+            if source.final:
+                unknown &= ~pd.concat(inputs, axis=1).notna().all(axis=1)
+        return value, notes
+
+    def _usable(self, source: Source) -> bool:
+        return not source.strict or self.family in source.chips or self.chip in source.chips
+
+    def _input(self, name: str) -> pd.Series | None:
+        return self.values[name] if name in self.values else self.inputs.get(name)
+
+    def _why(self, column: MetricColumn, row: str) -> tuple[str, str]:
+        """Return why a value is missing, by the first source that could have given it; its kind."""
+        source = self._expected(column)
+        if source is None:
+            return f"{self.chip} has no counter for it", ""
+        absent = [n for n in source.of if self._input(n) is None]
+        if absent:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            return f"not collected: {absent[0]}{more}", NOT_COLLECTED
+        for name in source.of:
+            series = self._input(name)
+            if series is None or pd.notna(series[row]):
+                continue
+            if name in TENSOR_INPUTS:
+                return "not collected: operations of a Tensor dtype", NOT_COLLECTED
+            if name not in self.values:
+                return f"ncu has no value for {name}", ""
+            root = str(self.reasons[name][row])
+            return root if root.startswith("needs ") else f"needs {name}, which is {root}", ""
+        return self._why_empty(column, source, row), ""
+
+    def _expected(self, column: MetricColumn) -> Source | None:
+        """Return the first source that the capture has, or else the one that `prof` asks for."""
+        usable = [s for s in column.sources if self._usable(s)]
+        for source in usable:
+            if all(self._input(name) is not None for name in source.of):
+                return source
+        if self.family:
+            return self.catalogue.source(column.name, self.family)
+        return next((s for s in usable if not s.foreign), None)
+
+    def _why_empty(self, column: MetricColumn, source: Source, row: str) -> str:
+        """Say why a formula gives nothing: the reason of the first input that is 0, or the only."""
+        reasons = dict(zip(source.of, column.empty, strict=False))
+        zero = [n for n in reasons if (series := self._input(n)) is not None and series[row] == 0]
+        if zero:
+            return reasons[zero[0]]
+        return " ".join(column.empty[:1]) or column.unclear or "the denominator is 0"
+
+    def _gate(self, column: MetricColumn, low: float, high: float) -> None:
+        value = self.values[column.name]
+        for row in map(str, value.index[value.notna() & ~value.between(low, high)]):
+            measured = f"{value[row]:.4g} {column.unit}".strip()
+            reason = f"{column.label} came out at {measured}, outside of {low:g} to {high:g}"
+            for name in (column.name, *column.gate_closes):
+                self.values[name] = self.values[name].mask(self.values[name].index == row)
+                self.reasons[name][row] = reason
+                self.kinds[name, row] = IMPOSSIBLE

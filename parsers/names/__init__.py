@@ -1,0 +1,1 @@
+"""Short names and categories of kernels."""

@@ -1,0 +1,1 @@
+"""Roofs: from data sheets, from measured probes, from earlier runs."""

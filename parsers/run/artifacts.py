@@ -1,0 +1,65 @@
+"""What the files of a finished step were when it ended, and which of them are so no longer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run.directory import Artifact, RunDir, StepState, read_manifest
+
+# Nothing reads them again; people delete them to save space.
+UNREAD = (".log", ".nsys-rep", ".qdstrm", "command.json")
+PACKED = ".xz"
+
+
+def describe(folder: Path) -> dict[str, Artifact]:
+    """Return file -> its size and the hash of its content, of all that a report may read."""
+    return {
+        path.relative_to(folder).as_posix(): Artifact(path.stat().st_size, _hash(path))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(UNREAD)
+    }
+
+
+def differences(folder: Path, files: Mapping[str, Artifact]) -> Iterator[str]:
+    """Say of each file that is gone, or not as it was, in what.
+
+    One that was packed since is taken to be the same.
+    """
+    for name, was in files.items():
+        path = folder / name
+        if path.with_name(path.name + PACKED).is_file() and not path.exists():
+            continue
+        if not path.resolve().is_relative_to(folder.resolve()):
+            yield f"{name} is not in the folder of the step"
+        elif not path.is_file():
+            yield f"{name} is gone"
+        elif path.stat().st_size != was.bytes:
+            yield f"{name} has {path.stat().st_size:,} bytes and had {was.bytes:,}"
+        elif _hash(path) != was.sha256:
+            yield f"{name} has other content"
+
+
+def check_artifacts(run: RunDir) -> None:
+    """Refuse a run whose captures are not those that its steps left.
+
+    Raises:
+        ArtifactUnreadable: a file is gone or was changed; it is named.
+    """
+    for record in read_manifest(run).steps:
+        if record.state != StepState.DONE or not record.directory:
+            continue
+        changed = list(differences(run.step(record), record.files))
+        if changed:
+            raise ArtifactUnreadable(
+                f"{run.step(record)} is not what the {record.name} step left: {'; '.join(changed)}",
+                "put the files back, or do the step again: prof run RECIPE --resume "
+                f"{run.path}; tables and report were left as they are",
+            )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,295 @@
+"""A run directory as one object: the manifest, the selection and every tidy table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.parsers.run.selection import Selection, read_selection
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to explain; each table is read when first asked for and is empty where absent.
+
+    Tables are pandas DataFrames with the columns of parsers/tables.yaml (docs/tables.md). What is
+    unknown is NaN or NA, never 0; `gaps` says why.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def is_bench(self) -> bool:
+        """Whether the run measures cases instead of profiling a program."""
+        return bool(self.manifest.recipe.get("bench")) or self.manifest.step("bench") is not None
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether the run predicts a model instead of measuring anything."""
+        return self.manifest.step("predict") is not None
+
+    @property
+    def directory(self) -> RunDir:
+        """Names of the files inside the run."""
+        return RunDir(self.path)
+
+    @cached_property
+    def variants(self) -> dict[str, Run]:
+        """Runs of a sweep by name, each opened as this one; empty for any other run."""
+        paths = {name: self.directory.variant(name) for name in self.manifest.variants}
+        return {name: Run(found.path, read_manifest(found)) for name, found in paths.items()}
+
+    @cached_property
+    def selection(self) -> Selection | None:
+        """What was chosen for the counters; None for a run without that step."""
+        path = self.directory.artifact("select", "selection.yaml")
+        return read_selection(path) if path else None
+
+    @cached_property
+    def gpus(self) -> pd.DataFrame:
+        """Table `gpus`."""
+        return self._read("gpus")
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """Table `kernels`, most GPU time first."""
+        return self._read("kernels")
+
+    @cached_property
+    def launches(self) -> pd.DataFrame:
+        """Table `launches`; large for long traces, and no view needs it."""
+        return self._read("launches")
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """Table `stages`."""
+        return self._read("stages")
+
+    @cached_property
+    def stage_kernels(self) -> pd.DataFrame:
+        """Table `stage_kernels`."""
+        return self._read("stage_kernels")
+
+    @cached_property
+    def memory_operations(self) -> pd.DataFrame:
+        """Table `memory_operations`."""
+        return self._read("memory_operations")
+
+    @cached_property
+    def api_calls(self) -> pd.DataFrame:
+        """Table `api_calls`."""
+        return self._read("api_calls")
+
+    @cached_property
+    def engine_steps(self) -> pd.DataFrame:
+        """Table `engine_steps`: steps of an inference engine on each GPU."""
+        return self._read("engine_steps")
+
+    @cached_property
+    def engine_gaps(self) -> pd.DataFrame:
+        """Table `engine_gaps`: what the host did while the GPU was idle."""
+        return self._read("engine_gaps")
+
+    @cached_property
+    def idle_gaps(self) -> pd.DataFrame:
+        """Table `idle_gaps`: what the host did while the GPU was idle, by stage and cause."""
+        return self._read("idle_gaps")
+
+    @cached_property
+    def devices(self) -> pd.DataFrame:
+        """Table `devices`: which GPU each device of each process is."""
+        return self._read("devices")
+
+    @cached_property
+    def gpu_stages(self) -> pd.DataFrame:
+        """Table `gpu_stages`: time of each stage and of the whole capture on each GPU."""
+        return self._read("gpu_stages")
+
+    @cached_property
+    def gpu_idle_gaps(self) -> pd.DataFrame:
+        """Table `gpu_idle_gaps`: what the host did while a GPU was idle, for each GPU."""
+        return self._read("gpu_idle_gaps")
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """Table `collectives`: calls of NCCL on each rank with bytes and bandwidth."""
+        return self._read("collectives")
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        """Table `modules`: GPU time of the model's modules."""
+        return self._read("modules")
+
+    @cached_property
+    def module_kernels(self) -> pd.DataFrame:
+        """Table `module_kernels`: kernels of each module."""
+        return self._read("module_kernels")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Table `metrics`: the counters as the tool gave them."""
+        return self._read("metrics")
+
+    @cached_property
+    def joins(self) -> pd.DataFrame:
+        """Table `joins`."""
+        return self._read("joins")
+
+    @cached_property
+    def ncu_rules(self) -> pd.DataFrame:
+        """Table `ncu_rules`: what ncu's own rules said of each profiled launch."""
+        return self._read("ncu_rules")
+
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """Table `counters`."""
+        return self._read("counters")
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """Table `stalls`."""
+        return self._read("stalls")
+
+    @cached_property
+    def roofs(self) -> pd.DataFrame:
+        """Table `roofs`."""
+        return self._read("roofs")
+
+    @cached_property
+    def bench(self) -> pd.DataFrame:
+        """Table `bench`: the measured cases of a benchmark run."""
+        return self._read("bench")
+
+    @cached_property
+    def bench_runs(self) -> pd.DataFrame:
+        """Table `bench_runs`: each case in each process."""
+        return self._read("bench_runs")
+
+    @cached_property
+    def measured_roofs(self) -> pd.DataFrame:
+        """Table `measured_roofs`: roofs that this run measured or took from an earlier one."""
+        return self._read("measured_roofs")
+
+    @cached_property
+    def ridge_points(self) -> pd.DataFrame:
+        """Table `ridge_points`: where each pipe meets each memory level."""
+        return self._read("ridge_points")
+
+    @cached_property
+    def serving_points(self) -> pd.DataFrame:
+        """Table `serving_points`: a row a serving point: rates, latencies, telemetry."""
+        return self._read("serving_points")
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """Table `requests`: each request of a serving target."""
+        return self._read("requests")
+
+    @cached_property
+    def host_steps(self) -> pd.DataFrame:
+        """Table `host_steps`: each engine step as the host timed it."""
+        return self._read("host_steps")
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Table `phases`: what a serving target did from when to when."""
+        return self._read("phases")
+
+    @cached_property
+    def telemetry(self) -> pd.DataFrame:
+        """Table `telemetry`: samples of NVML."""
+        return self._read("telemetry")
+
+    @cached_property
+    def engine_stats(self) -> pd.DataFrame:
+        """Table `engine_stats`: the engine's own gauges over time."""
+        return self._read("engine_stats")
+
+    @cached_property
+    def engines(self) -> pd.DataFrame:
+        """Table `engines`: each engine that was started."""
+        return self._read("engines")
+
+    @cached_property
+    def vllm_totals(self) -> pd.DataFrame:
+        """Table `vllm_totals`: growth of vLLM's own counters."""
+        return self._read("vllm_totals")
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Table `operators`: what torch operators called and what the GPU did for them."""
+        return self._read("operators")
+
+    @cached_property
+    def gemms(self) -> pd.DataFrame:
+        """Table `gemms`: matrix products with the kernels of the trace that computed them."""
+        return self._read("gemms")
+
+    @cached_property
+    def counter_files(self) -> pd.DataFrame:
+        """Table `counter_files`: what each file of ncu adds, where several were imported."""
+        return self._read("counter_files")
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """Table `ranks` of a job: a row for each GPU of each rank."""
+        return self._read("ranks")
+
+    @cached_property
+    def rank_kernels(self) -> pd.DataFrame:
+        """Table `rank_kernels` of a job: each kernel over the ranks."""
+        return self._read("rank_kernels")
+
+    @cached_property
+    def predicted_points(self) -> pd.DataFrame:
+        """Table `predicted_points`: points of serving that were predicted."""
+        return self._read("predicted_points")
+
+    @cached_property
+    def predicted_steps(self) -> pd.DataFrame:
+        """Table `predicted_steps`: their engine steps."""
+        return self._read("predicted_steps")
+
+    @cached_property
+    def predicted_operators(self) -> pd.DataFrame:
+        """Table `predicted_operators`: the operators of these steps."""
+        return self._read("predicted_operators")
+
+    @cached_property
+    def prediction_errors(self) -> pd.DataFrame:
+        """Table `prediction_errors`: predictions held against a recorded run."""
+        return self._read("prediction_errors")
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """Table `gaps`: what is not available, and why."""
+        return self._read("gaps")
+
+    def _read(self, table: str) -> pd.DataFrame:
+        return tables.read(self.directory.tables, table)
+
+
+def once(analysis: Callable[[Run], T]) -> Callable[[Run], T]:
+    """Let an analysis compute its result once per run: many views ask for the same one.
+
+    The result lives as long as the run, and nobody may change it.
+    """
+
+    @wraps(analysis)
+    def result(run: Run) -> T:
+        results: dict[Any, T] = vars(run).setdefault("results", {})  # beside the cached tables
+        if analysis not in results:
+            results[analysis] = analysis(run)
+        return results[analysis]
+
+    return result

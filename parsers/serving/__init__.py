@@ -1,0 +1,1 @@
+"""Reads the records of serving targets, and the shapes of models."""

@@ -1,0 +1,366 @@
+"""Reads a decoder's config.json into its shape: what its layers are and how many parameters.
+
+Known are the families of `FAMILIES`: decoders of pre-normed attention and gated feed-forward
+layers, dense or with experts. Anything else is refused and never guessed, since every number of a
+static analysis follows from the shape. Merged projections and their names are those that vLLM gives
+them (qkv_proj, gate_up_proj), so that modules, GEMM shapes and ranges of a trace meet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+
+BYTES = {
+    "float32": 4.0,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "fp8": 1.0,
+    "fp8_e4m3": 1.0,
+    "fp8_e5m2": 1.0,
+}
+"""Bytes of a value in memory, by the name of its type (PyTorch's, or vLLM's of a KV cache)."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one `model_type` differs: biases of q, k and v, norms of q and k, experts' keys."""
+
+    qkv_bias: bool = False
+    attention_bias_key: bool = False
+    qk_norm: bool = False
+    experts_key: str = ""
+    expert_width_key: str = ""
+
+
+FAMILIES = {
+    "llama": Family(attention_bias_key=True),
+    "mistral": Family(),
+    "qwen2": Family(qkv_bias=True),
+    "qwen3": Family(attention_bias_key=True, qk_norm=True),
+    "mixtral": Family(experts_key="num_local_experts", expert_width_key="intermediate_size"),
+    "qwen2_moe": Family(
+        qkv_bias=True, experts_key="num_experts", expert_width_key="moe_intermediate_size"
+    ),
+    "qwen3_moe": Family(
+        attention_bias_key=True,
+        qk_norm=True,
+        experts_key="num_experts",
+        expert_width_key="moe_intermediate_size",
+    ),
+}
+"""`model_type` of config.json -> what the family adds (modules of transformers 4.57)."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: `used` of `count` experts a token, in `layers` of the layers.
+
+    `width` is the intermediate size of one expert, `shared_width` that of the expert that every
+    token uses (0: none; it has a gate of its own).
+    """
+
+    count: int
+    used: int
+    width: int
+    shared_width: int
+    layers: int
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A matrix that tokens are multiplied with: y = x W^T, W of `outputs` x `inputs` values.
+
+    `layers`: how many layers have it. Of `copies` of it in a layer (experts) a token uses `used`.
+    `parameters` and `active_parameters` (those that a token meets) are of all layers.
+    """
+
+    path: str
+    outputs: int
+    inputs: int
+    layers: int = 1
+    bias: bool = False
+    copies: int = 1
+    used: int = 1
+
+    @property
+    def values(self) -> int:
+        """Values of the matrices of all layers, without biases."""
+        return self.outputs * self.inputs * self.layers * self.copies
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all layers, with biases."""
+        return self.values + (self.outputs * self.layers * self.copies if self.bias else 0)
+
+    @property
+    def active(self) -> int:
+        """Values that one token is multiplied with, over all layers."""
+        return self.outputs * self.inputs * self.layers * self.used
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The shape of a decoder, or with `tensor_parallel` > 1 the part of it that one GPU holds.
+
+    `window`: tokens that attention sees at most; None: all. `tied`: the output projection is the
+    embedding table. `weight_bytes` and `kv_bytes` are bytes a value.
+    """
+
+    model_type: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+    dtype: str
+    weight_bytes: float
+    kv_bytes: float
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    window: int | None = None
+    experts: Experts | None = None
+    tensor_parallel: int = 1
+
+    def shard(self, tensor_parallel: int) -> ModelShape:
+        """Return what one of `tensor_parallel` GPUs holds, as Megatron and vLLM split a model.
+
+        Heads, feed-forward and vocabulary are divided, norms and routers are on every GPU, and so
+        are key-value heads where there are fewer of them than GPUs.
+
+        Raises:
+            UsageError: the heads or the feed-forward layers cannot be divided so.
+        """
+        if tensor_parallel == 1:
+            return self
+        if not self._divides(tensor_parallel):
+            raise UsageError(
+                f"a model of {self.heads} heads ({self.kv_heads} for keys and values) cannot be "
+                f"split over {tensor_parallel} GPUs",
+                "use a tensor parallel size that divides the number of heads",
+            )
+        split = self.experts and dataclasses.replace(
+            self.experts,
+            width=self.experts.width // tensor_parallel,
+            shared_width=self.experts.shared_width // tensor_parallel,
+        )
+        return dataclasses.replace(
+            self,
+            heads=self.heads // tensor_parallel,
+            kv_heads=max(1, self.kv_heads // tensor_parallel),
+            intermediate=self.intermediate // tensor_parallel,
+            vocabulary=-(-self.vocabulary // tensor_parallel),
+            experts=split,
+            tensor_parallel=self.tensor_parallel * tensor_parallel,
+        )
+
+    def _divides(self, gpus: int) -> bool:
+        widths = [self.heads, self.intermediate, *([self.experts.width] if self.experts else ())]
+        if gpus < 1 or any(width % gpus for width in widths):
+            return False
+        return self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
+
+    def linears(self) -> tuple[Linear, ...]:
+        """Return the matrices of the layers in the order of a forward pass, without the head."""
+        wide, grouped = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return (
+            Linear(
+                "layers.*.self_attn.qkv_proj",
+                wide + 2 * grouped,
+                self.hidden,
+                self.layers,
+                self.qkv_bias,
+            ),
+            Linear("layers.*.self_attn.o_proj", self.hidden, wide, self.layers, self.output_bias),
+            *self._dense(),
+            *self._routed(),
+        )
+
+    def head(self) -> Linear:
+        """Return the projection to the vocabulary, which only sampled positions go through."""
+        return Linear("lm_head", self.vocabulary, self.hidden)
+
+    def norm_parameters(self) -> int:
+        """Return the parameters of all norms: two a layer, the last one, and those of q and k."""
+        of_heads = 2 * self.head_dim * self.layers if self.qk_norm else 0
+        return (2 * self.layers + 1) * self.hidden + of_heads
+
+    def embedding_parameters(self) -> int:
+        """Return the parameters of the table of token embeddings."""
+        return self.vocabulary * self.hidden
+
+    def parameters(self) -> int:
+        """Return all parameters; a tied output projection counts once."""
+        head = 0 if self.tied else self.head().parameters
+        inside = sum(linear.parameters for linear in self.linears())
+        return inside + head + self.embedding_parameters() + self.norm_parameters()
+
+    def kv_bytes_per_token(self) -> float:
+        """Return the bytes of the KV cache that one token takes: a key and a value a layer."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bytes
+
+    def _dense(self) -> tuple[Linear, ...]:
+        layers = self.layers - (self.experts.layers if self.experts else 0)
+        if layers == 0:
+            return ()
+        return _gated("layers.*.mlp", self.hidden, self.intermediate, layers, bias=self.mlp_bias)
+
+    def _routed(self) -> tuple[Linear, ...]:
+        mixture = self.experts
+        if mixture is None:
+            return ()
+        path, layers = "layers.*.mlp", mixture.layers
+        router = Linear(f"{path}.gate", mixture.count, self.hidden, layers)
+        up, down = _gated(f"{path}.experts", self.hidden, mixture.width, layers, mixture)
+        shared: tuple[Linear, ...] = ()
+        if mixture.shared_width:
+            gate = Linear(f"{path}.shared_expert_gate", 1, self.hidden, layers)
+            one = _gated(f"{path}.shared_expert", self.hidden, mixture.shared_width, layers)
+            shared = (gate, *one)
+        return (router, up, down, *shared)
+
+
+def _gated(
+    path: str, hidden: int, width: int, layers: int, mixture: Experts | None = None, *,
+    bias: bool = False,
+) -> tuple[Linear, Linear]:  # fmt: skip
+    """Return the two matrices of a gated feed-forward layer (SwiGLU): gate and up are one."""
+    copies, used = (mixture.count, mixture.used) if mixture else (1, 1)
+    return (
+        Linear(f"{path}.gate_up_proj", 2 * width, hidden, layers, bias, copies, used),
+        Linear(f"{path}.down_proj", hidden, width, layers, bias, copies, used),
+    )
+
+
+def read_model_shape(path: Path, dtype: str = "", kv_cache_dtype: str = "auto") -> ModelShape:
+    """Return the shape of the model whose config.json (or its folder) is `path`.
+
+    Raises:
+        ArtifactUnreadable: no such file, no JSON, or as `model_shape`.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtifactUnreadable(
+            f"{file} cannot be read as a model's configuration: {error}",
+            "give the config.json of the model, or its folder",
+        ) from error
+    return model_shape(config, dtype, kv_cache_dtype)
+
+
+def model_shape(
+    config: Mapping[str, Any], dtype: str = "", kv_cache_dtype: str = "auto"
+) -> ModelShape:
+    """Return the shape that a Hugging Face configuration describes.
+
+    Args:
+        config: the content of config.json.
+        dtype: type of weights and activations where it is not that of the configuration.
+        kv_cache_dtype: type of the KV cache; "auto" is the type of the activations.
+
+    Raises:
+        ArtifactUnreadable: a family, quantization or mixture of layers that is not known here.
+    """
+    kind = str(config.get("model_type", ""))
+    family = FAMILIES.get(kind)
+    if family is None:
+        raise _unknown(f"model type {kind or '(none)'}", f"known are {', '.join(FAMILIES)}")
+    _refuse(config)
+    # Older versions of transformers write torch_dtype, newer ones dtype.
+    named = dtype or str(config.get("dtype") or config.get("torch_dtype") or "")
+    heads, hidden = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
+    layers = _whole(config, "num_hidden_layers")
+    attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
+    return ModelShape(
+        model_type=kind,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_whole(config, "num_key_value_heads", heads),
+        head_dim=_whole(config, "head_dim", hidden // heads),
+        intermediate=_whole(config, "intermediate_size"),
+        vocabulary=_whole(config, "vocab_size"),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        dtype=_plain(named),
+        weight_bytes=_bytes(named),
+        kv_bytes=_bytes(named if kv_cache_dtype in ("", "auto") else kv_cache_dtype),
+        qkv_bias=family.qkv_bias or attention_bias,
+        output_bias=attention_bias,
+        mlp_bias=bool(config.get("mlp_bias", False)),
+        qk_norm=family.qk_norm,
+        window=_window(config),
+        experts=_experts(config, family, layers),
+    )
+
+
+def _refuse(config: Mapping[str, Any]) -> None:
+    """Refuse what would change the shape of some layers or the bytes of some weights."""
+    # compression_config: what compressed-tensors wrote at first, and vLLM still reads.
+    quantization = config.get("quantization_config") or config.get("compression_config")
+    if quantization:
+        known = isinstance(quantization, Mapping)
+        method = quantization.get("quant_method", "unknown") if known else quantization
+        raise _unknown(f"quantization {method}", "the bytes of its weights differ by layer")
+    if config.get("use_sliding_window"):
+        raise _unknown("a sliding window in some layers", "layers then differ in what they read")
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    # Qwen's configurations name a window that use_sliding_window (false here) switches off.
+    if "use_sliding_window" in config or not config.get("sliding_window"):
+        return None
+    return int(config["sliding_window"])
+
+
+def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts | None:
+    if not family.experts_key:
+        return None
+    step = int(config.get("decoder_sparse_step") or 1)
+    dense = set(config.get("mlp_only_layers") or ())
+    sparse = [i for i in range(layers) if i not in dense and (i + 1) % step == 0]
+    return Experts(
+        count=_whole(config, family.experts_key),
+        used=_whole(config, "num_experts_per_tok"),
+        width=_whole(config, family.expert_width_key),
+        shared_width=int(config.get("shared_expert_intermediate_size") or 0),
+        layers=len(sparse),
+    )
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = config.get(key)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _unknown(f"a configuration with {key} = {value!r}", f"{key} must be a whole number")
+    return value
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("torch.")
+
+
+def _bytes(name: str) -> float:
+    found = BYTES.get(_plain(name))
+    if found is None:
+        raise _unknown(f"type {name or '(none)'}", f"known are {', '.join(BYTES)}")
+    return found
+
+
+def _unknown(what: str, why: str) -> ArtifactUnreadable:
+    return ArtifactUnreadable(
+        f"the static analysis of a model does not know {what}: {why}",
+        "the rest of the report does not need it; to add a family see "
+        "parsers/serving/model_shape.py",
+    )

@@ -1,0 +1,199 @@
+"""Reads what serving targets record: engines, requests, steps, phases, telemetry, totals.
+
+The file is that of parsers.bench_records, one JSON object a line; a line of kind `case` is a point.
+Each other kind is a row of a table of tables.yaml, with the fields of the record as its columns.
+What cannot be read is left out and told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.parsers.bench.records import SERVING, CaseRecord, Malformed, parse_case
+from nsight_prof.parsers.cells import Row
+from nsight_prof.parsers.errors import ArtifactUnreadable
+from nsight_prof.parsers.run.directory import plain_file
+from nsight_prof.parsers.tables import Column, check, empty, tables
+
+AS_JSON = ("token_times_s", "capture_sizes", "args", "model_config")
+"""Columns of text that hold a list or an object of the record as JSON."""
+OF_FILE = ("source", "process")
+DERIVED = ("ttft_s", "tpot_s", "e2e_s")
+
+
+@dataclass(frozen=True)
+class PointRecord:
+    """One point as one process measured it: `case` with the step and the file it comes from."""
+
+    source: str
+    process: int
+    case: CaseRecord
+
+    @property
+    def traced(self) -> bool | None:
+        """Whether a profiler ran meanwhile; None where the target does not tell."""
+        told = self.case.params.get("traced")
+        return told if isinstance(told, bool) else None
+
+
+@dataclass(frozen=True)
+class ServingRecords:
+    """Records of one or more files: the points, and the rows of each table by its name."""
+
+    points: tuple[PointRecord, ...] = ()
+    rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def of(self, table: str) -> tuple[Row, ...]:
+        """Return the rows of a table, none where nothing was recorded for it."""
+        return self.rows.get(table, ())
+
+    @property
+    def found(self) -> bool:
+        """Whether there is any record of a serving target besides points."""
+        return any(self.rows.values())
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Return the tables of records; those without a record are empty."""
+        return {
+            table: check(pd.DataFrame(self.of(table), columns=_names(table)), table)
+            if self.of(table)
+            else empty(table)
+            for table in SERVING.values()
+        }
+
+
+def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
+    """Read one file of records, .xz too, that step `source` wrote as its n-th (`process`).
+
+    A line that cannot be used is left out with a problem that names it. `conditions` are skipped
+    (parsers.bench_records reads them).
+
+    Raises:
+        ArtifactUnreadable: the file cannot be opened or unpacked.
+    """
+    try:
+        with plain_file(path) as plain:
+            lines = plain.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise ArtifactUnreadable(
+            f"{path} cannot be read: {error}", "correct its permissions, or measure again"
+        ) from error
+    points: list[PointRecord] = []
+    rows: dict[str, list[Row]] = {}
+    problems: list[str] = []
+    for place, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            cut = "is cut: the process was killed while it wrote"
+            problems.append(
+                f"{path.name}: line {place} {cut if place == len(lines) else 'is no JSON'}"
+            )
+            continue
+        try:
+            kind = record.get("record") if isinstance(record, dict) else "(no JSON object)"
+            if kind == "case":
+                points.append(PointRecord(source, process, parse_case(_as_case(record))))
+            elif isinstance(kind, str) and kind in SERVING:
+                table = SERVING[kind]
+                row = {"source": source, "process": process} | _row(record, table)
+                rows.setdefault(table, []).append(row)
+            elif kind != "conditions":
+                raise Malformed(f"records of kind {kind!r} are not known")
+        except Malformed as error:
+            problems.append(f"{path.name}: line {place} is left out: {error}")
+    kept = {table: tuple(found) for table, found in rows.items()}
+    return ServingRecords(tuple(points), kept, tuple(problems))
+
+
+def join_serving(parts: Iterable[ServingRecords]) -> ServingRecords:
+    """Return the records of several files as one."""
+    parts = list(parts)
+    rows = {t: tuple(row for part in parts for row in part.of(t)) for t in SERVING.values()}
+    return ServingRecords(
+        tuple(point for part in parts for point in part.points),
+        rows,
+        tuple(problem for part in parts for problem in part.problems),
+    )
+
+
+def _names(table: str) -> list[str]:
+    return [column.name for column in tables()[table]]
+
+
+def _as_case(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a point with what a benchmark's case must have and a profiled target may leave out."""
+    usual = {"mode": "hot", "data": "normal", "process": 1, "repeat": 1, "schema": 1}
+    return usual | dict(record)
+
+
+def _row(record: Mapping[str, Any], table: str) -> Row:
+    """Return the fields of a record by column; unknown ones are None.
+
+    Raises:
+        Malformed: a field is of another type than its column.
+    """
+    own = [c for c in tables()[table] if c.name not in (*OF_FILE, *DERIVED)]
+    row: Row = {column.name: _cell(record.get(column.name), column) for column in own}
+    if table == "requests":
+        row |= request_times(row)
+    return row
+
+
+def request_times(row: Mapping[str, Any]) -> Row:
+    """Return time to first token, time per output token and latency of a request, in seconds.
+
+    TPOT is (finish - first token) / (output tokens - 1), as vLLM's own benchmark has it; NaN for
+    requests without a first token, without an end, or of one token.
+    """
+    arrival, first, end = (
+        math.nan if row.get(name) is None else float(row[name])
+        for name in ("arrival_s", "first_token_s", "finish_s")
+    )
+    tokens = row.get("output_tokens")
+    between = tokens - 1 if tokens else 0
+    return {
+        "ttft_s": first - arrival,
+        "tpot_s": (end - first) / between if between > 0 else math.nan,
+        "e2e_s": end - arrival,
+    }
+
+
+def _cell(value: Any, column: Column) -> Any:
+    if value is None:
+        return None
+    if column.name in AS_JSON:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if column.dtype == "string":
+        return _words(value, column.name)
+    if column.dtype == "bool":
+        if not isinstance(value, bool):
+            raise Malformed(f"{column.name} is no truth value")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Malformed(f"{column.name} is no number")
+    if not math.isfinite(value):
+        return None
+    if column.dtype == "int":
+        if value != int(value) or abs(value) >= 2**63:
+            raise Malformed(f"{column.name} is no whole number")
+        return int(value)
+    return float(value)
+
+
+def _words(value: Any, name: str) -> str:
+    """Return text, a number as text, or a list of them joined by commas."""
+    parts = value if isinstance(value, list) else [value]
+    if not all(isinstance(part, str | int | float) and part is not True for part in parts):
+        raise Malformed(f"{name} is no text")
+    return ", ".join(str(part) for part in parts)

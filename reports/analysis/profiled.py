@@ -1,0 +1,82 @@
+"""Joins what the trace and the counters say of each kernel into one row a kernel."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.evidence import threshold
+
+TRACE_ONLY = (
+    *("short_name", "name", "library", "category", "dtype", "tile", "grid", "block", "stage"),
+    *("calls", "share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"),
+)
+"""Columns of `kernels` that `counters` does not have under the same name."""
+
+
+@once
+def profiled(run: Run) -> list[Row]:
+    """Return a row for each kernel that has counters, most GPU time first.
+
+    Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
+    each stall reason), `stall_share` (that of the top one) and `loose_join` (joined by a name that
+    the two tools write differently).
+    """
+    shares = _stall_shares(run.stalls)
+    loose = _loose_joins(run)
+    merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
+    rows = records(merged)
+    for row in rows:
+        row["stalls"] = shares.get(text(row["kernel_id"]), {})
+        row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
+        row["loose_join"] = text(row["kernel_id"]) in loose
+    return sorted(rows, key=weight, reverse=True)
+
+
+def weight(row: Row) -> float:
+    """Return the time in ns that ranks a kernel: in the trace, else of the profiled launch."""
+    total = number(row["total_ns"])
+    return total if not math.isnan(total) else max(0.0, number(row.get("duration_ns")))
+
+
+def is_mixed(row: Row) -> bool:
+    """Tell whether launches of one kernel differ so much that they do different work."""
+    return number(row["std_ns"]) > threshold("spread") * number(row["mean_ns"])
+
+
+def sm_count(run: Run) -> float:
+    """Return the number of SMs of the GPU, NaN where unknown or where GPUs differ."""
+    counts = set(run.gpus["sm_count"].dropna())
+    return float(counts.pop()) if len(counts) == 1 else math.nan
+
+
+def kernel_time(run: Run) -> float:
+    """Return the GPU time of all kernels in ns; NaN without a trace."""
+    return number(run.kernels["total_ns"].sum(min_count=1))
+
+
+def _stall_shares(stalls: pd.DataFrame) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for row in records(stalls):
+        found.setdefault(text(row["kernel_id"]), {})[text(row["reason"])] = number(row["share"])
+    return found
+
+
+def _loose_joins(run: Run) -> set[str]:
+    readable = dict(zip(run.kernels["kernel_id"], run.kernels["name"], strict=True))
+    by_name = run.joins[run.joins["method"] == "name"]
+    return {
+        text(row["kernel_id"])
+        for row in records(by_name)
+        if text(row["name"]) != text(readable.get(row["kernel_id"]))
+    }
+
+
+def empty_counters(kernel_id: str) -> Row:
+    """Return a row of `counters` that knows nothing but its kernel."""
+    columns = tables.tables()["counters"]
+    return {c.name: None for c in columns} | {"kernel_id": kernel_id}

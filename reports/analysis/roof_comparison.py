@@ -1,0 +1,101 @@
+"""Roofs side by side: measured, from counters and from the datasheet, and who measured them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsight_prof.parsers.build.roofline import Ceiling
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page.figure_models import Roof
+
+ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
+
+
+@dataclass(frozen=True)
+class RoofComparison:
+    """One roof from each source; None where a source has none.
+
+    `of_counters` is measured over counters at the clock of the measurement, `of_datasheet`
+    measured over datasheet, each at its own clock.
+    """
+
+    key: str
+    dtype: str
+    label: str
+    unit: str
+    measured: float | None
+    measured_clock_hz: float | None
+    counters: float | None
+    counters_clock_hz: float | None
+    datasheet: float | None
+    of_counters: float | None
+    of_datasheet: float | None
+
+
+def compare_roofs(roofs: tuple[Roof, ...]) -> tuple[RoofComparison, ...]:
+    """Return a row for each level and each pipe with its type: memory first, the fastest types."""
+    keys = dict.fromkeys((roof.key, _dtype(roof)) for roof in roofs)
+    rows = [_row([r for r in roofs if (r.key, _dtype(r)) == key]) for key in keys]
+    return tuple(sorted(rows, key=_place))
+
+
+def _place(row: RoofComparison) -> tuple[int, float]:
+    place = ORDER.index(row.key) if row.key in ORDER else len(ORDER)
+    value = row.measured or row.counters or row.datasheet or 0.0
+    return place, -value if row.key == "tensor" else 0.0
+
+
+def _dtype(roof: Roof) -> str:
+    """Return the type that tells roofs of one key apart: only the Tensor Cores have several."""
+    return roof.dtype if roof.key == "tensor" else ""
+
+
+def _row(roofs: list[Roof]) -> RoofComparison:
+    by_source: dict[str, Roof] = {}
+    for roof in roofs:
+        by_source.setdefault(roof.source, roof)
+    measured, counters, sheet = (
+        by_source.get(source) for source in ("measured", "counters", "datasheet")
+    )
+    one = roofs[0]
+    return RoofComparison(
+        one.key,
+        _dtype(one),
+        one.label,
+        one.unit,
+        measured.value if measured else None,
+        # The SM clock of the probe says nothing about DRAM, which has a clock of its own.
+        measured.clock_hz if measured and one.key != "dram" else None,
+        counters.value if counters else None,
+        counters.clock_hz if counters else None,
+        sheet.value if sheet else None,
+        measured.value / _at(counters, measured.clock_hz) if measured and counters else None,
+        measured.value / sheet.value if measured and sheet else None,
+    )
+
+
+def _at(roof: Roof, clock_hz: float | None) -> float:
+    ceiling = Ceiling(roof.key, roof.dtype, roof.value, roof.unit, roof.source,
+                      roof.clock_hz or 0.0, "")  # fmt: skip
+    return ceiling.at_clock(clock_hz or 0.0)
+
+
+def roofs_measured_by(run: Run) -> str:
+    """Return one sentence: which run measured the roofs, when, on which GPU and driver.
+
+    Empty where the run uses no measured roofs.
+    """
+    path = run.path / ROOFS_FILE
+    if not path.is_file() or not (run.roofs["source"] == "measured").any():
+        return ""
+    try:
+        file = read_roofs(path)
+    except ProfError:
+        return ""  # Table gaps has it.
+    own = file.run_id == run.manifest.run_id
+    who = "by this run" if own or not file.run_id else f"by the run {file.run_id}"
+    driver = f", driver {file.gpu['driver']}" if file.gpu.get("driver") else ""
+    gpu = file.gpu.get("name") or "a GPU that it does not name"
+    return f"The measured roofs were measured {who} at {file.measured} on {gpu}{driver}."

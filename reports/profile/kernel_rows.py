@@ -1,0 +1,237 @@
+"""Makes the rows of the kernel table and the stage table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import accumulate
+
+import pandas as pd
+
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.cells import Row, count, known, names, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.gpu_times import per_gpu_stages
+from nsight_prof.reports.analysis.profiled import (
+    TRACE_ONLY,
+    empty_counters,
+    is_mixed,
+    profiled,
+    weight,
+)
+from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, idle_share
+from nsight_prof.reports.findings.kernels.evidence import rates
+from nsight_prof.reports.findings.kernels.judge import Judged, judge
+from nsight_prof.reports.page import Number
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.view_models import (
+    KernelRow,
+    LevelFigures,
+    MissingValue,
+    StageKernel,
+    StageRow,
+)
+
+SHOWN = 30
+"""Kernels of the table: all that were profiled, and further ones up to this many."""
+LEVEL_LABELS = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
+TOP_OF_STAGE = 5
+
+
+def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
+    """Return the profiled kernels and the largest others, most GPU time first, numbered from 1."""
+    counted = {text(row["kernel_id"]): row for row in profiled(run)}
+    rows = [row for row in records(run.kernels) if text(row["kernel_id"]) in counted]
+    others = [row for row in records(run.kernels) if text(row["kernel_id"]) not in counted]
+    rows += others[: max(0, SHOWN - len(rows))]
+    rows.sort(key=lambda row: weight(counted.get(text(row["kernel_id"]), row)), reverse=True)
+    missing = _missing(run.gaps)
+    judged = {text(one.row["kernel_id"]): one for one in judge(run)}
+    sums = accumulate(number(row["share"]) for row in rows)
+    made = (
+        _kernel_row(place, row, counted.get(key), missing, judged.get(key))
+        for place, (row, key) in enumerate(((row, text(row["kernel_id"])) for row in rows), 1)
+    )
+    return tuple(replace(row, so_far=known(s)) for row, s in zip(made, sums, strict=True))
+
+
+def saved(kernels: tuple[KernelRow, ...]) -> tuple[float | None, float | None]:
+    """Return what all judged kernels could save, in ns and of the GPU time; None where unknown."""
+    judged = [row for row in kernels if row.gain is not None]
+    times = [row.gain_ns for row in judged if row.gain_ns is not None]
+    shares = [row.gain_program for row in judged if row.gain_program is not None]
+    if not judged or len(times) < len(judged) or len(shares) < len(judged):
+        return None, None
+    return sum(times), sum(shares)
+
+
+def _missing(gaps: pd.DataFrame) -> dict[str, list[MissingValue]]:
+    found: dict[str, list[MissingValue]] = defaultdict(list)
+    for row in records(gaps):
+        if text(row["kernel_id"]):
+            value = MissingValue(text(row["column"]), text(row["reason"]))
+            found[text(row["kernel_id"])].append(value)
+    return found
+
+
+def _kernel_row(
+    place: int,
+    kernel: Row,
+    counted: Row | None,
+    missing: dict[str, list[MissingValue]],
+    judged: Judged | None,
+) -> KernelRow:
+    key = text(kernel["kernel_id"])
+    row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
+    difference = known(row["duration_difference"])
+    bound = text(row["bound_by"])
+    why = judged.cause if judged is not None else None
+    gain = known(judged.gain) if judged is not None else None
+    return KernelRow(
+        number=place,
+        kernel_id=key,
+        **_identity(kernel),
+        **_times(kernel),
+        so_far=None,
+        profiled=counted is not None,
+        ncu_duration_ns=known(row["duration_ns"]),
+        trace_duration_ns=known(row["trace_duration_ns"]),
+        duration_difference=difference,
+        duration_flagged=abs(difference or 0.0) > threshold("duration_difference"),
+        occupancy_limiter=text(row["occupancy_limiter"]),
+        registers=count(row["registers"]) if counted else count(kernel.get("registers")),
+        dram=_level(row, "dram"),
+        l2=_level(row, "l2"),
+        l1=_level(row, "l1"),
+        pipe=text(row["pipe"]),
+        pipe_dtype=text(row["tensor_dtype"])
+        if text(row["pipe"]) == "tensor"
+        else text(row["pipe"]),
+        top_stall=text(row["top_stall"]),
+        bound_by=bound,
+        bound_label=LABELS.get(bound, ""),
+        bound_cause=why.key if why is not None else "",
+        bound_reason=Writer().text(why.clause) if why is not None else "",
+        matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
+        **_roof(judged),
+        gain=gain,
+        gain_ns=_part(gain, kernel["total_ns"]),
+        gain_program=_part(gain, kernel["share"]),
+        mixed=is_mixed(kernel),
+        missing=tuple(missing.get(key, ())),
+        **_figures(row),
+    )
+
+
+def _part(gain: float | None, whole: object) -> float | None:
+    """Return the part `gain` of a time or share; None where either is unknown."""
+    of = known(whole)
+    return None if gain is None or of is None else gain * of
+
+
+def _roof(judged: Judged | None) -> Row:
+    """Return what was reached and the roof, where their quotient is the share of it."""
+    seen = rates(judged) if judged is not None else []
+    label = LABELS.get(judged.resource, "") if judged is not None and seen else ""
+    numbers = [row.value for row in seen if isinstance(row.value, Number)]
+    values = [number.value for number in numbers] or [None, None]
+    unit = numbers[0].unit if numbers else ""
+    return {"rate": values[0], "roof": values[1], "roof_unit": unit, "roof_label": label}
+
+
+NUMBERS = (
+    *("achieved_occupancy_pct", "theoretical_occupancy_pct", "waves", "shared_bytes", "roof_share"),
+    *("l2_hit_pct", "l1_hit_pct", "flops", "flop_throughput", "tensor_pct", "issue_active_pct"),
+    *("top_stall_ratio", "sm_clock_hz"),
+)
+"""Fields of KernelRow that are columns of `counters` as they stand."""
+
+
+def _figures(row: Row) -> Row:
+    return {name: known(row[name]) for name in NUMBERS}
+
+
+def _identity(kernel: Row) -> Row:
+    columns = ("short_name", "name", "library", "category", "dtype", "tile", "grid", "block")
+    return {name: text(kernel[name]) for name in columns} | {"stages": names(kernel["stage"])}
+
+
+def _times(kernel: Row) -> Row:
+    columns = ("share", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns")
+    return {name: known(kernel[name]) for name in columns} | {"calls": count(kernel["calls"])}
+
+
+def _level(row: Row, level: str) -> LevelFigures:
+    return LevelFigures(
+        level,
+        LEVEL_LABELS[level],
+        known(row[f"{level}_bytes"]),
+        known(row[f"{level}_throughput"]),
+        known(row[f"{level}_pct"]),
+        known(row[f"intensity_{level}"]),
+    )
+
+
+def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...]:
+    """Return the stages in order of their GPU time, then the others in one, then the capture."""
+    numbers = {row.kernel_id: row.number for row in kernels}
+    stages = per_gpu_stages(run)
+    named = stages[stages["stage"] != ALL].sort_values("share", ascending=False)
+    whole = stages[stages["stage"] == ALL]
+    rows = [_stage(run, row, numbers) for row in records(named.head(MOST_STAGES))]
+    if len(named) > MOST_STAGES:  # ranges that a framework numbers: one table each tells nothing
+        rows = [replace(row, top=()) for row in rows]
+    if len(named) > MOST_STAGES:
+        rows.append(_other_stages(named.iloc[MOST_STAGES:]))
+    return (*rows, *(_stage(run, row, numbers) for row in records(whole)))
+
+
+def _other_stages(rest: pd.DataFrame) -> StageRow:
+    """Add up the small stages; they may overlap in time, so their wall time has no sum."""
+    sums = rest[["instances", "launches", "kernel_ns", "share"]].sum(min_count=1)
+    return StageRow(
+        stage=f"({len(rest)} others)",
+        instances=count(sums["instances"]),
+        launches=count(sums["launches"]),
+        wall_ns=None,
+        kernel_ns=known(sums["kernel_ns"]),
+        busy_ns=None,
+        idle_ns=None,
+        idle_share=None,
+        share=known(sums["share"]),
+        top=(),
+    )
+
+
+def _stage(run: Run, row: Row, numbers: dict[str, int]) -> StageRow:
+    return StageRow(
+        stage=text(row["stage"]),
+        instances=count(row["instances"]),
+        launches=count(row["launches"]),
+        wall_ns=known(row["wall_ns"]),
+        kernel_ns=known(row["kernel_ns"]),
+        busy_ns=known(row["gpu_busy_ns"]),
+        idle_ns=known(row["idle_ns"]),
+        idle_share=known(idle_share(row)),
+        share=known(row["share"]),
+        top=_top_kernels(run, text(row["stage"]), numbers),
+    )
+
+
+def _top_kernels(run: Run, stage: str, numbers: dict[str, int]) -> tuple[StageKernel, ...]:
+    mine = run.stage_kernels[run.stage_kernels["stage"] == stage]
+    if stage == ALL and mine.empty:
+        mine = run.kernels
+    readable = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
+    top = mine.sort_values("total_ns", ascending=False).head(TOP_OF_STAGE)
+    return tuple(
+        StageKernel(
+            numbers.get(key := text(row["kernel_id"])),
+            text(readable.get(key, key)),
+            count(row["calls"]) or 0,
+            number(row["total_ns"]),
+            known(row["share"]),
+        )
+        for row in records(top)
+    )

@@ -1,0 +1,139 @@
+"""Makes the tables behind sentences about time: by kind of kernel and stage, and idle by cause."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import per_gpu_gaps, per_gpu_stages
+from nsight_prof.reports.analysis.kinds import FEW, MOST_PARTS, kind_of
+from nsight_prof.reports.analysis.stages import ALL, stage_rows
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.time_models import HostCost, IdleRow, KindRow, KindTable
+
+SHOWN = 12
+"""Kinds of the table; what is beyond is added up in its last row."""
+CAUSES = {
+    "launches": "launches: the host issues them more slowly than the GPU runs them",
+    "host": "host: it did something else for 0.1 ms or longer",
+    "synchronisation": "synchronisation: the host had waited for the GPU",
+    "queued": "queued: the GPU's own time between operations that were there already",
+    "unknown": "unknown: the call that issued what came next is not in the trace",
+}
+"""Cause of table `idle_gaps` -> what it means (docs/reading-the-report.md)."""
+
+
+SUMS = ("gaps", "idle_ns", "late_calls", "before_call_ns", "in_call_ns")
+COSTS = {
+    "launch": "a launch call of the host",
+    "launch-graph": "a kernel node of a CUDA graph",
+}
+"""Kind of table `measured_roofs` -> what takes the time."""
+
+
+def kind_table(run: Run) -> KindTable | None:
+    """Return GPU time by kind and stage; None where a kernel each says as much, or nothing."""
+    kernels = run.kernels
+    if len(kernels) <= FEW or kernels["total_ns"].isna().all():
+        return None
+    stages = _stages(run)
+    times = _stage_times(run, stages)
+    groups = sorted(kernels.groupby(_kinds(kernels)), key=lambda item: -item[1]["total_ns"].sum())
+    rows = [_row(str(kind), part, stages, times) for kind, part in groups[:SHOWN]]
+    if rest := groups[SHOWN:]:
+        together = pd.concat([part for _, part in rest])
+        rows.append(_row(f"{len(rest)} other kinds", together, stages, times))
+    return KindTable(tuple(stages), tuple(rows), _row("", kernels, stages, times))
+
+
+def _kinds(kernels: pd.DataFrame) -> pd.Series[str]:
+    """Return the kind of each kernel in words; one of no known kind is its own."""
+    category = kernels["category"].fillna("other")
+    names = category.map(lambda key: Writer().text(kind_of(key)))
+    return names.where(category != "other", kernels["short_name"])
+
+
+def _stages(run: Run) -> list[str]:
+    named = [row for row in stage_rows(run) if row["stage"] != ALL]
+    named.sort(key=lambda row: -number(row["share"]))
+    return [text(row["stage"]) for row in named[:MOST_PARTS]] if len(named) > 1 else []
+
+
+def _stage_times(run: Run, stages: list[str]) -> dict[tuple[str, str], float]:
+    """Return the ns of each (stage, kernel id)."""
+    found = run.stage_kernels[run.stage_kernels["stage"].isin(stages)]
+    return {
+        (text(row["stage"]), text(row["kernel_id"])): number(row["total_ns"])
+        for row in records(found)
+    }
+
+
+def _row(
+    kind: str, part: pd.DataFrame, stages: list[str], times: dict[tuple[str, str], float]
+) -> KindRow:
+    ids = [text(key) for key in part["kernel_id"]]
+    categories = tuple(dict.fromkeys(text(c) or "other" for c in part["category"]))
+    calls = known(part["calls"].sum(min_count=1))
+    return KindRow(
+        kind=kind,
+        categories=categories,
+        kernels=len(ids),
+        launches=None if calls is None else int(calls),
+        total_ns=float(part["total_ns"].sum()),
+        share=known(part["share"].sum(min_count=1)),
+        by_stage=tuple(sum(times.get((stage, key), 0.0) for key in ids) for stage in stages),
+    )
+
+
+def idle_rows(run: Run) -> tuple[IdleRow, ...]:
+    """Return the time without work of each stage by cause, most of it first within a stage.
+
+    Of several GPUs the time of one on average, and how many gaps all of them had.
+    """
+    staged = {text(row["stage"]) for row in stage_rows(run)}
+    gaps = per_gpu_gaps(run, capture=staged == {ALL})
+    if gaps.empty:
+        return ()
+    walls = {text(row["stage"]): number(row["wall_ns"]) for row in records(per_gpu_stages(run))}
+    gaps = gaps.assign(stage=ALL if staged == {ALL} else gaps["stage"].fillna(""))
+    groups = gaps.groupby(["stage", "cause"], sort=False)
+    sums = groups[list(SUMS)].sum(min_count=1)
+    sums = sums.join(groups.agg({"longest_ns": "max", "gpus": "first"}))
+    order = {stage: place for place, stage in enumerate(sorted(staged))}
+    ranked = sorted(
+        records(sums.reset_index()),
+        key=lambda row: (order.get(text(row["stage"]), len(order)), -number(row["idle_ns"])),
+    )
+    return tuple(
+        IdleRow(
+            stage=text(row["stage"]),
+            cause=text(row["cause"]),
+            label=CAUSES.get(text(row["cause"]), text(row["cause"])),
+            gaps=round(number(row["gaps"]) * number(row["gpus"])),
+            idle_ns=number(row["idle_ns"]),
+            longest_ns=known(row["longest_ns"]),
+            of_wall=_part(number(row["idle_ns"]), walls.get(text(row["stage"]))),
+            late_calls=_whole(number(row["late_calls"]) * number(row["gpus"])),
+            before_call_ns=known(row["before_call_ns"]),
+            in_call_ns=known(row["in_call_ns"]),
+        )
+        for row in ranked
+    )
+
+
+def _whole(value: float) -> int | None:
+    return None if known(value) is None else round(value)
+
+
+def _part(idle_ns: float, wall_ns: float | None) -> float | None:
+    return idle_ns / wall_ns if wall_ns is not None and wall_ns > 0 else None
+
+
+def host_costs(run: Run) -> tuple[HostCost, ...]:
+    """Return what launches cost without a profiler, where the GPU's roofs were measured."""
+    return tuple(
+        HostCost(COSTS[text(row["kind"])], 1e9 * number(row["value"]), text(row["case_id"]))
+        for row in records(run.measured_roofs)
+        if text(row["kind"]) in COSTS and known(row["value"]) is not None
+    )

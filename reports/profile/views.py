@@ -1,0 +1,256 @@
+"""Turns a run into the view models that reports and plots are made from.
+
+The models themselves are in reports/profile/view_models.py, reports/page/figure_models.py and
+reports/sweep/sweep.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from nsight_prof.parsers.cells import count, known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
+from nsight_prof.reports.analysis.profiled import kernel_time
+from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
+from nsight_prof.reports.analysis.run_time import run_time
+from nsight_prof.reports.analysis.stages import stages_note, wall_time
+from nsight_prof.reports.engine import Saving, Savings, leading, sections
+from nsight_prof.reports.findings.kernels.findings import abstentions
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.ncu.view import rules_view
+from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
+from nsight_prof.reports.findings.padding import Padding, paddings
+from nsight_prof.reports.page import OpenQuestion, Section, Text
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.caveats import caveats, selection_notes
+from nsight_prof.reports.profile.figure_views import (
+    all_roofs,
+    occupancy_bars,
+    rooflines,
+    stall_figure,
+    throughput_bars,
+)
+from nsight_prof.reports.profile.kernel_rows import kernel_rows, saved, stage_views
+from nsight_prof.reports.profile.launch_choice import left_out
+from nsight_prof.reports.profile.links import OPEN
+from nsight_prof.reports.profile.method_view import (
+    counter_files,
+    environment,
+    failed_joins,
+    glossary,
+    method,
+    section_words,
+)
+from nsight_prof.reports.profile.time_views import host_costs, idle_rows, kind_table
+from nsight_prof.reports.profile.view_models import (
+    GemmRow,
+    KernelRow,
+    OperationRow,
+    ReportView,
+    RuleAbstention,
+)
+from nsight_prof.reports.verdicts.bound_shares import bound_shares
+from nsight_prof.reports.verdicts.ranking import findings
+
+ANSWERS = 4
+"""Findings whose sentences make the answer; the rest follows in the list of findings."""
+TOP_CALLS = 8
+TIERS = ("trace and counters", "trace only", "counters only", "nothing")
+"""What a report rests on."""
+ALL_OF_IT = 0.9995
+"""A share that is shown as 100.0 %."""
+
+
+def report_view(run: Run) -> ReportView:
+    """Return everything that the report of `run` shows."""
+    kernels = kernel_rows(run)
+    found = findings(run)
+    stages, idle_time = stage_views(run, kernels), idle_rows(run)
+    kinds = kind_table(run)
+    panels, missed = rooflines(run, kernels)
+    unanswered = open_questions(run)
+    made = sections(run, savings(kernels, found))
+    answer, anchors = _answer(found, unanswered, made)
+    spent = run_time(run)
+    roofs = all_roofs(run)
+    shown = sum(row.share or 0.0 for row in kernels)
+    counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
+    return ReportView(
+        **_told_by_manifest(run),
+        tier=tier(run),
+        answer=answer,
+        answer_anchors=anchors,
+        findings=tuple(found),
+        abstained=unanswered,
+        rules_abstained=_rules_abstained(run, kernels),
+        environment=environment(run),
+        **_whole_times(run),
+        run_time=spent,
+        profiled_share=counted,
+        unprofiled_share=1 - counted if counted is not None and counted < ALL_OF_IT else None,
+        saved_ns=saved_ns,
+        saved_share=saved_share,
+        bound_shares=bound_shares(run),
+        kernels=kernels,
+        rest_kernels=len(run.kernels) - len(kernels),
+        rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
+        kinds=kinds,
+        stages=stages,
+        stages_note=stages_note(run),
+        idle=idle_time,
+        host_costs=host_costs(run),
+        memory_operations=_operations(run),
+        api_calls=_api_calls(run),
+        sections=made,
+        roofs=roofs,
+        roof_comparison=compare_roofs(roofs),
+        roofs_measured_by=roofs_measured_by(run),
+        rooflines=panels,
+        not_plotted=missed,
+        occupancy=occupancy_bars(kernels),
+        throughput=throughput_bars(kernels),
+        stalls=stall_figure(run, kernels),
+        gemms=tuple(_gemm(padding, kernels) for padding in paddings(run)),
+        ncu_rules=rules_view(run, {row.kernel_id: row.number for row in kernels}),
+        left_out=left_out(run),
+        selection_notes=selection_notes(run, kernels),
+        failed_joins=failed_joins(run),
+        counter_files=counter_files(run),
+        caveats=caveats(run, kernels, spent),
+        method=method(run, kernels),
+        glossary=glossary(_report_text(found, bool(panels), made)),
+    )
+
+
+def savings(kernels: Iterable[KernelRow], found: Iterable[Finding]) -> Savings:
+    """Return what the report says of single kernels: what each could save, and which to change."""
+    advised = {key for finding in found if finding.key == "kernel" for key in finding.kernel_ids}
+    return {
+        row.kernel_id: Saving(row.number, row.gain, row.kernel_id in advised)
+        for row in kernels
+        if row.gain is not None
+    }
+
+
+def _told_by_manifest(run: Run) -> dict[str, Any]:
+    """Return the fields of the report that stand in the manifest and its recipe."""
+    manifest, recipe = run.manifest, run.manifest.recipe
+    return {
+        "title": str(recipe.get("name", "")) or manifest.run_id,
+        "question": str(recipe.get("question", "")),
+        "run_id": manifest.run_id,
+        "created": manifest.created,
+        "replayed_from": manifest.replayed_from,
+        "assumptions": tuple(manifest.assumptions),
+        "notes": tuple(str(note) for note in recipe.get("notes") or ()),
+    }
+
+
+def _whole_times(run: Run) -> dict[str, Any]:
+    """Return the times of the whole capture: of kernels and of the wall, idle shares; by GPU."""
+    wall, idle = wall_time(run)
+    gpus = working(run)
+    whole = records(run.stages[run.stages["stage"] == ALL])
+    together = number(whole[0]["idle_ns"]) / wall if gpus and whole and wall > 0 else math.nan
+    return {
+        "gpu_time_ns": known(kernel_time(run)),
+        "wall_ns": known(wall),
+        "idle_share": known(idle / wall) if wall > 0 else None,
+        "idle_range": idle_range(gpus),
+        "idle_together": known(together),
+        "gpus": gpu_times(run),
+    }
+
+
+def _answer(
+    found: list[Finding], unanswered: tuple[OpenQuestion, ...], made: tuple[Section, ...]
+) -> tuple[tuple[Text, ...], tuple[str, ...]]:
+    """Return the sentences of the answer, and the ids of the places that they rest on."""
+    leads = section_verdicts(made)
+    top = found[: ANSWERS - 1 if leads else ANSWERS]
+    # How the time divides by limits says already what share was not measured.
+    rest = () if any(f.key == "bounds" for f in top) else unanswered[:1]
+    anchors = (*section_anchors(made), *(f.anchor for f in top), *(OPEN for _ in rest))
+    return (*leads, *(f.verdict for f in top), *(question.text for question in rest)), anchors
+
+
+def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbstention, ...]:
+    numbers = {row.kernel_id: row.number for row in kernels}
+    return tuple(
+        RuleAbstention(
+            one.rules,
+            tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)),
+            Writer().text(one.reason),
+        )
+        for one in abstentions(run)
+    )
+
+
+def tier(run: Run) -> str:
+    """Return what the run rests on: trace and counters, trace only, counters only, or nothing."""
+    traced = known(kernel_time(run)) is not None
+    counted = not run.counters.empty
+    both, trace, counters, nothing = TIERS
+    if traced:
+        return both if counted else trace
+    return counters if counted else nothing
+
+
+def section_verdicts(made: tuple[Section, ...]) -> tuple[Text, ...]:
+    """Return the first findings of the sections: what a serving engine's user asks comes first."""
+    return tuple(finding.verdict for finding in leading(made))
+
+
+def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
+    """Return the ids of the sections whose findings `section_verdicts` returns, in its order."""
+    of = {id(finding): section.key for section in made for finding in section.findings}
+    return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
+
+
+def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:
+    shape, row = padding.shape, padding.row
+    numbers = {kernel.kernel_id: kernel.number for kernel in kernels}
+    return GemmRow(
+        shape.name,
+        shape.stage,
+        shape.m,
+        shape.n,
+        shape.k,
+        text(row["tile"]) if row else "",
+        numbers.get(text(row["kernel_id"])) if row else None,
+        padding.counted,
+        shape.flops,
+        padding.ratio,
+        padding.reason,
+    )
+
+
+def _operations(run: Run) -> tuple[OperationRow, ...]:
+    ordered = run.memory_operations.sort_values("total_ns", ascending=False)
+    return tuple(
+        OperationRow(text(r["kind"]), count(r["calls"]), known(r["total_ns"]), known(r["bytes"]))
+        for r in records(ordered)
+    )
+
+
+def _api_calls(run: Run) -> tuple[OperationRow, ...]:
+    ordered = run.api_calls.sort_values("total_ns", ascending=False).head(TOP_CALLS)
+    return tuple(
+        OperationRow(text(r["name"]), count(r["calls"]), known(r["total_ns"]), None)
+        for r in records(ordered)
+    )
+
+
+def _report_text(found: list[Finding], counted: bool, made: tuple[Section, ...]) -> str:
+    """Return the words of a report whose terms the glossary explains."""
+    always = "GPU time, kernel, stage, nsys"
+    if counted:
+        always += (
+            ", ncu, roof, roofline, intensity, bound, DRAM, L2, L1, occupancy, stall, warp, SM"
+        )
+    texts = (text for f in found for text in (f.title, f.verdict, f.action) if text is not None)
+    told = [Writer().text(text) for text in texts]
+    return " ".join([always, *told, section_words(made, "") if made else ""])

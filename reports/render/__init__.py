@@ -1,0 +1,1 @@
+"""Writes a report: markdown, HTML, JSON and pictures, from views and sections."""

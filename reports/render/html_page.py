@@ -1,0 +1,128 @@
+"""One HTML file for a markdown text: style, script and figures inside, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.reports.page.catalogue import ENGLISH
+from nsight_prof.reports.page.formats import Markdown, markdown
+from nsight_prof.reports.page.html import Fragment, Heading
+from nsight_prof.reports.render.body import Body, Carried, body
+from nsight_prof.reports.render.folds import pack
+from nsight_prof.reports.render.templating import render
+from nsight_prof.reports.trace_view import page as trace
+
+TEMPLATE = "report.html.j2"
+SUMMARY_PLACE = "stakeholder-summary"
+OVERVIEW = "overview.svg"
+"""The picture that the summary within a report shares with it."""
+DEEPEST = 3
+"""Headings below this level are not in the contents."""
+
+
+def html_pages(
+    files: Mapping[str, str],
+    figures: Mapping[str, str],
+    templates: Path | None = None,
+    sections: Mapping[str, Mapping[str, Fragment]] | None = None,
+) -> dict[str, str]:
+    """Return the HTML files of a report: one for each markdown file that is not carried within.
+
+    `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
+    `sections` by language stand where report.md has a place for them
+    (reports.html.body.placeholder). The page of report.md, as that of report.ko.md, carries the
+    pages of counters and the summary in its language. Raises as `html_page`.
+    """
+    texts = {name: text for name, text in files.items() if name.endswith(".md")}
+    pages = {}
+    for name, text in texts.items():
+        if "/" in name:
+            continue
+        language = _language(name)
+        is_report = name.startswith("report.")
+        same = {n: t for n, t in texts.items() if is_report and _language(n) == language}
+        pages[f"{name.removesuffix('.md')}.html"] = html_page(
+            text,
+            figures=figures,
+            folds={n: t for n, t in same.items() if "/" in n},
+            summary=next((t for n, t in same.items() if n.startswith("stakeholder_summary")), ""),
+            language=language,
+            templates=templates,
+            sections=(sections or {}).get(language) if is_report else None,
+        )
+    return pages
+
+
+def _language(name: str) -> str:
+    """Return the language of a page: "ko" of report.ko.md."""
+    return name.removesuffix(".md").partition(".")[2] or ENGLISH
+
+
+def html_page(
+    text: str,
+    *,
+    figures: Mapping[str, str] | None = None,
+    folds: Mapping[str, str] | None = None,
+    summary: str = "",
+    language: str = "en",
+    templates: Path | None = None,
+    sections: Mapping[str, Fragment] | None = None,
+) -> str:
+    """Return a markdown text as one HTML file; its first heading is the title.
+
+    `figures` are SVG elements by the name of the picture, `folds` markdown pages whose table
+    unfolds where a paragraph is a link to it alone. `summary` is the text of
+    stakeholder_summary.md, which stands at the end. `templates` is a folder of the user's.
+
+    Raises:
+        ArtifactUnreadable: the template of the page cannot be used.
+    """
+    suffix = "" if language == ENGLISH else f".{language}"
+    report = f"report{suffix}.md"
+    places = {report: "top", f"stakeholder_summary{suffix}.md": SUMMARY_PLACE} if summary else {}
+    main = body(text, Carried(figures or {}, frozenset(folds or ()), places, sections or {}))
+    # The summary leads to the report, which is this page.
+    inside = Carried(places=dict.fromkeys((report, OVERVIEW), "top"))
+    half = body(summary, inside, "summary-", 1) if summary else None
+    headings = [*main.headings, *(half.headings[:1] if half else ())]
+    script, style = _file("page.js"), _file("page.css")
+    if trace.TRACE in main.html:
+        script, style = f"{script}\n{trace.script()}", f"{style}\n{trace.style()}"
+    content: dict[str, Any] = {
+        "title": next((h.text for h in main.headings if h.level == 1), "Report"),
+        "language": language,
+        "style": markdown(style),
+        "script": markdown(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "contents": markdown(_contents(headings)),
+        "body": markdown(main.html),
+        "folds": pack(folds or {}),
+        "summary": markdown(_summary(half)) if half else "",
+    }
+    return render(TEMPLATE, content, templates, _finalize, language)
+
+
+def _finalize(value: Any) -> Any:
+    """Escape all that the template of the page writes, unless it is HTML on purpose."""
+    return value if isinstance(value, Markdown) else escape(str(value))
+
+
+def _summary(half: Body) -> str:
+    return f'<section id="{SUMMARY_PLACE}">{half.html}</section>'
+
+
+def _contents(headings: Sequence[Heading]) -> str:
+    """Return the list of headings, those below a chapter within it."""
+    items = [h for h in headings if 2 <= h.level <= DEEPEST]
+    return "".join(
+        f'<li class="l{h.level}"><a href="#{escape(h.id)}">{escape(h.text)}</a></li>' for h in items
+    )
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8").strip()

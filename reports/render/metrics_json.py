@@ -1,0 +1,235 @@
+"""Turns a report into metrics.json, everything in it machine-readable, and describes that format.
+
+`reports/metrics.schema.json` is what `schema` returns, kept as a file for readers of the format:
+``python -m reports.metrics_json`` prints it again after a change of the view models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row, records, text
+from nsight_prof.reports.engine.ranks import JobView
+from nsight_prof.reports.page import OpenQuestion, Section, Text
+from nsight_prof.reports.page.json import section_json, section_schema
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.links import Links
+from nsight_prof.reports.profile.view_models import MissingValue, ReportView
+from nsight_prof.reports.render.findings_json import findings_json, findings_schema
+from nsight_prof.reports.render.json_text import json_text
+from nsight_prof.reports.studies.report import BenchReport
+from nsight_prof.reports.studies.report_json import report_json, report_schema
+from nsight_prof.reports.studies.trust import NotRun
+from nsight_prof.reports.sweep.sweep import SweepView
+
+SCHEMA_VERSION = 2
+"""Raised when a reader of an older file would misread a newer one; new keys do not raise it."""
+_PLAIN: dict[Any, str] = {
+    str: "string",
+    float: "number",
+    int: "integer",
+    bool: "boolean",
+    types.NoneType: "null",
+}
+_PLAIN |= {Text: "string", OpenQuestion: "string", MissingValue: "string"}
+
+
+@dataclasses.dataclass(frozen=True)
+class GapEntry:
+    """A value that is null, or a table that is empty, and why; no kernel_id: the whole column."""
+
+    table: str
+    kernel_id: str
+    column: str
+    reason: str
+
+
+def render_metrics(view: ReportView, links: Links, gaps: pd.DataFrame) -> str:
+    """Return metrics.json of a report; unknown numbers are null, with their reasons in `gaps`."""
+    found = {"findings": findings_json(view.findings, links)}
+    data = _data(dataclasses.replace(view, findings=(), sections=()))
+    sections = [section_json(section) for section in view.sections]
+    return _dump("report", data, {**found, "gaps": _entries(gaps), "sections": sections})
+
+
+def render_bench_metrics(report: BenchReport, bench: pd.DataFrame, gaps: pd.DataFrame) -> str:
+    """Return metrics.json of a benchmark run: its sections, and every case under `bench`.
+
+    A case has the columns of table `bench` that are known for it. Figures are left out: their
+    numbers are those of the cases.
+    """
+    extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
+    return _dump("bench", report_json(report), extra)
+
+
+def _case(row: Row) -> dict[str, Any]:
+    kept = {key: value for key, value in row.items() if not pd.isna(value) and value != ""}
+    return kept | {"params": json.loads(text(row["params"]) or "{}")}
+
+
+def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
+    entries = [GapEntry(*(text(row[f.name]) for f in _fields(GapEntry))) for row in records(gaps)]
+    return [dataclasses.asdict(entry) for entry in entries]
+
+
+def render_sweep_metrics(view: SweepView, section: Section) -> str:
+    """Return metrics.json of a comparison of variants, whose page is the section."""
+    return _dump("sweep", view, _of_section(section))
+
+
+def render_job_metrics(view: JobView, section: Section) -> str:
+    """Return metrics.json of a job of several ranks, whose page is the section."""
+    return _dump("ranks", view, _of_section(section))
+
+
+def _of_section(section: Section) -> dict[str, Any]:
+    answer = [Writer().text(finding.verdict) for finding in section.findings]
+    return {"answer": answer, "sections": [section_json(section)]}
+
+
+def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str, Any]) -> str:
+    head = {"schema_version": SCHEMA_VERSION, "kind": kind}
+    data = view if isinstance(view, dict) else _data(view)
+    return json_text(head | data | extra)
+
+
+def _data(view: Any, *unsaid: str) -> dict[str, Any]:
+    """Return the fields of a view except some; sentences in English."""
+    return {f.name: _plain(getattr(view, f.name)) for f in _fields(view) if f.name not in unsaid}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, OpenQuestion):
+        return _plain(value.text)
+    if isinstance(value, MissingValue):
+        return f"{value.column}: {value.reason}"
+    if isinstance(value, Text):
+        return Writer().text(value)
+    if dataclasses.is_dataclass(value):
+        return _data(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
+    definitions: dict[str, Any] = {
+        "BenchCase": _bench_case(),
+        **section_schema(),
+        **findings_schema(),
+    }
+    definitions["Finding"] = {}  # described by reports.findings.json
+    for model in (ReportView, SweepView, JobView, GapEntry, NotRun):
+        _define(model, definitions)
+    del definitions["Finding"]
+    definitions["BenchReport"] = report_schema()
+    report = definitions["ReportView"]
+    report["properties"]["findings"]["items"] = {"$ref": "#/$defs/FindingRow"}
+    kinds = {"ReportView": "report", "SweepView": "sweep", "JobView": "ranks"}
+    kinds["BenchReport"] = "bench"
+    for name, kind in kinds.items():
+        whole = definitions[name]
+        whole["properties"] = _head(kind) | whole["properties"]
+        whole["required"] = [*_head(kind), *whole["required"]]
+    gaps = {"type": "array", "items": {"$ref": "#/$defs/GapEntry"}}
+    cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
+    texts = {"type": "array", "items": {"type": "string"}}
+    sections = {"type": "array", "items": {"$ref": "#/$defs/Section"}}
+    for name, key, value in (
+        ("ReportView", "gaps", gaps),
+        *((name, "answer", texts) for name in ("SweepView", "JobView")),
+        *((name, "sections", sections) for name in ("SweepView", "JobView")),
+        ("BenchReport", "bench", cases),
+        ("BenchReport", "gap_entries", gaps),
+    ):
+        definitions[name]["properties"][key] = value
+        definitions[name]["required"].append(key)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"prof metrics.json, version {SCHEMA_VERSION}",
+        "description": "Numbers are in base units (ns, B, B/s, FLOP/s, FLOP/B, Hz); shares and "
+        "gains are fractions, keys ending in _pct per cent; null is unknown.",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds],
+        "$defs": definitions,
+    }
+
+
+def definitions(model: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a view model and of all its models by name; some are `given`."""
+    found: dict[str, Any] = dict(given)
+    _define(model, found)
+    return found
+
+
+def _bench_case() -> dict[str, Any]:
+    """Describe one case: the columns of table `bench`, each only where it is known."""
+    types = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
+    properties: dict[str, Any] = {
+        column.name: {"type": types[column.dtype], "description": _meaning(column)}
+        for column in tables.tables()["bench"]
+    }
+    properties["params"]["type"] = "object"
+    return {
+        "description": "One measured case: the columns of table bench that are known for it.",
+        "type": "object",
+        "properties": properties,
+        "required": ["case_id", "params", "status"],
+    }
+
+
+def _meaning(column: tables.Column) -> str:
+    return f"{column.meaning} ({column.unit})" if column.unit else column.meaning
+
+
+def _head(kind: str) -> dict[str, Any]:
+    return {"schema_version": {"const": SCHEMA_VERSION}, "kind": {"const": kind}}
+
+
+def _fields(model: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(model)
+
+
+def _define(model: type, definitions: dict[str, Any]) -> None:
+    definitions[model.__name__] = {}
+    hints = typing.get_type_hints(model)
+    properties = {f.name: _described(hints[f.name], definitions) for f in _fields(model)}
+    definitions[model.__name__] = {
+        "description": " ".join((model.__doc__ or "").split()),
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    if hint is Any:
+        return {}
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is Mapping:
+        return {"type": "object"}
+    if typing.get_origin(hint) is tuple:
+        items = {"type": "array", "items": _described(inner[0], definitions)}
+        fixed = {} if inner[-1] is ... else {"minItems": len(inner), "maxItems": len(inner)}
+        return items | fixed
+    if inner:
+        kinds = [_described(part, definitions) for part in inner]
+        kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+        return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
+    if hint.__name__ not in definitions:
+        _define(hint, definitions)
+    return {"$ref": f"#/$defs/{hint.__name__}"}
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=1))

@@ -1,0 +1,353 @@
+"""Renders a run to its report folder: report.md, details.md, summaries, metrics.json, pictures.
+
+Beside each of these texts lies the same as one HTML file.
+A run that served something has results.json, too.
+
+The folder is written beside the old one and takes its place when it is whole, so that a reader
+sees the old report or the new one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nsight_prof.parsers.errors import StepFailed
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.substeps import substep
+from nsight_prof.parsers.whole_file import as_utf8
+from nsight_prof.parsers.whole_folder import put_in_place
+from nsight_prof.reports.engine.ranks import JobView, job_section
+from nsight_prof.reports.page import Section, Text
+from nsight_prof.reports.page.catalogue import ENGLISH, NAMES
+from nsight_prof.reports.page.html import section_html
+from nsight_prof.reports.page.markdown import section_in_two, section_markdown
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.plots.inline import render_inline
+from nsight_prof.reports.plots.style import render_png, render_svg
+from nsight_prof.reports.predict import prediction_view
+from nsight_prof.reports.profile.links import page_links
+from nsight_prof.reports.profile.overview import overview
+from nsight_prof.reports.profile.pages import linked_pages, profile_pages
+from nsight_prof.reports.profile.provenance import provenance
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
+from nsight_prof.reports.render.body import placeholder
+from nsight_prof.reports.render.footnotes import Footnotes
+from nsight_prof.reports.render.gallery import Picture, bench_pictures, overview_pictures, pictures
+from nsight_prof.reports.render.html_page import html_pages
+from nsight_prof.reports.render.metrics_json import (
+    render_bench_metrics,
+    render_job_metrics,
+    render_metrics,
+    render_sweep_metrics,
+)
+from nsight_prof.reports.render.results_json import render_results
+from nsight_prof.reports.render.templating import (
+    HTML,
+    MARKDOWN,
+    Style,
+    render,
+    style_of,
+    templates_folder,
+)
+from nsight_prof.reports.studies.report import bench_report, leading
+from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
+from nsight_prof.reports.summary.models import SummaryView
+from nsight_prof.reports.summary.summary import summarise
+from nsight_prof.reports.sweep.sweep import SweepView, page_texts, sweep_section
+from nsight_prof.reports.trace_view.page import trace_parts
+from nsight_prof.reports.verdicts.ranking import headline
+
+__all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
+
+REPORT, SUMMARY, METRICS = "report.md", "stakeholder_summary.md", "metrics.json"
+RESULTS, PAGE = "results.json", "report.html"
+HEADLINE = 3
+PLAIN = Style()
+
+
+@dataclass(frozen=True)
+class ReportPaths:
+    """Files of a rendered report; `pictures` are the files of the figures, `page` is report.html.
+
+    `report` is report.html where no markdown is written, and `page` is not there where no HTML is.
+    `headline`: at most three sentences that a reader should know first.
+    """
+
+    folder: Path
+    report: Path
+    page: Path
+    summary: Path | None
+    metrics: Path | None
+    pictures: tuple[Path, ...]
+    headline: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Html:
+    """What HTML pages are made of: markdown `texts` by file name.
+
+    `parts` is HTML that stands on the page in place of pictures, by their name, `sections` are
+    those for which report.md of `texts` has places.
+    """
+
+    texts: Mapping[str, str]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+
+
+def render_report(run: Run, given: Style | None = None) -> ReportPaths:
+    """Render the report of `run` into its report folder, in the style of its recipe or `given`.
+
+    Raises:
+        ArtifactUnreadable: a table or a template cannot be used; the template and line are named.
+        StepFailed: the folder cannot be written.
+        UsageError: the style names templates or languages that there are not.
+    """
+    style = style_of(run.manifest.recipe, given)
+    substep("findings and text")
+    if run.is_bench:
+        return _render_bench(run, style)
+    if run.is_prediction:
+        prediction = prediction_view(run)
+        text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
+        return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
+    view = report_view(run)
+    first = overview_pictures(overview(run, view))
+    shown = [*first, *pictures(view)]
+    links = page_links(run, view)
+    summary = summarise(view)
+    picture = first[0].name if first else ""
+    summary = replace(summary, first=replace(summary.first, picture=picture))
+    trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
+    leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
+    content = {
+        **{"view": view, "pictures": shown, "sources": provenance(run), "notes": Footnotes()},
+        **{"links": links, "trace": trace, "summary": summary},
+        "leads": list(leads) if summary.first.actions else zip_answer(view),
+    }
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        sections = [section_in_two(section, language) for section in view.sections]
+        others = _others(REPORT, language, style)
+        write = partial(render_template, style=style, language=language)
+        pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
+        summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
+        markdown |= _named(linked_pages({**pages.markdown, **summaries}), language)
+        texts |= _named({**pages.html, **summaries}, language)
+    files = {
+        **markdown,
+        METRICS: render_metrics(view, links, run.gaps),
+        **_results(run, view.sections),
+        **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
+    }
+    first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
+    known = [*first_of, *headline(run)][:HEADLINE]
+    html = _Html(texts, {part.name: part.html for part in trace})
+    return _write(run.directory.report, files, shown, known, style, html)
+
+
+def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
+    """Return the sentences of the answer with the ids of the places that they rest on."""
+    return list(zip(view.answer, view.answer_anchors, strict=True))
+
+
+def _render_bench(run: Run, style: Style) -> ReportPaths:
+    """Render the report of a benchmark run: its sections instead of kernels."""
+    view = bench_report(run)
+    shown = bench_pictures(view.sections)
+    sections = (*view.sections, view.trust)
+
+    summary = bench_summary(view)
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        content = {"view": view, "pictures": shown, "others": _others(REPORT, language, style)}
+        page = partial(render_template, "bench.md.j2", style=style, language=language)
+        summaries = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
+        for pages, written in (
+            (markdown, [section_markdown(section, language) for section in sections]),
+            (texts, [placeholder(section.key) for section in sections]),
+        ):
+            *studies, trust = written
+            text = page(content | {"sections": studies, "trust": trust})
+            pages |= _named({REPORT: text, **summaries}, language)
+    files = {
+        **markdown,
+        METRICS: render_bench_metrics(view, run.bench, run.gaps),
+        **_results(run, view.sections),
+    }
+    first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
+    html = _Html(texts, sections=sections)
+    return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
+
+
+def _languages(style: Style) -> list[str]:
+    """Return the languages of the pages: English, and those that were asked for."""
+    return list(dict.fromkeys((ENGLISH, *style.languages)))
+
+
+def file_in(name: str, language: str) -> str:
+    """Return the name of a page in a language: "report.md" is "report.ko.md" in Korean."""
+    return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
+
+
+def _named(pages: Mapping[str, str], language: str) -> dict[str, str]:
+    """Return pages under their names in a language, with links to pages in that language."""
+    if language == ENGLISH:
+        return dict(pages)
+    # Links to a language of its own ("report.zh.md") have a second dot.
+    page = re.compile(r"(?<=\]\()((?:\.\./)?[^).\s#]+\.md)")
+    return {
+        file_in(name, language): page.sub(lambda found: file_in(found[1], language), text)
+        for name, text in pages.items()
+    }
+
+
+def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
+    """Return the names of the other languages of a page, and its files in them."""
+    others = (other for other in _languages(style) if other != language)
+    # "./": `_named` leaves this link alone.
+    return [(NAMES[o], f"./{name}" if o == ENGLISH else file_in(name, o)) for o in others]
+
+
+def _summary(template: str, view: SummaryView | BenchSummary, language: str, style: Style) -> str:
+    """Return a summary in a language."""
+    named = replace(view, others=tuple(_others(SUMMARY, language, style)))
+    return render_template(template, {"view": named}, style, language)
+
+
+def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
+    """Return results.json of a run that served something."""
+    return {} if run.serving_points.empty else {RESULTS: render_results(run, sections)}
+
+
+def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportPaths:
+    """Render the comparison of a sweep's variants into `folder`; raises as `render_report`."""
+    section = sweep_section(view)
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        content = {"view": view, "others": _others(REPORT, language, style), **page_texts(view)}
+        page = partial(render_template, "sweep.md.j2", style=style, language=language)
+        content["section"] = section_markdown(section, language)
+        markdown |= _named({REPORT: page(content)}, language)
+        content["section"] = placeholder(section.key)
+        texts |= _named({REPORT: page(content)}, language)
+    files = {**markdown, METRICS: render_sweep_metrics(view, section)}
+    html = _Html(texts, sections=(section,))
+    first = [Writer().text(finding.verdict) for finding in section.findings]
+    return _write(folder, files, bench_pictures([section]), first, style, html)
+
+
+def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
+    """Render the report of a job of several ranks into `folder`; raises as `render_report`."""
+    section = job_section(view)
+
+    def page(text: str) -> str:
+        return render_template("ranks.md.j2", {"view": view, "section": text}, style)
+
+    files = {
+        REPORT: page(section_markdown(section)),
+        METRICS: render_job_metrics(view, section),
+    }
+    html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
+    first = [Writer().text(finding.verdict) for finding in section.findings]
+    return _write(folder, files, (), first, style, html)
+
+
+def render_template(
+    name: str, content: Mapping[str, Any], style: Style = PLAIN, language: str = ENGLISH
+) -> str:
+    """Return the text of one template; raises as `nsight_prof.reports.render.templating.render`."""
+    return _tidy(render(name, content, style.templates, language=language))
+
+
+def _tidy(text: str) -> str:
+    """Leave at most one empty line between two blocks, outside of code blocks."""
+    lines: list[str] = []
+    fence = ""
+    for line in text.rstrip().splitlines():
+        start = line[: len(line) - len(line.lstrip("`"))]
+        if len(start) >= 3 and (not fence or line == fence):
+            fence = "" if fence else start
+        if fence or line.strip() or (lines and lines[-1]):
+            lines.append(line if fence else line.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _write(
+    folder: Path,
+    files: Mapping[str, str],
+    shown: Iterable[Picture],
+    first: Iterable[str],
+    style: Style,
+    given: _Html | None = None,
+) -> ReportPaths:
+    """Write a report; HTML pages are made of what is `given` where they are not of the files."""
+    html = given or _Html(files)
+    new = folder.with_name(f"{folder.name}.partial")
+    drawn: list[str] = []
+    figures = dict(html.parts)
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for picture in shown:
+            substep("figures", picture.name)
+            drawn += _draw(picture, new, figures, style)
+        substep("pages")
+        pages = {}
+        if HTML in style.formats:
+            sections = {
+                language: {s.key: section_html(s, figures, language) for s in html.sections}
+                for language in _languages(style)
+            }
+            pages = html_pages(html.texts, figures, style.templates, sections)
+        for name, text in {**_kept(files, style), **pages}.items():
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_bytes(as_utf8(text))
+        put_in_place(new, folder)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise StepFailed(
+            f"the report cannot be written to {folder}: {error.strerror or error}",
+            "free space or choose a run directory that can be written, then: prof report RUN",
+        ) from error
+    return ReportPaths(
+        folder,
+        folder / (REPORT if MARKDOWN in style.formats else PAGE),
+        folder / PAGE,
+        folder / SUMMARY if SUMMARY in _kept(files, style) else None,
+        folder / METRICS if METRICS in files else None,
+        tuple(folder / name for name in drawn),
+        tuple(first),
+    )
+
+
+def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
+    """Return the files that are written: markdown only where it is asked for."""
+    whole = MARKDOWN in style.formats
+    return {name: text for name, text in files.items() if whole or not name.endswith(".md")}
+
+
+def _draw(picture: Picture, folder: Path, figures: dict[str, str], style: Style) -> list[str]:
+    """Write a picture to the files of markdown; add it to the `figures` of HTML; return names."""
+    figure = picture.draw()
+    svg = render_svg(figure)
+    if HTML in style.formats:
+        figures[picture.name] = render_inline(figure, svg, picture.name, picture.alt)
+    if MARKDOWN not in style.formats:
+        return []
+    files = {f"{picture.name}.svg": svg}
+    if style.png:
+        files[f"{picture.name}.png"] = render_png(figure)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return list(files)

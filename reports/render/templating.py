@@ -1,0 +1,295 @@
+"""Renders the templates of reports: the bundled ones, and a user's own in place of single ones.
+
+A template of the user's may build on the bundled one of the same name:
+`{% extends "prof/report.md.j2" %}`. What templates may name is in docs/templates.md.
+
+`_("Wall time")` in a template is a message (`reports.page.Text`) that the language of the page has
+in its catalogues; scripts/messages.py finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
+from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.profile import links
+from nsight_prof.reports.profile.caveats import label
+
+SUFFIX = ".j2"
+MARKDOWN, HTML = FORMATS = ("md", "html")
+PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
+"""What `Writer` makes words of, wherever a template writes it."""
+BUNDLED = "prof"
+"""Prefix of the bundled templates for a template of the user's that builds on one of them."""
+FAULTS = (
+    *(jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError),
+    *(ArithmeticError, RecursionError),
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a report is written: folder of the user's templates, languages, formats.
+
+    All pages are there in English; each of `languages` gets files of its own. `formats`
+    are those of the pages: "md" (with picture files) and "html" (one file each). `png`: the
+    pictures of markdown are there as PNG files, too.
+    """
+
+    templates: Path | None = None
+    languages: tuple[str, ...] = ()
+    formats: tuple[str, ...] = FORMATS
+    png: bool = False
+
+
+def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
+    """Return the style that a recipe asks for; what is `given` goes first.
+
+    A recipe names languages here and no templates: it may be that of a run that somebody sent.
+    Templates are always `given`.
+
+    Raises:
+        UsageError: there is no such folder or language, or a template of it replaces none.
+    """
+    chosen = given or Style()
+    languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
+    style = replace(chosen, languages=tuple(dict.fromkeys(languages)))
+    check_style(style)
+    return style
+
+
+def check_style(style: Style) -> None:
+    """Refuse a style that could not be followed; raises as `style_of`."""
+    for language in style.languages:
+        if language not in LANGUAGES:
+            raise UsageError(
+                f"no report is written in the language {language!r}",
+                f"choose from: {', '.join(LANGUAGES)}",
+            )
+    if style.templates is not None:
+        _check_folder(style.templates)
+
+
+def _check_folder(folder: Path) -> None:
+    if not os.path.isdir(folder):
+        raise UsageError(
+            f"{folder} is no folder of templates", "give an existing folder with --templates DIR"
+        )
+    bundled = sorted(path.name for path in templates_folder().glob(f"*{SUFFIX}"))
+    own = sorted(path.name for path in folder.glob(f"*{SUFFIX}"))
+    for name in own:
+        if name not in bundled and not name.startswith("_"):
+            raise UsageError(
+                f"{folder / name} takes the place of no template{_meant(name, bundled)}",
+                f"templates are: {', '.join(bundled)}; the name of a part that only your own "
+                "templates include begins with _",
+            )
+    if not own:
+        raise UsageError(
+            f"{folder} holds no template",
+            f"put a changed copy of one there: {', '.join(bundled)}",
+        )
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def templates_folder() -> Path:
+    """Folder of the bundled templates."""
+    return Path(__file__).resolve().parents[2] / "templates"
+
+
+def render(
+    name: str,
+    content: Mapping[str, Any],
+    own: Path | None = None,
+    finalize: Callable[[Any], Any] | None = None,
+    language: str = ENGLISH,
+) -> str:
+    """Return the text of one template; one in the folder `own` goes before the bundled one.
+
+    Its messages, `_("…")`, and all `Text` that it is given are written in `language`.
+
+    Raises:
+        UsageError: a template of the user's (folder `own`) names something that does not exist,
+            prints a number without a format, or is not Jinja; the message says what, and where.
+        ArtifactUnreadable: the same of a bundled template.
+    """
+    try:
+        environment = _environment(templates_folder(), own, finalize, language)
+        return environment.get_template(name).render(content)
+    except FAULTS as error:
+        known = (
+            "; what templates may name is in docs/templates.md in prof's repository"
+            if own is not None
+            else ""
+        )
+        # Of templates of their own people hear as of any other option; the bundled ones are files.
+        kind = ArtifactUnreadable if own is None else UsageError
+        raise kind(
+            f"template {_place(name, error, own)}: {_fault(error)}",
+            f"correct the template, or take back your change to it{known}",
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _environment(
+    folder: Path, own: Path | None, finalize: Callable[[Any], Any] | None, language: str
+) -> jinja2.Environment:
+    """Return the environment of templates: they reach what they are given, and nothing else.
+
+    It keeps compiled templates: a report renders the same one for each of its kernels.
+    """
+    bundled = jinja2.FileSystemLoader(folder)
+    loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
+    if own is not None:
+        loaders.insert(0, jinja2.FileSystemLoader(own))
+    environment = ImmutableSandboxedEnvironment(
+        loader=jinja2.ChoiceLoader(loaders),
+        undefined=Absent,
+        finalize=finalize or partial(_finalize, Writer(language, InMarkdown())),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(FILTERS)
+    plain = Writer(language)
+    environment.filters["translated"] = partial(_translated, plain)
+    environment.filters["plain"] = plain.value
+    environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
+    write = Writer(language, InMarkdown())
+    bound: dict[str, Callable[..., Any]] = {
+        "link": _link,
+        "capital": _capital,
+        "sentence": _sentence,
+        "sentences": _sentences,
+    }
+    environment.filters |= {name: partial(use, write) for name, use in bound.items()}
+    for name in ("linked", "evidence_value"):
+        environment.filters[name] = partial(links.FILTERS[name], language=language)
+    environment.globals["_"] = Text
+    return environment
+
+
+def _words(write: Writer, value: Any) -> Any:
+    """Return a text or number as words of a language; anything else as it is."""
+    return write.value(value) if isinstance(value, PAGE_VALUES) else value
+
+
+def _translated(write: Writer, word: str) -> str:
+    """Return a word of a fixed set ("medium", "DRAM bandwidth") in the language of the page."""
+    return write.word(word)
+
+
+def _link(write: Writer, shown: Any, target: str) -> formats.Markdown:
+    """Return a text as a link to an id of the report ("#caveats") or a file beside it."""
+    return formats.Markdown(write.markup.link(str(_words(write, shown)), target))
+
+
+def _capital(write: Writer, value: Any) -> formats.Markdown:
+    """Return a text with a capital at its start, as a cell of a table begins."""
+    text = str(_finalize(write, value))
+    return formats.Markdown(text[:1].upper() + text[1:])
+
+
+def _sentence(write: Writer, value: Any) -> formats.Markdown:
+    """Return a text or the value of a fact; a sentence that is there in English only says so."""
+    if write.language == ENGLISH or isinstance(value, Text) and write.translates(value):
+        return formats.Markdown(write.value(value))
+    if isinstance(value, (Text, str)):
+        value = Text("{sentence} [in English]", sentence=value)
+    return formats.Markdown(write.value(value))
+
+
+def _sentences(write: Writer, texts: Sequence[Text]) -> formats.Markdown:
+    """Return texts as one paragraph."""
+    between = "" if write.language == "zh" else " "
+    return formats.Markdown(between.join(_sentence(write, text) for text in texts))
+
+
+def bound_label(bound: str) -> str:
+    """Return the plain name of what bounds a kernel: "DRAM bandwidth" for "dram"."""
+    return LABELS.get(bound, bound)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    **formats.FILTERS,
+    **links.FILTERS,
+    "label": label,
+    "bound_label": bound_label,
+    "translated": str,
+    "link": _link,
+    "capital": _capital,
+    "sentence": _sentence,
+    "sentences": _sentences,
+    "plain": str,
+}
+"""What templates may send a value through."""
+
+
+class Absent(jinja2.StrictUndefined):
+    """A name that does not exist; whoever uses it is told what the nearest existing one is."""
+
+    @property
+    def _undefined_message(self) -> str:
+        owner, name = self._undefined_obj, self._undefined_name
+        # A name that a loop or a macro left undefined has no owner: Jinja says that well itself.
+        if self._undefined_hint or owner is jinja2.utils.missing or not isinstance(name, str):
+            return str(super()._undefined_message)
+        return f"{type(owner).__name__} has no {name!r}{_meant(name, _names(owner))}"
+
+    __slots__ = ()
+
+
+def _names(owner: Any) -> list[str]:
+    """Return what a template may name of an object."""
+    if is_dataclass(owner):
+        return [field.name for field in fields(owner)]
+    return [str(key) for key in owner] if isinstance(owner, Mapping) else []
+
+
+def _finalize(write: Writer, value: Any) -> Any:
+    """Escape all that a template writes, unless a filter made it markdown on purpose."""
+    if isinstance(value, PAGE_VALUES):
+        return write.value(value)
+    return value if isinstance(value, jinja2.Undefined) else formats.shown(value)
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong, where the words of Jinja and Python alone would not say it."""
+    if isinstance(error, RecursionError):
+        return f"it takes itself in without end; the bundled template is {BUNDLED}/NAME"
+    if isinstance(error, jinja2.TemplateNotFound):
+        return f"there is no template {error.message}"
+    return str(error)
+
+
+def _place(name: str, error: Exception, own: Path | None) -> str:
+    """Return the template and line of a fault; the whole path of a template of the user's."""
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f"{_file(error.filename or error.name or name)}, line {error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(SUFFIX)]
+    if frames:
+        return f"{_file(frames[-1].filename)}, line {frames[-1].lineno}"
+    return str(own / name) if own is not None and (own / name).is_file() else name
+
+
+def _file(path: str) -> str:
+    inside = Path(path).parent == templates_folder() or not Path(path).is_absolute()
+    return Path(path).name if inside else path

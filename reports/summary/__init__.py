@@ -1,0 +1,1 @@
+"""The summary and the first screen: verdict, what to do, where the time goes."""

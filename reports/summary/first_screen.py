@@ -1,0 +1,107 @@
+"""First screen of report and summary: the verdict, what to do, and how sure that is."""
+
+from __future__ import annotations
+
+from nsight_prof.reports.analysis.run_time import WALL
+from nsight_prof.reports.page import Number, Text, Value
+from nsight_prof.reports.page.frame import LEVELS
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.summary.actions import actions, problem, subjects
+from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
+from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
+from nsight_prof.reports.summary.savings import OF_IDLE, Savings, Step, kernels_of
+from nsight_prof.reports.summary.time_parts import (
+    IDLE,
+    OTHER,
+    TimeParts,
+    limit_of,
+    reached,
+    whole_of,
+)
+
+LARGE = 0.1
+"""Part of the run that one step must save to be the verdict; a run that saves less in all is near
+its limits."""
+
+
+def first_screen(
+    view: ReportView, parts: TimeParts, saved: Savings, machine: Text, answer: Text
+) -> FirstScreen:
+    """Return the first screen of `view`; `answer` is the verdict where there is no other."""
+    time = view.run_time
+    found = actions(view, saved)
+    spent: dict[str, Value] = {"gpu": machine, "time": Number(time.whole_ns, "ns", digits=3)}
+    line = Text("{gpu} · {time}", **spent) if time.whole_ns else machine
+    if found and time.whole_ns:
+        line = Text("{gpu} · {time} · how sure: {sure}", **spent, sure=LEVELS[found[0].sure])
+    verdict = _verdict(view, parts, saved, found) or answer
+    return FirstScreen(line, verdict, found, "wall" if time.basis == WALL else "gpu")
+
+
+def _verdict(
+    view: ReportView, parts: TimeParts, saved: Savings, found: tuple[Action, ...]
+) -> Text | None:
+    """Return the one sentence that says what is wrong; None where no time is known."""
+    time = view.run_time
+    if not time.whole_ns or not parts.rows:
+        return None
+    whole = whole_of(time)
+    if found and (found[0].gain.value or 0.0) >= LARGE:
+        return _of_step(view, parts, saved.steps[0], found[0])
+    total = sum(row.gain or 0.0 for row in parts.rows)
+    gain = Number(total, "fraction")
+    kernels = [row for row in parts.rows if row.kind not in (IDLE, OTHER)]
+    if total < LARGE and all(row.gain is None for row in kernels):
+        longest = max(kernels or parts.rows, key=lambda row: row.time_ns or 0.0)
+        return Text(
+            "{thing} takes {part} of the {whole}; what limits it was not measured.",
+            thing=longest.what,
+            part=Number(longest.share, "fraction"),
+            whole=whole,
+        )
+    if total < LARGE:
+        return Text(
+            "This program is near the limits of the hardware: at most {gain} can be saved with the "
+            "same work.",
+            gain=gain,
+        )
+    if found and (found[0].gain.value or 0.0) >= total / 2:
+        return Text(
+            "Up to {gain} of the {whole} can be saved, most of it by one step: {do}.",
+            gain=gain,
+            whole=whole,
+            do=found[0].do,
+        )
+    return Text(
+        "Up to {gain} of the {whole} can be saved, in several steps.", gain=gain, whole=whole
+    )
+
+
+def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> Text:
+    """Return the verdict about one step that saves most."""
+    lead, whole = step.findings[0], whole_of(view.run_time)
+    idle: SummaryRow | None = next((row for row in parts.rows if row.kind == IDLE), None)
+    if lead.key in OF_IDLE and idle is not None:
+        part = Number(idle.share, "fraction")
+        why = WAITS.get(view.run_time.waits, Text("not known"))
+        return Text("The GPU is idle for {part} of the run: {why}.", part=part, why=why)
+    if lead.key != "kernel" or lead.rule in PROBLEMS:
+        return Text(
+            "{problem}: up to {gain} of the {whole} can be saved.",
+            problem=problem(lead),
+            gain=action.gain,
+            whole=whole,
+        )
+    kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
+    share = view.run_time.part(sum(kernel.share or 0.0 for kernel in kernels))
+    limit, used = limit_of(kernels[0]), reached(kernels)
+    if used is not None:
+        limit = Text("{limit}, {part} used", limit=limit, part=Number(used, "fraction"))
+    return Text(
+        "{thing} takes {part} of the {whole} ({limit}): up to {gain} can be saved there.",
+        thing=subjects(view, step.findings),
+        part=Number(share, "fraction"),
+        whole=whole,
+        limit=limit,
+        gain=action.gain,
+    )

@@ -1,0 +1,104 @@
+"""Models of first screen and summary: texts and numbers, not yet in a language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsight_prof.reports.page import Fact, Name, Number, Text
+from nsight_prof.reports.profile.view_models import GlossaryEntry
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One line of the table of where the time goes; lines add up to the total.
+
+    `kind` is kernels, idle, copies, other or total. `share` and `gain` are parts of the whole run
+    (of the GPU time, where `basis` of the summary says so), 0 to 1, `time_ns` and `gain_ns` the
+    same as time; `reached` is the part of its limit that was reached. `kernels` are numbers of the
+    report, given only where two lines have the same name. None is unknown.
+    """
+
+    kind: str
+    what: Text | Name
+    limited_by: Text | None
+    time_ns: float | None
+    share: float | None
+    gain: float | None
+    gain_ns: float | None
+    reached: float | None = None
+    kernels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class SummaryGpu:
+    """How one of several GPUs spent the run, or `label` "All at once": whether any of them worked.
+
+    `copies_alone_ns` is the part of `busy_ns` in which it only copied data. None is unknown.
+    """
+
+    label: Text
+    busy_ns: float | None
+    copies_alone_ns: float | None
+    idle_ns: float | None
+    idle_share: float | None
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something to do: `saves` at most, beyond what the actions before it save; `gain` as a part.
+
+    `sure` and `effort` are low, medium or high; `after` is what is left of the run after this and
+    all actions before it. `anchor` leads to the first finding.
+    """
+
+    do: Text
+    saves: Number
+    gain: Number
+    sure: str
+    effort: str
+    after: Number
+    anchor: str
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a reader sees first.
+
+    `line` says GPU, time and how sure the verdict is. `basis` says what gains are parts of: "wall"
+    or "gpu". `picture` is the name of the picture of the run, empty where there is none.
+    """
+
+    line: Text
+    verdict: Text
+    actions: tuple[Action, ...]
+    basis: str
+    picture: str = ""
+
+
+@dataclass(frozen=True)
+class SummaryView:
+    """Half a page for a reader who decides and does not tune kernels.
+
+    All times and gains are of one whole, which `basis` names: "wall" (the run from the first to the
+    last work of the GPU), "gpu" (the time of its kernels, where no other is known), or "" (no time
+    is known). `answer` says in sentences what the first screen does not. `gpus` are each of several
+    GPUs and then all of them together; empty for one. `facts` are what was measured in plain words,
+    `learned` the plain sentences about it, `hints` what to do that saves no time of this run.
+    `others` are the names and files of the same summary in other languages.
+    """
+
+    title: str
+    question: str
+    first: FirstScreen
+    machine: Text
+    answer: tuple[Text, ...]
+    basis: str
+    rows: tuple[SummaryRow, ...]
+    total: SummaryRow | None
+    gpus: tuple[SummaryGpu, ...]
+    facts: tuple[Fact, ...]
+    learned: tuple[Text, ...]
+    hints: tuple[Text, ...]
+    reservations: tuple[Text | str, ...]
+    terms: tuple[GlossaryEntry, ...]
+    others: tuple[tuple[str, str], ...] = ()

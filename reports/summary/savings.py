@@ -1,0 +1,159 @@
+"""What could be saved of a run: one calculation for first screen, table and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+
+OF_IDLE = ("idle", "idle_outside")
+"""Keys of findings about time in which the GPU has nothing to do."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Findings with one remedy, the largest first; `saves_ns` beyond what larger steps save."""
+
+    findings: tuple[Finding, ...]
+    saves_ns: float
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What could be saved of a run at most, in ns of it; no time is counted twice.
+
+    `kernels` is by the number of the kernel, `other` of kernels that the report does not list, of
+    `steps` that of the largest is first. None is unknown.
+    """
+
+    steps: tuple[Step, ...]
+    kernels: Mapping[int, float | None]
+    idle: float | None
+    copies: float | None
+    other: float | None
+
+
+def savings(view: ReportView) -> Savings:
+    """Return what the findings of a report save together.
+
+    A kernel saves the most that its own counters or one finding about it promise. Steps that say
+    only that a kernel is near its limit are not among `steps`; its kernels count.
+    """
+    groups: dict[Text, list[Finding]] = defaultdict(list)
+    for finding in view.findings:
+        if finding.rank is not None and finding.plain and gain_ns(view, finding):
+            groups[finding.plain].append(finding)
+    ranked = sorted(groups.values(), key=lambda found: -sum(gain_ns(view, f) for f in found))
+    pool = _Pool(view)
+    steps = [Step(tuple(found), sum(map(pool.take, found))) for found in ranked]
+    useful = [step for step in steps if step.saves_ns and not is_near(view, step.findings[0])]
+    saved = {kernel.number: _kernel(view, kernel, pool) for kernel in view.kernels}
+    other = pool.saved["other"] or None
+    return Savings(
+        tuple(sorted(useful, key=lambda step: -step.saves_ns)),
+        saved,
+        _idle(view, pool),
+        pool.saved["copies"] or None,
+        other,
+    )
+
+
+def gain_ns(view: ReportView, finding: Finding) -> float:
+    """Return what a finding saves by itself, in ns of the run; 0 where it is not known."""
+    time = view.run_time
+    if math.isnan(finding.gain_ns) or not time.whole_ns:
+        return 0.0
+    wall = finding.gain_of == "wall time"
+    return min(time.whole_ns, (finding.gain_ns if wall else time.of_kernels(finding.gain_ns)) or 0)
+
+
+def kernels_of(view: ReportView, finding: Finding) -> Sequence[KernelRow]:
+    """Return the kernels of a finding that the report lists."""
+    return [kernel for kernel in view.kernels if kernel.kernel_id in finding.kernel_ids]
+
+
+def is_near(view: ReportView, finding: Finding) -> bool:
+    """Return whether a finding says of a kernel that only less work helps."""
+    lead = next(iter(kernels_of(view, finding)), None)
+    if finding.key != "kernel" or lead is None or lead.bound_cause:
+        return False
+    if lead.bound_by in ("", "issue", "latency") or lead.roof_share is None:
+        return False
+    return lead.roof_share >= threshold(
+        "near_dram_roof" if lead.bound_by == "dram" else "near_roof"
+    )
+
+
+class _Pool:
+    """Parts of the run's time, and how much of each is saved already."""
+
+    def __init__(self, view: ReportView) -> None:
+        time = view.run_time
+        listed = {k.number: time.of_kernels(k.total_ns or 0.0) or 0.0 for k in view.kernels}
+        rest = (time.kernels_ns or 0.0) - sum(listed.values())
+        self.view = view
+        self.time: dict[int | str, float] = {
+            **{number: spent for number, spent in listed.items()},
+            **{"idle": time.idle_ns or 0.0, "copies": time.copies_ns or 0.0},
+            "other": max(0.0, rest),
+        }
+        self.saved = dict.fromkeys(self.time, 0.0)
+
+    def take(self, finding: Finding) -> float:
+        """Return what a finding saves beyond what was taken before."""
+        gain = gain_ns(self.view, finding)
+        if finding.key in OF_IDLE and finding.gain_of == "wall time":
+            return self._from("idle", self.saved["idle"] + gain)
+        if finding.rule == "copies":
+            return self._from("copies", self.saved["copies"] + gain)
+        targets: list[int | str] = [kernel.number for kernel in kernels_of(self.view, finding)]
+        if finding.rule == "collectives_exposed":
+            targets = [k.number for k in self.view.kernels if k.category == "collective"]
+        # What says of no kernel that it is slow, as a low clock, is about all of them.
+        targets = targets or [kernel.number for kernel in self.view.kernels]
+        whole = sum(self.time[target] for target in targets)
+        within = min(gain, whole)
+        taken = sum(self._from(p, within * self.time[p] / whole) for p in targets) if whole else 0.0
+        rest = gain - within
+        for target in ("other", "idle") if finding.gain_of == "wall time" else ("other",):
+            more = self._from(target, self.saved[target] + rest)
+            taken, rest = taken + more, rest - more
+        return taken
+
+    def _from(self, target: int | str, wanted: float) -> float:
+        """Let a part save as much as `wanted` in all; return what is new of that."""
+        before = self.saved[target]
+        self.saved[target] = max(before, min(wanted, self.time[target]))
+        return self.saved[target] - before
+
+
+def _kernel(view: ReportView, kernel: KernelRow, pool: _Pool) -> float | None:
+    """Return what a kernel could save by its counters, or by a finding about it."""
+    found = pool.saved[kernel.number]
+    by_counters = None if kernel.gain_ns is None else view.run_time.of_kernels(kernel.gain_ns)
+    if by_counters is None:
+        return found or None
+    # A collective kernel that waits is not slow by itself.
+    exposed = kernel.category == "collective" and found
+    return found if exposed else min(max(by_counters, found), pool.time[kernel.number])
+
+
+def _idle(view: ReportView, pool: _Pool) -> float | None:
+    """Return what shorter pauses save: what findings say about them.
+
+    Without a finding it is at most what is not between operations that were issued before. A
+    finding without a gain, what happens once, has none here either.
+    """
+    time = view.run_time
+    about = [f for f in view.findings if f.key in OF_IDLE and f.gain_of == "wall time"]
+    if pool.saved["idle"]:
+        return pool.saved["idle"]
+    if about or time.idle_ns is None:
+        return None
+    return time.idle_ns if time.queued_ns is None else max(0.0, time.idle_ns - time.queued_ns)

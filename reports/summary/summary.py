@@ -1,0 +1,203 @@
+"""Shortens a report to half a page for a reader who decides and does not tune kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.run_time import GPU, RunTime
+from nsight_prof.reports.findings.program.idle import IDLE as IDLE_RULE
+from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.method_view import summary_terms
+from nsight_prof.reports.profile.view_models import ReportView
+from nsight_prof.reports.summary.actions import near_limits
+from nsight_prof.reports.summary.first_screen import LARGE, first_screen
+from nsight_prof.reports.summary.models import SummaryGpu, SummaryView
+from nsight_prof.reports.summary.savings import savings
+from nsight_prof.reports.summary.time_parts import (
+    COPIES,
+    IDLE,
+    KERNELS,
+    OTHER,
+    TimeParts,
+    plain_name,
+    time_parts,
+    whole_of,
+)
+
+FACTS, LEARNED, RESERVATIONS, HINTS = 5, 4, 4, 2
+SAID_FROM, PARTED_FROM = 0.01, 0.005
+"""Parts of the run from which on a gain is told, and from which on pauses and code are parted."""
+
+
+def summarise(view: ReportView) -> SummaryView:
+    """Return the summary of a report; the numbers are those of the report."""
+    saved = savings(view)
+    parts = time_parts(view, saved)
+    answer = _answer(view, parts)
+    machine = _machine(view.run_time)
+    first = first_screen(view, parts, saved, machine, answer[0])
+    advice, learned = _learned(view.sections)
+    near = () if first.actions else near_limits(view)
+    facts = tuple(fact for section in view.sections for fact in section.facts)[:FACTS]
+    summary = SummaryView(
+        title=view.title,
+        question=view.question,
+        first=first,
+        machine=machine,
+        answer=() if first.verdict == answer[0] else answer,
+        basis=view.run_time.basis,
+        rows=parts.rows,
+        total=parts.total,
+        gpus=_gpus(view),
+        facts=facts,
+        learned=learned[:LEARNED],
+        hints=(*advice, *near),
+        reservations=_reservations(view, parts),
+        terms=(),
+    )
+    return replace(summary, terms=summary_terms(_english(summary)))
+
+
+def _answer(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
+    """Say on what the run spends its time, and what could be saved in all."""
+    time = view.run_time
+    if not time.whole_ns or not view.kernels:
+        open_questions = [question.plain or question.text for question in view.abstained]
+        return (*open_questions, Text("This run holds nothing that answers the question."))[:1]
+    found = []
+    if time.basis == GPU:
+        spent = Number(time.whole_ns, "ns")
+        found.append(
+            Text("The GPU works for {time}; how long it waits in between is not known.", time=spent)
+        )
+    if time.gpus > 1:
+        found.append(Text("All times are those of one of the {n} GPUs, on average.", n=time.gpus))
+    return (*found, _largest(view), *_savings(view, parts))
+
+
+def _largest(view: ReportView) -> Text:
+    """Say what takes most of the time that the GPU works."""
+    time = view.run_time
+    names: dict[Text | Name, float] = defaultdict(float)
+    for kernel in view.kernels:
+        names[plain_name(kernel)] += kernel.share or 0.0
+    longest = max(names, key=names.__getitem__)
+    return Text(
+        "The largest job of the GPU is {thing}: {part} of the {whole}.",
+        thing=longest,
+        part=Number(time.part(names[longest]), "fraction"),
+        whole=whole_of(time),
+    )
+
+
+def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
+    """Say what could be saved at most: by shorter pauses, and by faster code."""
+    whole = view.run_time.whole_ns or 1.0
+    code = parts.gain_ns(KERNELS, OTHER, COPIES) or 0.0
+    idle = parts.gain_ns(IDLE) or 0.0
+    values: dict[str, Value] = {
+        "time": Number(code + idle, "ns"),
+        "gain": Number((code + idle) / whole, "fraction"),
+    }
+    counted = view.profiled_share or 0.0
+    if not counted and code + idle < SAID_FROM * whole:
+        return [Text("What limits it was not measured.")]
+    if not counted:
+        return [
+            Text(
+                "In all up to {time} ({gain}) can be saved; how far each kernel is from its limit "
+                "was not measured.",
+                **values,
+            )
+        ]
+    found = []
+    if code + idle >= LARGE * whole and min(idle, code) >= PARTED_FROM * whole:
+        by = {"idle": Number(idle, "ns"), "code": Number(code, "ns")}
+        found.append(
+            Text(
+                "In all up to {time} ({gain}) can be saved: {idle} by shorter waits, {code} by "
+                "faster code on the GPU.",
+                **values,
+                **by,
+            )
+        )
+    elif code + idle >= LARGE * whole:
+        found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
+    if 1 - counted >= threshold("unmeasured"):
+        part = Number(view.run_time.part(1 - counted), "fraction")
+        found.append(Text("We did not measure {part} of the run.", part=part))
+    return found
+
+
+def _learned(sections: tuple[Section, ...]) -> tuple[tuple[Text, ...], tuple[Text, ...]]:
+    """Return what sections say to do, as a larger batch, and what else they found."""
+    found = [f for section in sections for f in section.findings if not f.technical]
+    advice = tuple(f.action for f in found if f.action)
+    return advice[:HINTS], tuple(f.plain or f.verdict for f in found if not f.action)
+
+
+def _gpus(view: ReportView) -> tuple[SummaryGpu, ...]:
+    """Return how each of several GPUs spent the run, then whether any of them worked."""
+    if view.working_gpus < 2:
+        return ()
+    each = [
+        SummaryGpu(
+            Text("GPU {number}", number=gpu.gpu),
+            gpu.busy_ns,
+            gpu.copies_alone_ns,
+            gpu.idle_ns,
+            gpu.idle_share,
+        )
+        for gpu in view.gpus
+    ]
+    wall, none = view.wall_ns or 0.0, view.idle_together
+    if none is None:
+        return tuple(each)
+    together = Text("All {n} together: at least one works", n=len(each))
+    return (*each, SummaryGpu(together, wall * (1 - none), None, wall * none, none))
+
+
+def _machine(time: RunTime) -> Text:
+    """Return the GPUs that worked: "NVIDIA H200, 1 of the 2 in the machine"."""
+    name: Text | Verbatim = Verbatim(time.gpu) if time.gpu else Text("a GPU that no file names")
+    if time.present <= 1:
+        return Text("{name}", name=name)
+    if not time.gpus:
+        total = time.present
+        return Text("{name}, one or more of the {total} in the machine", name=name, total=total)
+    if time.gpus == time.present:
+        return Text("{n} x {name}", n=time.gpus, name=name)
+    given: dict[str, Value] = {"name": name, "n": time.gpus, "total": time.present}
+    return Text("{name}, {n} of the {total} in the machine", **given)
+
+
+def _reservations(view: ReportView, parts: TimeParts) -> tuple[Text | str, ...]:
+    """Return what weakens the answer: what is open, failed steps, doubtful counters."""
+    asked = (question.plain for question in view.abstained)
+    found: list[Text | str] = []
+    found += [plain for plain in asked if plain is not None][:1]
+    idle = next((row.share or 0.0 for row in parts.rows if row.kind == IDLE), 0.0)
+    if idle >= IDLE_RULE.limit("share"):
+        found.append(
+            Text(
+                "The recording tool lengthens the pauses: without it the run and its waits are "
+                "shorter."
+            )
+        )
+    found += [caveat.plain for caveat in view.caveats if caveat.plain]
+    return tuple(found[:RESERVATIONS])
+
+
+def _english(summary: SummaryView) -> str:
+    """Return all words of a summary in English: the glossary explains the terms in them."""
+    first = summary.first
+    rows = [value for row in summary.rows for value in (row.what, row.limited_by) if value]
+    facts = [value for fact in summary.facts for value in (fact.label, fact.value)]
+    texts: list[Value] = [first.line, first.verdict, *(action.do for action in first.actions)]
+    texts += [*summary.answer, *summary.learned, *summary.hints, *summary.reservations]
+    times = [Number(row.time_ns, "ns") for row in summary.rows]
+    write = Writer()
+    return " ".join([summary.question, *map(write.value, (*texts, *rows, *facts, *times))])

@@ -1,0 +1,178 @@
+"""Where the time of a run goes, why, and what could be saved: the lines of the summary's table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from nsight_prof.reports.analysis.run_time import GPU, RunTime
+from nsight_prof.reports.page import Name, Text, Verbatim
+from nsight_prof.reports.page.formats import brief
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.models import SummaryRow
+from nsight_prof.reports.summary.plain_words import CAUSES, EXPLAINED, KINDS, LIMITS, WAITS
+from nsight_prof.reports.summary.savings import Savings
+
+ROWS = 5
+"""Lines beside "everything else" and the sum."""
+OWN_LINE = 0.01
+"""Share of the run from which on copies have a line of their own."""
+KERNELS, IDLE, COPIES, OTHER, TOTAL = "kernels", "idle", "copies", "other", "total"
+ALONE = Text("nothing is computed meanwhile")
+RUN, GPU_TIME = Text("run"), Text("GPU time")
+
+
+@dataclass(frozen=True)
+class TimeParts:
+    """Lines of the table, the longest time first, and their sum (None where no time is known)."""
+
+    rows: tuple[SummaryRow, ...]
+    total: SummaryRow | None
+
+    def gain_ns(self, *kinds: str) -> float | None:
+        """Return what lines of these kinds save together; None where it is known of none."""
+        return total_of(row.gain_ns for row in self.rows if row.kind in kinds)
+
+
+def whole_of(time: RunTime) -> Text:
+    """Return what shares of a time are shares of."""
+    return GPU_TIME if time.basis == GPU else RUN
+
+
+def time_parts(view: ReportView, saved: Savings) -> TimeParts:
+    """Return where the time goes: the longest kernels by plain name and limit, idle time, the rest.
+
+    Times and gains are parts of `view.run_time`; lines add up to the whole.
+    """
+    time = view.run_time
+    kernels = _kernel_rows(view, saved)
+    if not time.whole_ns:
+        return TimeParts(tuple(_numbered(kernels[:ROWS])), None)
+    idle, copies = _idle_rows(time, saved), _copy_rows(time, saved)
+    longest = sorted([*kernels, *copies], key=_time, reverse=True)
+    listed = longest[: ROWS - len(idle)]
+    rest = [*longest[len(listed) :], *_unlisted(view, saved, copies)]
+    rows = [*_numbered(sorted([*listed, *idle], key=_time, reverse=True)), *_other(time, rest)]
+    gain = total_of(row.gain_ns for row in rows)
+    name = Text("All GPU time") if time.basis == GPU else Text("The whole run")
+    return TimeParts(tuple(rows), _row(time, TOTAL, name, time.whole_ns, None, gain))
+
+
+def plain_name(kernel: KernelRow, kinds: Mapping[str, Text] = KINDS) -> Text | Name:
+    """Return what a kernel does in words, with library and type; its own name where unknown."""
+    kind = kinds.get(kernel.category)
+    if kind is None or kernel.library in ("", "other"):
+        return Name(brief(kernel.short_name, 40))
+    if kernel.category in EXPLAINED and kinds is not KINDS:
+        return Text("{kind}, {library}", kind=kind, library=kernel.library)
+    facts = Verbatim(", ".join(fact for fact in (kernel.library, kernel.dtype) if fact))
+    return Text("{kind} ({facts})", kind=kind, facts=facts)
+
+
+def total_of(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _row(
+    time: RunTime,
+    kind: str,
+    what: Text | Name,
+    time_ns: float | None,
+    limited_by: Text | None,
+    gain_ns: float | None = None,
+) -> SummaryRow:
+    """Return a line; no line saves more than its time."""
+    whole = time.whole_ns or None
+    if gain_ns is not None and time_ns is not None:
+        gain_ns = min(gain_ns, time_ns)
+    share = None if time_ns is None or whole is None else time_ns / whole
+    gain = None if gain_ns is None or whole is None else gain_ns / whole
+    return SummaryRow(kind, what, limited_by, time_ns, share, gain, gain_ns)
+
+
+def _time(row: SummaryRow) -> float:
+    return row.time_ns or 0.0
+
+
+def limit_of(kernel: KernelRow) -> Text:
+    """Return what limits a kernel in plain words."""
+    unknown = Text("not measured")
+    return CAUSES.get(kernel.bound_cause) or LIMITS.get(kernel.bound_by, unknown)
+
+
+def _kernel_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:
+    """Return a line for each plain name and limit, the one of most time first."""
+    exposed = any(finding.rule == "collectives_exposed" for finding in view.findings)
+    groups: dict[tuple[Text | Name, Text], list[KernelRow]] = defaultdict(list)
+    for kernel in view.kernels:
+        alone = exposed and kernel.category == "collective"
+        name = plain_name(kernel, {**KINDS, **EXPLAINED})
+        groups[name, ALONE if alone else limit_of(kernel)].append(kernel)
+    time = view.run_time
+    rows = [
+        replace(
+            _row(
+                time,
+                KERNELS,
+                name,
+                time.of_kernels(sum(k.total_ns or 0.0 for k in kernels)),
+                limit,
+                total_of(saved.kernels[k.number] for k in kernels),
+            ),
+            reached=reached(kernels),
+            kernels=tuple(k.number for k in kernels),
+        )
+        for (name, limit), kernels in groups.items()
+    ]
+    return sorted(rows, key=_time, reverse=True)
+
+
+def reached(kernels: Iterable[KernelRow]) -> float | None:
+    """Return the share of the limit, weighted by GPU time; None where nothing is near one."""
+    known = [k for k in kernels if k.roof_share is not None and k.bound_by != "latency"]
+    weights = [k.share if k.share is not None else 1.0 for k in known]
+    if not known or not sum(weights):
+        return None
+    total = sum(w * (k.roof_share or 0.0) for w, k in zip(weights, known, strict=True))
+    return total / sum(weights)
+
+
+def _numbered(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
+    """Keep the numbers of kernels only where two lines have the same name."""
+    listed = list(rows)
+    names = [row.what for row in listed]
+    return [replace(row, kernels=()) if names.count(row.what) < 2 else row for row in listed]
+
+
+def _idle_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
+    if time.idle_ns is None:
+        return []
+    name = Text("waiting: the GPU has nothing to do")
+    why = WAITS.get(time.waits, Text("not known"))
+    return [_row(time, IDLE, name, time.idle_ns, why, saved.idle)]
+
+
+def _copy_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
+    if time.copies_ns is None or time.copies_ns < OWN_LINE * (time.whole_ns or 0.0):
+        return []
+    return [_row(time, COPIES, KINDS["memory"], time.copies_ns, ALONE, saved.copies)]
+
+
+def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> list[SummaryRow]:
+    """Return kernels that the report's table does not show, and copies without a line."""
+    time = view.run_time
+    known = sum(k.total_ns or 0.0 for k in view.kernels)
+    rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - known))
+    parts = [(rest, saved.other), (None if copies else time.copies_ns, saved.copies)]
+    return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in parts if spent]
+
+
+def _other(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
+    spent = sum(map(_time, rest))
+    if not spent:
+        return []
+    gain = total_of(row.gain_ns for row in rest)
+    return [_row(time, OTHER, Text("everything else"), spent, Text("various"), gain)]

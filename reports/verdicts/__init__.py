@@ -1,0 +1,1 @@
+"""All findings of a run, ranked by what they gain, and its time by what limits it."""

@@ -1,0 +1,121 @@
+"""Divides the GPU time by what limits it: per stage, roof and number type, weighted by time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from nsight_prof.parsers.build.bound import LABELS
+from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.profiled import kernel_time, profiled
+from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
+from nsight_prof.reports.findings.kernels.judge import judge
+
+PIPES = ("tensor", "fp32", "fp64", "fp16")
+IDLE, UNMEASURED = "launch", "unmeasured"
+
+
+@dataclass(frozen=True)
+class BoundShare:
+    """GPU time that one resource limits, in a stage ("(all)" is the whole run).
+
+    `bound` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency; "unmeasured" for
+    kernels without counters, "launch" for time in which the GPU has nothing to do), `label` its
+    plain name, `dtype` the type of the arithmetic where that is the limit. `share` is of the GPU
+    time of the stage, `of_wall` of its wall time (of several GPUs that of one on average).
+    `reached` is the share of the roof that was reached, weighted by time; of waiting kernels the
+    nearest roof counts. `gain` is the part of the
+    stage's GPU time that its kernels could save at most, each as much as its finding allows, so
+    that the rows add up to what all kernels could save. None is unknown.
+    """
+
+    stage: str
+    bound: str
+    label: str
+    dtype: str
+    share: float | None
+    of_wall: float | None
+    reached: float | None
+    gain: float | None
+    kernels: int
+
+
+@dataclass
+class _Sum:
+    """Time in ns, weighted sum of the reached share, ns to save, and kernels of one row."""
+
+    time: float = 0.0
+    reached: float = 0.0
+    saved: float = 0.0
+    kernels: set[str] = field(default_factory=set)
+
+
+def bound_shares(run: Run) -> tuple[BoundShare, ...]:
+    """Return the rows of the whole run and of each stage; empty without trace or counters."""
+    if math.isnan(kernel_time(run)) or run.counters.empty:
+        return ()
+    counters = {text(row["kernel_id"]): row for row in profiled(run)}
+    for judged in judge(run):
+        counters[text(judged.row["kernel_id"])]["gain"] = judged.gain
+    wall, idle = wall_time(run)
+    whole = {"stage": ALL, "wall_ns": wall, "idle_ns": idle, "gpus": gpu_count(run)}
+    found = _rows(whole, run.kernels[["kernel_id", "total_ns"]], counters)
+    stages = [row for row in stage_rows(run) if row["stage"] != ALL]
+    for stage in stages if len(stages) > 1 else []:
+        part = run.stage_kernels[run.stage_kernels["stage"] == text(stage["stage"])]
+        found += _rows(stage, part[["kernel_id", "total_ns"]], counters)
+    return tuple(found)
+
+
+def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[BoundShare]:
+    sums: dict[tuple[str, str], _Sum] = {}
+    for row in records(times):
+        key, spent = text(row["kernel_id"]), number(row["total_ns"])
+        counted = counters.get(key, {})
+        bound = text(counted.get("bound_by")) or UNMEASURED
+        mine = sums.setdefault((bound, _dtype(bound, counted)), _Sum())
+        mine.time += spent
+        mine.reached += spent * number(counted.get("roof_share"))
+        mine.saved += spent * number(counted.get("gain"))
+        mine.kernels.add(key)
+    total = sum(one.time for one in sums.values())
+    ranked = sorted(sums.items(), key=lambda item: (item[0][0] == UNMEASURED, -item[1].time))
+    found = [_row(stage, key, one, total) for key, one in ranked if total > 0]
+    idle = known(number(stage["idle_ns"]) / number(stage["wall_ns"])) if _wall(stage) else None
+    if idle:
+        label = "nothing to do (launches, host)"
+        found.append(BoundShare(text(stage["stage"]), IDLE, label, "", None, idle, None, None, 0))
+    return found
+
+
+def _row(stage: Row, key: tuple[str, str], one: _Sum, total: float) -> BoundShare:
+    bound, dtype = key
+    reached = known(one.reached / one.time) if one.time > 0 else None
+    return BoundShare(
+        stage=text(stage["stage"]),
+        bound=bound,
+        label=LABELS.get(bound, "not measured"),
+        dtype=dtype,
+        share=one.time / total,
+        of_wall=one.time / number(stage["gpus"]) / number(stage["wall_ns"])
+        if _wall(stage)
+        else None,
+        reached=reached,
+        gain=known(one.saved / total),
+        kernels=len(one.kernels),
+    )
+
+
+def _wall(stage: Row) -> bool:
+    return number(stage["wall_ns"]) > 0
+
+
+def _dtype(bound: str, row: Row) -> str:
+    """Return the type of the arithmetic that limits; "" where it is not arithmetic."""
+    if bound not in PIPES:
+        return ""
+    return text(row.get("tensor_dtype")) or text(row.get("dtype")) if bound == "tensor" else bound
