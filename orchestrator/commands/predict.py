@@ -60,14 +60,14 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return seconds by the field of a Goal."""
         found = {}
-        for part in str(value).split(","):
-            name, _, limit = part.strip().partition(":")
+        for word in str(value).split(","):
+            name, _, limit = word.strip().partition(":")
             try:
                 found[f"{name}_s"] = float(limit) / 1e3
             except ValueError:
-                self.fail(f"{part!r} is no latency such as ttft:500", param, ctx)
+                self.fail(f"{word!r} is no latency such as ttft:500", param, ctx)
             if name not in ("ttft", "tpot", "e2e") or not found[f"{name}_s"] > 0:
-                self.fail(f"{part!r}: ttft, tpot or e2e and a time above 0 ms", param, ctx)
+                self.fail(f"{word!r}: ttft, tpot or e2e and a time above 0 ms", param, ctx)
         return found
 
 

@@ -181,8 +181,8 @@ class Plan:
         limits = [number(row["max_num_seqs"]) for row in rows]
         large = self.memory >= LARGE_GPU_BYTES
         usual = MAX_NUM_SEQS if large else MAX_NUM_SEQS_SMALL
-        most = next((int(limit) for limit in limits if limit > 0), usual)
-        return Engine(tokens, tuple(sizes or CAPTURED), most)
+        max_requests = next((int(limit) for limit in limits if limit > 0), usual)
+        return Engine(tokens, tuple(sizes or CAPTURED), max_requests)
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""

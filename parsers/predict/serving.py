@@ -193,7 +193,7 @@ class _Live:
     first_s: float = math.nan
 
     @property
-    def needed(self) -> int:
+    def tokens_needed(self) -> int:
         """Tokens that must be in the cache before the next one is generated."""
         return self.prompt + self.generated
 
@@ -257,10 +257,10 @@ class Queue:
         """
         before = self.preempted
         used = sum(live.done for live in self.waiting)
-        used += sum(live.needed for live in self.running)
+        used += sum(live.tokens_needed for live in self.running)
         while used + len(self.running) > self.kv_tokens and len(self.running) > 1:
             last = self.running.pop()
-            used -= last.needed
+            used -= last.tokens_needed
             last.done = 0
             self.waiting.appendleft(last)
             self.preempted += 1
@@ -270,14 +270,14 @@ class Queue:
         free = self.engine.max_requests - len(self.running)
         chunks: list[tuple[_Live, int]] = []
         for live in self.waiting:
-            new = min(live.needed - live.done, budget)
+            new = min(live.tokens_needed - live.done, budget)
             if new <= 0 or len(chunks) >= free or used + new > self.kv_tokens:
                 break
             chunks.append((live, new))
             budget -= new
             used += new
         count = len(self.running)
-        context = sum(live.needed for live in self.running) / count if count else 0.0
+        context = sum(live.tokens_needed for live in self.running) / count if count else 0.0
         return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
 
     def advance(self, chunks: list[tuple[_Live, int]], now: float) -> Iterator[Served]:
@@ -285,7 +285,7 @@ class Queue:
         generating, self.running = self.running, []
         for live, new in chunks:
             live.done += new
-            if live.done == live.needed:
+            if live.done == live.tokens_needed:
                 self.waiting.popleft()
                 live.first_s = now if not live.generated else live.first_s
                 generating.append(live)
@@ -309,7 +309,7 @@ def simulate(seconds: Callable[[Step], float], queue: Queue) -> list[Served]:
         now = queue.admit(now, scheduled)
         chunks, step = queue.schedule()
         if not step.tokens:
-            tokens = queue.waiting[0].needed
+            tokens = queue.waiting[0].tokens_needed
             raise UsageError(
                 f"a request of {tokens:,} tokens does not fit the KV cache of "
                 f"{queue.kv_tokens:,.0f}",
