@@ -77,6 +77,7 @@ TABLES = {
     "predicted_steps": "A row for each predicted engine step: the prefill and a decode of a point.",
     "predicted_operators": "A row for each operator of a predicted step.",
     "prediction_errors": "A row for each prediction that was held against a recorded run.",
+    "imported_operators": "A row for each operator that a foreign benchmark measured.",
     "gaps": "A row a hole: what is not available, and why. What is unknown is empty, never 0.",
 }
 VARIABLES = {

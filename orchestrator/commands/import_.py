@@ -1,4 +1,4 @@
-"""`prof import`: makes a run directory from existing Nsight files."""
+"""`prof import`: makes a run directory from existing Nsight files, or from measured operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import click
 
 from nsight_prof.orchestrator.commands import script_options
 from nsight_prof.orchestrator.terminal.say import say
+from nsight_prof.parsers.errors import UsageError
 
 
 @click.command("import")
-@click.argument(
-    "files", nargs=-1, required=True, metavar="FILE|FOLDER…", type=click.Path(path_type=Path)
-)
+@click.argument("files", nargs=-1, metavar="[FILE|FOLDER]…", type=click.Path(path_type=Path))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Run directory to make."
 )
@@ -25,10 +24,30 @@ from nsight_prof.orchestrator.terminal.say import say
     metavar="REGEX",
     help="NVTX range names that are stages of the program; the outermost ranges by default.",
 )
+@click.option(
+    "--aiconfigurator",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead of files: measured operators of NVIDIA's aiconfigurator (its repository or "
+    "package), for prof predict --on.",
+)
+@click.option("--system", metavar="NAME", help="Of these tables: the system, as h200_sxm.")
+@click.option("--framework", metavar="NAME", help="Whose kernels were measured. [default: vllm]")
+@click.option(
+    "--backend-version", "version", metavar="V", help="Version of it. [default: the newest]"
+)
 @script_options.quiet("only the run directory; what is left out of a folder goes to stderr")
 @script_options.as_json
 def command(
-    files: tuple[Path, ...], out: Path, stages: tuple[str, ...], as_json: bool, quiet: bool
+    files: tuple[Path, ...],
+    out: Path,
+    stages: tuple[str, ...],
+    aiconfigurator: Path | None,
+    system: str | None,
+    framework: str | None,
+    version: str | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Make a run directory from existing Nsight files of any version.
 
@@ -40,7 +59,8 @@ def command(
 
     A named file is imported or refused. Of a folder, and those in it, whatever prof reads is taken,
     and the rest is named. How files are joined and ranks numbered: docs/importing.md in prof's
-    repository.
+    repository. With --aiconfigurator the run holds no trace, but operators that others measured,
+    for prof predict.
 
     \b
     Examples:
@@ -50,12 +70,31 @@ def command(
       prof import 'ncu/*.ncu-rep' --out runs/counters
       prof import rank0.sqlite rank1.sqlite --out runs/job
       prof import kern_sum.csv --out runs/summary
+      prof import --aiconfigurator aiconfigurator/ --system h200_sxm --out runs/h200-operators
       prof report "$(prof import trace.sqlite --out runs/mine --quiet)"
     """
     from nsight_prof.orchestrator.imports.importing import import_files
+    from nsight_prof.orchestrator.imports.operators import import_operators
     from nsight_prof.parsers.run.directory import read_manifest
 
-    run = import_files(files, out, stages, partial(say, err=as_json or quiet))
+    if aiconfigurator is not None:
+        if files or stages:
+            raise UsageError(
+                "--aiconfigurator imports tables of operators, and no files of Nsight",
+                "import those into a run of their own",
+            )
+        run = import_operators(
+            aiconfigurator, system or "", framework or "vllm", version or "", out
+        )
+    elif system or framework or version:
+        raise UsageError(
+            "--system, --framework and --backend-version choose tables of aiconfigurator",
+            "say where they are: --aiconfigurator DIR",
+        )
+    elif not files:
+        raise UsageError("no file was given", "name one: prof import trace.sqlite --out RUN")
+    else:
+        run = import_files(files, out, stages, partial(say, err=as_json or quiet))
     if as_json:
         manifest = read_manifest(run)
         made = {
@@ -68,4 +107,6 @@ def command(
         }
         script_options.say_json(made)
     else:
-        say(str(run.path) if quiet else f"run: {run.path}\nnext: prof report {run.path}")
+        report = f"prof report {run.path}"
+        following = report if aiconfigurator is None else f"prof predict MODEL --on {run.path}"
+        say(str(run.path) if quiet else f"run: {run.path}\nnext: {following}")

@@ -27,7 +27,7 @@ from nsight_prof.parsers.predict.costs import (
     Gpu,
     datasheet,
 )
-from nsight_prof.parsers.predict.measured import has_products, measured_costs
+from nsight_prof.parsers.predict.imported import benchmarked
 from nsight_prof.parsers.predict.operators import check_known, operators
 from nsight_prof.parsers.predict.points import Prediction, frames
 from nsight_prof.parsers.predict.serving import (
@@ -142,13 +142,25 @@ class Plan:
         return pd.concat(found) if found else tables.empty("bench")
 
     @cached_property
+    def foreign(self) -> pd.DataFrame:
+        """Operators that others measured (`prof import --aiconfigurator`)."""
+        found = [s for s in self.sources if not s.table("imported_operators").empty]
+        if len(found) > 1:
+            raise UsageError(
+                f"several runs hold imported tables: {', '.join(s.name for s in found)}",
+                "give the one whose version is next to that of your engine",
+            )
+        return found[0].table("imported_operators") if found else tables.empty("imported_operators")
+
+    @cached_property
     def costs(self) -> Costs:
         """The costs of the highest tier that the sources allow; all fits are done here, once."""
         if self.measured is None:
             return Datasheet(self.gpu)
-        base: Costs = Datasheet(self.measured)
-        if has_products(self.bench):
-            base = measured_costs(self.bench, self.measured, self.left_out)
+        base, notes = benchmarked(
+            self.bench, self.foreign, self.measured, self.shard, self.left_out
+        )
+        self.notes += notes
         if self.trace is not None:
             base = Calibrated.of_trace(base, self.trace, self.shard)
             if self.trace.shape != self.shard:

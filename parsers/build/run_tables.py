@@ -78,7 +78,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     """Write all tables; return the roofs that the run measured."""
     if predicted := predicted_frames(run):
         for table, frame in predicted.items():
-            tables.write(frame, table, folder)
+            tables.write(frame, table, folder, csv=len(frame) <= ROWS_AS_CSV)
         return None
     gaps = Gaps()
     substep("reading the trace")

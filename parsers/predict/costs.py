@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -148,3 +148,20 @@ class Residuals(NamedTuple):
         if not len(found):
             return cls(0.0, math.inf)
         return cls(*(float(value) for value in np.percentile(found, [LOW, HIGH])))
+
+
+class Spread(NamedTuple):
+    """How far benchmarks lie from what they left out: products of a known and of another shape,
+    and small operators."""
+
+    same: Residuals
+    others: Residuals
+    small: Residuals
+
+
+@runtime_checkable
+class Benchmarked(Costs, Protocol):
+    """A source of costs that rests on measured operators."""
+
+    def spread(self) -> Spread:
+        """Return how far it lies from what it left out."""

@@ -13,7 +13,15 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import T1, T2, Estimate, Gpu, Residuals, no_collective
+from nsight_prof.parsers.predict.costs import (
+    T1,
+    T2,
+    Estimate,
+    Gpu,
+    Residuals,
+    Spread,
+    no_collective,
+)
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.operators import Kind, Operator
 
@@ -76,8 +84,8 @@ class Products:
     def _once(cls, gpu: Gpu, sizes: Array, seconds: Array, start: Array) -> Products:
         groups = pd.Series(1, index=range(len(sizes))).groupby([sizes[:, 1], sizes[:, 2]])
         weights = 1 / np.sqrt(np.maximum(groups.transform("size").to_numpy() / 8, 1))
-        found = fit(lambda p: _smooth(gpu, sizes, p), seconds, weights, start)
-        logs = np.log(seconds / _smooth(gpu, sizes, found))
+        found = fit(lambda p: roofline_fit(gpu, sizes, p), seconds, weights, start)
+        logs = np.log(seconds / roofline_fit(gpu, sizes, found))
         nothing = Residuals(0.0, math.inf)
         return cls(gpu, sizes, seconds, found, nothing, nothing, (), np.stack([logs, weights]))
 
@@ -88,7 +96,7 @@ class Products:
         squares = ((wanted_logs[:, None, :] - measured_logs[None]) ** 2).sum(2)
         weights = self._logs[1] / (squares + self.NEAR**2) ** 2
         shift = weights @ self._logs[0] / weights.sum(1)
-        return np.asarray(_smooth(self.gpu, sizes, self.parameters) * np.exp(shift))
+        return np.asarray(roofline_fit(self.gpu, sizes, self.parameters) * np.exp(shift))
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate: along m between measured cases of these n and k, or by the fit."""
@@ -107,7 +115,8 @@ class Products:
         return Estimate(seconds, seconds * low, seconds * high, T2)
 
 
-def _smooth(gpu: Gpu, sizes: Array, parameters: Array) -> Array:
+def roofline_fit(gpu: Gpu, sizes: Array, parameters: Array) -> Array:
+    """Return the seconds of the smooth roofline of products (rows of m, n, k)."""
     fixed, computing, moving, sharp, half = parameters
     m, n, k = sizes.T
     flops = 2 * m * n * k / gpu.flop_per_s * (1 + half / (m * n)) / computing
@@ -180,6 +189,11 @@ class Measured:
         work = operator.flops if operator.kind is Kind.PREFILL else operator.bytes
         return self.attention[operator.kind].of(work)
 
+    def spread(self) -> Spread:
+        """Return the residuals of products and of small operators."""
+        products = self.products
+        return Spread(products.anchored, products.residuals, self.pointwise.residuals)
+
 
 class _Case(NamedTuple):
     """A measured case: its group, of which the residuals are held out together, work and time."""
@@ -211,30 +225,38 @@ def measured_costs(
     Raises:
         UsageError: there are too few cases of some kind.
     """
-    cases = _Cases()
-    for params, row in _usable(bench):
-        _sort_in(cases, params, row)
-    products = {size: t for size, t in cases.products.items() if size[1:] not in leave_out}
-    _enough(len({size[1:] for size in products}), "matrix products", 4)
+    products = measured_products(bench, gpu, leave_out)
+    cases = _sorted(bench)
     _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
     attention = {}
     for kind, rate in ((Kind.PREFILL, gpu.flop_per_s), (Kind.DECODE, gpu.bytes_per_s)):
         cases_of_kind = list(cases.attention.get(kind, {}).values())
         _enough(len(cases_of_kind), str(kind), 3)
         attention[kind] = _affine(cases_of_kind, rate)
+    return Measured(products, attention, _affine(cases.pointwise, gpu.bytes_per_s))
+
+
+def measured_products(
+    bench: pd.DataFrame, gpu: Gpu, leave_out: frozenset[tuple[int, int]] = frozenset()
+) -> Products:
+    """Return the products alone; arguments and errors are those of `measured_costs`."""
+    products = {k: t for k, t in _sorted(bench).products.items() if k[1:] not in leave_out}
+    _enough(len({size[1:] for size in products}), "matrix products", 4)
     sizes = np.array(sorted(products), dtype=float)
     times = np.array([float(np.median(products[size])) for size in sorted(products)])
-    return Measured(
-        Products.fitted(gpu, sizes, times), attention, _affine(cases.pointwise, gpu.bytes_per_s)
-    )
+    return Products.fitted(gpu, sizes, times)
 
 
 def has_products(bench: pd.DataFrame) -> bool:
     """Tell whether table `bench` holds products to predict from."""
+    return bool(_sorted(bench).products)
+
+
+def _sorted(bench: pd.DataFrame) -> _Cases:
     cases = _Cases()
     for params, row in _usable(bench):
         _sort_in(cases, params, row)
-    return bool(cases.products)
+    return cases
 
 
 def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], dict[str, float]]]:

@@ -21,12 +21,11 @@ from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
     T3,
+    Benchmarked,
     Costs,
     Estimate,
     Residuals,
-    no_collective,
 )
-from nsight_prof.parsers.predict.measured import Measured
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
@@ -192,19 +191,16 @@ class Calibrated:
                 if seconds and (as_many or item.kind is not Kind.COLLECTIVE):
                     anchors[item.name].append((item, seconds / item.calls))
         residuals = small = Residuals(0.0, math.inf)
-        if isinstance(base, Measured):
-            products = base.products
-            residuals = products.anchored if same else products.residuals
-            small = base.pointwise.residuals
-        tier = T3 if same else T1 if isinstance(base, Measured) else T0
+        if isinstance(base, Benchmarked):
+            spread = base.spread()
+            residuals, small = spread.same if same else spread.others, spread.small
+        tier = T3 if same else T1 if isinstance(base, Benchmarked) else T0
         return cls(base, trace, residuals, small, tier, {k: tuple(v) for k, v in anchors.items()})
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate; what the trace has not is of the lower tier."""
         anchors = self._anchors.get(operator.name, ())
         if not anchors:
-            if operator.kind is Kind.COLLECTIVE:
-                raise no_collective()
             return self.base.of(operator)
         if operator.kind in (Kind.PRODUCT, Kind.PREFILL):
             seconds = self.base.of(operator).seconds * self._factor(operator, anchors)

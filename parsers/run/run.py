@@ -39,6 +39,11 @@ class Run:
         return self.manifest.step("predict") is not None
 
     @property
+    def is_imported_operators(self) -> bool:
+        """Whether the run holds operators that others measured, and nothing else."""
+        return self.manifest.step("operators") is not None
+
+    @property
     def directory(self) -> RunDir:
         """Names of the files inside the run."""
         return RunDir(self.path)
@@ -269,6 +274,11 @@ class Run:
     def prediction_errors(self) -> pd.DataFrame:
         """Table `prediction_errors`: predictions held against a recorded run."""
         return self._read("prediction_errors")
+
+    @cached_property
+    def imported_operators(self) -> pd.DataFrame:
+        """Table `imported_operators`: operators that a foreign benchmark measured."""
+        return self._read("imported_operators")
 
     @cached_property
     def gaps(self) -> pd.DataFrame:

@@ -30,7 +30,7 @@ from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
-from nsight_prof.reports.predict import prediction_view
+from nsight_prof.reports.predict import operators_view, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
@@ -118,6 +118,9 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         prediction = prediction_view(run)
         text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
         return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
+    if run.is_imported_operators:
+        text = render_template("operators.md.j2", {"view": operators_view(run)}, style)
+        return _write(run.directory.report, {REPORT: text}, (), operators_view(run).answer, style)
     view = report_view(run)
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]

@@ -79,6 +79,7 @@ PAGES = (
     Page("counters.md.j2", "all counters of a kernel", {"kernel": KernelRow, "source": Provenance}),
     Page("prediction.md.j2", "report.md of a prediction",
          {"view": PredictionView, "pictures": PICTURES}),
+    Page("operators.md.j2", "report.md of imported operators", {"view": PredictionView}),
     Page("sweep.md.j2", "report.md of a sweep",
          {"view": SweepView, "section": "text: the section of the sweep, as markdown",
           "title": "text", "reports": "text: what stands before the links to the variants",
