@@ -24,8 +24,8 @@ from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
-from nsight_prof.parsers.nsys.database import HINT, WHAT
-from nsight_prof.parsers.nsys.own_copy import keep_data
+from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT
+from nsight_prof.parsers.nsys.sqlite.own_copy import keep_data
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.artifacts import describe

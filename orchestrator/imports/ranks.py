@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nsight_prof.orchestrator.imports.inputs import Given
 from nsight_prof.orchestrator.imports.rank_numbers import number_ranks
 from nsight_prof.parsers.errors import ProfError, UsageError
-from nsight_prof.parsers.nsys.identity import Identity
+from nsight_prof.parsers.nsys.sqlite.identity import Identity
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import Manifest, RankRecord, RunDir
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsight_prof.parsers.nsys.database import HINT, WHAT, Database
-from nsight_prof.parsers.nsys.host_events import HostEvents, read_host_events
-from nsight_prof.parsers.nsys.memory_events import MemoryEvents, read_memory_events
+from nsight_prof.parsers.nsys.rows.host_events import HostEvents, read_host_events
+from nsight_prof.parsers.nsys.rows.memory_events import MemoryEvents, read_memory_events
+from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
 from nsight_prof.parsers.reading import reading
 from nsight_prof.parsers.run.directory import plain_file
 

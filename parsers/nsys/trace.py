@@ -13,24 +13,24 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.names.kernel_names import classify
 from nsight_prof.parsers.names.ranges import Stages
-from nsight_prof.parsers.nsys import schema
-from nsight_prof.parsers.nsys.calls import read_calls
-from nsight_prof.parsers.nsys.codes import statistics
-from nsight_prof.parsers.nsys.database import HINT, WHAT, Database
-from nsight_prof.parsers.nsys.devices import Devices, read_devices
-from nsight_prof.parsers.nsys.engine import Engine, read_engine
-from nsight_prof.parsers.nsys.gpu_work import gpu_stages
-from nsight_prof.parsers.nsys.gpus import read_gpus
-from nsight_prof.parsers.nsys.host_events import process_names
-from nsight_prof.parsers.nsys.identity import Identity, read_identity
-from nsight_prof.parsers.nsys.idle_gaps import idle_gaps
-from nsight_prof.parsers.nsys.kernels import KernelRows, read_kernels
-from nsight_prof.parsers.nsys.launches import launch_frames, write_launches
-from nsight_prof.parsers.nsys.modules import module_tables
-from nsight_prof.parsers.nsys.nccl import collectives, why_none
-from nsight_prof.parsers.nsys.stages import Work, attribute_calls
-from nsight_prof.parsers.nsys.summaries import api_calls, memory_operations
-from nsight_prof.parsers.nsys.timeline import read_operations
+from nsight_prof.parsers.nsys.engine.engine import Engine, read_engine
+from nsight_prof.parsers.nsys.engine.modules import module_tables
+from nsight_prof.parsers.nsys.rows.calls import read_calls
+from nsight_prof.parsers.nsys.rows.devices import Devices, read_devices
+from nsight_prof.parsers.nsys.rows.gpus import read_gpus
+from nsight_prof.parsers.nsys.rows.host_events import process_names
+from nsight_prof.parsers.nsys.rows.kernels import KernelRows, read_kernels
+from nsight_prof.parsers.nsys.rows.summaries import api_calls, memory_operations
+from nsight_prof.parsers.nsys.rows.timeline import read_operations
+from nsight_prof.parsers.nsys.sqlite import schema
+from nsight_prof.parsers.nsys.sqlite.codes import statistics
+from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
+from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity
+from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
+from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
+from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
+from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
+from nsight_prof.parsers.nsys.stages.stages import Work, attribute_calls
 from nsight_prof.parsers.reading import reading, reads
 from nsight_prof.parsers.run.directory import plain_file
 

@@ -17,7 +17,7 @@ def torch_modules(items: Items) -> pd.DataFrame:
     """GPU time of each module in each stage; empty where no range names a module.
 
     A kernel belongs to the innermost module around the call that issued it, as in
-    `nsight_prof.parsers.nsys.modules`. Kernels of CUDA graphs belong to none.
+    `nsight_prof.parsers.nsys.engine.modules`. Kernels of CUDA graphs belong to none.
     """
     whole: Counter[str] = Counter()
     launches: Counter[tuple[str, str]] = Counter()

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsight_prof.parsers.nsys.host_events import MARK, PUSH_POP, START_END, HostEvents, NvtxEvents
+from nsight_prof.parsers.nsys.rows.host_events import (
+    MARK,
+    PUSH_POP,
+    START_END,
+    HostEvents,
+    NvtxEvents,
+)
 from nsight_prof.reports.export import event_text
 from nsight_prof.reports.export.lanes import Array, nested
 from nsight_prof.reports.export.tracks import Tracks, lane_name

@@ -17,8 +17,8 @@ from nsight_prof.parsers.cells import Row as CellRow
 from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys.events import Events, read_events
-from nsight_prof.parsers.nsys.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
-from nsight_prof.parsers.nsys.memory_events import MemoryEvents
+from nsight_prof.parsers.nsys.rows.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
+from nsight_prof.parsers.nsys.rows.memory_events import MemoryEvents
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.export.host_part import closed

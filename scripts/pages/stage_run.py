@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsight_prof.parsers.build.run_tables import trace_frames
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.parsers.nsys.rows.cut import Cutter, open_cutter
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
 

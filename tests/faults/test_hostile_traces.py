@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.parsers.nsys.paths import DEEPEST
+from nsight_prof.parsers.nsys.stages.paths import DEEPEST
 from nsight_prof.parsers.nsys.trace import open_trace
 
 KERNEL, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"

@@ -257,7 +257,7 @@ def test_a_larger_batch_is_a_hint_and_no_conclusion(view: ReportView) -> None:
 
 
 def test_every_cause_of_idle_time_has_its_words() -> None:
-    from nsight_prof.parsers.nsys import idle_gaps
+    from nsight_prof.parsers.nsys.stages import idle_gaps
 
     assert set(WAITS) == set(idle_gaps._CAUSES)
 

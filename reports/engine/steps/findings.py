@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nsight_prof.parsers.nsys.engine_gaps import LAUNCHES, OF_GPU
+from nsight_prof.parsers.nsys.engine.gaps import LAUNCHES, OF_GPU
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, activity_name
 from nsight_prof.reports.engine.steps.times import (

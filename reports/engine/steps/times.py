@@ -14,7 +14,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from nsight_prof.parsers.nsys.engine_gaps import OF_GPU
+from nsight_prof.parsers.nsys.engine.gaps import OF_GPU
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.stages.kinds import first_gpu, timed_steps
 from nsight_prof.reports.engine.stages.names import KIND_NAMES

@@ -142,11 +142,11 @@ def union(intervals: list[tuple[int, int]]) -> int:
 def small_parts() -> Iterator[None]:
     """Read and add up a few rows at a time, so that a small trace has many parts."""
     with ExitStack() as stack:
-        for module in ("calls", "codes", "nvtx", "stages", "timeline"):
+        for module in ("rows.calls", "sqlite.codes", "rows.nvtx", "stages.stages", "rows.timeline"):
             stack.enter_context(mock.patch(f"nsight_prof.parsers.nsys.{module}.STEP", 3))
-        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.database.PART_ROWS", 4))
-        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.paths._CALLS", 4))
-        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.codes._SORTED", 3))
+        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 4))
+        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.stages.paths._CALLS", 4))
+        stack.enter_context(mock.patch("nsight_prof.parsers.nsys.sqlite.codes._SORTED", 3))
         yield
 
 
@@ -359,9 +359,9 @@ def test_a_stage_is_not_idle_while_the_gpu_still_works_for_the_one_before(
 def test_deep_nesting_and_many_launches_are_attributed_in_blocks(
     new_export: Callable[[], Any], tmp_path: Path, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsight_prof.parsers.nsys.paths._CALLS", 64)
-    monkeypatch.setattr("nsight_prof.parsers.nsys.paths._PAIRS", 1000)
-    monkeypatch.setattr("nsight_prof.parsers.nsys.database.PART_ROWS", 50)
+    monkeypatch.setattr("nsight_prof.parsers.nsys.stages.paths._CALLS", 64)
+    monkeypatch.setattr("nsight_prof.parsers.nsys.stages.paths._PAIRS", 1000)
+    monkeypatch.setattr("nsight_prof.parsers.nsys.sqlite.database.PART_ROWS", 50)
     export = new_export()
     for level in range(depth):
         export.range(level, 10_000 - level, f"r{level % 5}")

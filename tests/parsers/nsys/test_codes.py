@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsight_prof.parsers.nsys import codes
+from nsight_prof.parsers.nsys.sqlite import codes
 
 
 @pytest.mark.parametrize("at_once", [1, 5, 1 << 20])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys.nccl import bus_factor
+from nsight_prof.parsers.nsys.stages.nccl import bus_factor
 from nsight_prof.parsers.nsys.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
-from nsight_prof.parsers.nsys.cut import Cutter, open_cutter
+from nsight_prof.parsers.nsys.rows.cut import Cutter, open_cutter
 from nsight_prof.parsers.nsys.trace import open_trace
 
 STAGES = ("prefill", "decode")

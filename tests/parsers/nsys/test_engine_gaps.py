@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys.engine_gaps import LATENCY, LONG_CALL_NS, NO_RANGE, QUEUED, activity
-from nsight_prof.parsers.nsys.engine_ranges import HostRange, innermost
+from nsight_prof.parsers.nsys.engine.gaps import LATENCY, LONG_CALL_NS, NO_RANGE, QUEUED, activity
+from nsight_prof.parsers.nsys.engine.ranges import HostRange, innermost
 from nsight_prof.parsers.nsys.trace import open_trace
 
 STEP = "execute_context_0(0)_generation_2(2)"

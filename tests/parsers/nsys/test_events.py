@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from nsight_prof.parsers.nsys.events import read_events
-from nsight_prof.parsers.nsys.host_events import MARK, PUSH_POP, START_END, call_key
-from nsight_prof.parsers.nsys.schema import OPEN_END
+from nsight_prof.parsers.nsys.rows.host_events import MARK, PUSH_POP, START_END, call_key
+from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 
 
 def test_calls_have_thread_name_and_key(export: Any, tmp_path: Path) -> None:

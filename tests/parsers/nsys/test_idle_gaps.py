@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from nsight_prof.parsers.nsys.idle_gaps import LONG_GAP_NS
+from nsight_prof.parsers.nsys.stages.idle_gaps import LONG_GAP_NS
 from nsight_prof.parsers.nsys.trace import open_trace
 
 US = 1000

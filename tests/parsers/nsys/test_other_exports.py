@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.nsys.events import read_events
-from nsight_prof.parsers.nsys.schema import NEEDED
+from nsight_prof.parsers.nsys.sqlite.schema import NEEDED
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import decompress
 

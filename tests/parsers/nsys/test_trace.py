@@ -161,7 +161,7 @@ def test_launches_are_written_part_by_part_as_they_are(
         node = number if number > 4 else None
         export.kernel(1000 + number, number, "ab"[number % 2], number, node=node)
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
-        monkeypatch.setattr("nsight_prof.parsers.nsys.launches.ROWS", 3)
+        monkeypatch.setattr("nsight_prof.parsers.nsys.stages.launches.ROWS", 3)
         (tmp_path / "tables").mkdir()
         trace.write_launches(tmp_path / "tables" / "launches.parquet")
         expected = trace.launches()

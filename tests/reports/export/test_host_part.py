@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nsight_prof.parsers.nsys.host_events import ApiCalls, HostEvents, NvtxEvents, Thread, call_key
-from nsight_prof.parsers.nsys.schema import OPEN_END
+from nsight_prof.parsers.nsys.rows.host_events import (
+    ApiCalls,
+    HostEvents,
+    NvtxEvents,
+    Thread,
+    call_key,
+)
+from nsight_prof.parsers.nsys.sqlite.schema import OPEN_END
 from nsight_prof.reports.export.host_part import place_host
 from nsight_prof.reports.export.tracks import Tracks
 

@@ -1,0 +1,1 @@
+"""Steps of an inference engine: their work, gaps, collectives and modules."""

@@ -1,0 +1,1 @@
+"""Rows of a trace: calls, kernels, ranges, copies, GPUs."""

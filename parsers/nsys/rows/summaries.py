@@ -1,0 +1,104 @@
+"""Summaries of memory operations and of CUDA API calls."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.sqlite.codes import (
+    STEP,
+    Codebook,
+    Columns,
+    factor,
+    narrow,
+    short,
+    statistics,
+)
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.schema import (
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    check_times,
+    read_strings,
+)
+
+# CUpti_ActivityMemcpyKind; from 11 on as nsys adds them (its ENUM_CUDA_MEMCPY_OPER).
+COPY_KINDS = {
+    1: "host to device",
+    2: "device to host",
+    3: "host to array",
+    4: "array to host",
+    5: "array to array",
+    6: "array to device",
+    7: "device to array",
+    8: "device to device",
+    9: "host to host",
+    10: "peer to peer",
+    11: "unified memory host to device",
+    12: "unified memory device to host",
+    13: "unified memory device to device",
+}
+_BACKTRACE = 67  # TRACE_PROCESS_EVENT_CUDABACKTRACE
+ABI_VERSION = re.compile(r"_v\d{4,5}$")  # cudaLaunchKernel_v7000; but cuMemAlloc_v2 is a name
+
+
+def memory_operations(db: Database) -> pd.DataFrame:
+    """Table `memory_operations`, most GPU time first."""
+    rows = []
+    for name, kind in ((MEMCPY, "coalesce(copyKind, 0)"), (MEMSET, "0")):
+        table = db.table(name)
+        if table is not None:
+            found = db.rows(
+                f"SELECT {kind}, count(*), nullif(sum(bytes), 0), sum(end - start)"
+                f' FROM "{table}" GROUP BY 1'
+            )
+            label = COPY_KINDS if name == MEMCPY else {0: "memset"}
+            rows += [(label.get(k, f"copy of kind {k}"), *sums) for k, *sums in found]
+    frame = pd.DataFrame(rows, columns=["kind", "calls", "bytes", "total_ns"])
+    frame = frame.sort_values(["total_ns", "kind"], ascending=[False, True])
+    return tables.check(frame, "memory_operations")
+
+
+def api_calls(db: Database) -> pd.DataFrame:
+    """Table `api_calls`, most host time first."""
+    table = db.table(RUNTIME)
+    if table is None:
+        return tables.empty("api_calls")
+    book: Codebook[tuple[int, ...]] = Codebook()
+    columns = Columns(db.most_rows(table), np.int16, np.uint32)
+    for duration, called in db.scan(["nameId", "end - start"], table, _part, first_of_each(db)):
+        columns.append(narrow(book.translate(*called), len(book.keys)), duration)
+    strings = read_strings(db, [number for (number,) in book.keys])
+    names: Codebook[str] = Codebook()
+    to_name = [
+        names.code(ABI_VERSION.sub("", strings.get(number, f"call {number}")))
+        for (number,) in book.keys
+    ]
+    codes, durations = columns.finish()
+    check_times(db, RUNTIME, None, durations)
+    for part in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
+        codes[part] = np.array(to_name)[codes[part]]
+    frame = statistics(codes, durations, len(names.keys))
+    frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
+    frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])
+    return tables.check(frame[["name", "calls", "total_ns", "median_ns", "max_ns"]], "api_calls")
+
+
+def first_of_each(db: Database) -> str:
+    """SQL condition under which table RUNTIME holds each API call once."""
+    # nsys 2022.2 wrote calls with a backtrace a second time; its own `stats` counts them twice.
+    return (
+        f"coalesce(eventClass, 0) <> {_BACKTRACE}" if "eventClass" in db.columns(RUNTIME) else "1"
+    )
+
+
+_RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}
+
+
+def _part(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
+    number, duration = columns
+    return short(duration), factor([number])

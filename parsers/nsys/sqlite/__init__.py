@@ -1,0 +1,1 @@
+"""Reads the SQLite export of nsys: its pages, tables, codes and times."""

@@ -1,0 +1,59 @@
+"""Reads where and when a trace was recorded: host, start of the session, processes, GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsight_prof.parsers.nsys.sqlite.database import Database
+from nsight_prof.parsers.nsys.sqlite.schema import KERNEL, SESSION
+
+SYSTEM = "TARGET_INFO_SYSTEM_ENV"
+LONGEST_NAME = 255
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a trace from that of another rank or job.
+
+    `host` is empty and `begin_ns` and `end_ns` (first and last kernel, UTC) are None where the
+    export does not tell. `pids` are the processes that launched kernels.
+    """
+
+    host: str
+    begin_ns: int | None
+    end_ns: int | None
+    pids: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+def read_identity(db: Database) -> Identity:
+    """Read the identity of a trace that holds kernels."""
+    table = db.table(KERNEL)
+    pairs = db.rows(
+        f'SELECT DISTINCT globalPid >> 24 & 16777215, deviceId FROM "{table}" ORDER BY 1, 2'
+    )
+    ((first, last),) = db.rows(f'SELECT min(start), max(end) FROM "{table}"')
+    start = _session_start(db)
+    return Identity(
+        host=_host(db),
+        begin_ns=None if start is None else start + first,
+        end_ns=None if start is None else start + last,
+        pids=tuple(dict.fromkeys(pid for pid, _ in pairs)),
+        devices=tuple(sorted({device for _, device in pairs})),
+    )
+
+
+def _host(db: Database) -> str:
+    table = db.table(SYSTEM)
+    if table is None or not {"name", "value"} <= db.columns(SYSTEM):
+        return ""
+    rows = db.rows(f"SELECT value FROM \"{table}\" WHERE name = 'Hostname' LIMIT 1")
+    return str(rows[0][0] or "")[:LONGEST_NAME] if rows else ""
+
+
+def _session_start(db: Database) -> int | None:
+    table = db.table(SESSION)
+    if table is None or "utcEpochNs" not in db.columns(SESSION):
+        return None
+    rows = db.rows(f'SELECT utcEpochNs FROM "{table}" LIMIT 1')
+    return rows[0][0] if rows and isinstance(rows[0][0], int) and rows[0][0] > 0 else None

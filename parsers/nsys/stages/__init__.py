@@ -1,0 +1,1 @@
+"""Stages of a program: what work and idle time belong to each."""

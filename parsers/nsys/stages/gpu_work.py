@@ -1,0 +1,83 @@
+"""Table `gpu_stages`: each stage on each GPU, from the work of one GPU at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.nsys.rows.devices import Devices
+from nsight_prof.parsers.nsys.rows.timeline import Operations, busy
+from nsight_prof.parsers.nsys.sqlite.database import Array
+from nsight_prof.parsers.nsys.stages.stages import ALL, Attributed, Work
+
+
+def by_gpu(work: Work, devices: Devices) -> Iterator[tuple[int, Work]]:
+    """The work of each GPU, one after the other; of the only GPU all that there is."""
+    gpus = devices.gpus
+    if len(gpus) < 2:
+        yield from ((gpu, work) for gpu in gpus)
+        return
+    kernels = work.kernels
+    kernel_gpu = devices.of(kernels.places, kernels.queue)
+    for gpu in gpus:
+        picked = kernels.pick(np.flatnonzero(kernel_gpu == gpu))
+        memory, graphs = (on_gpu(o, devices, gpu) for o in (work.memory, work.graphs))
+        calls = [picked.call, memory.call, graphs.call]
+        yield gpu, Work(picked, memory, graphs, _of_calls(work.attributed, calls))
+
+
+def on_gpu(operations: Operations, devices: Devices, gpu: int) -> Operations:
+    """Those of `operations` that ran on `gpu`, also of the only one those of no known device."""
+    if len(devices.gpus) < 2:
+        return operations
+    return operations.pick(np.flatnonzero(devices.of(operations.places, operations.place) == gpu))
+
+
+def _of_calls(found: Attributed, calls: list[Array]) -> Attributed:
+    """Leave out stage instances in which none of `calls` stands; paths stay as they are."""
+    used = np.zeros(len(found.begin) + 1, bool)
+    for call in calls:
+        used[found.instance[call]] = True
+    used[-1] = False  # -1 is no instance
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    number[~used] = -1
+    kept = np.flatnonzero(used)
+    columns = (found.stage[kept], found.begin[kept], found.end[kept])
+    stage, begin, end = columns
+    return replace(found, instance=number[found.instance], stage=stage, begin=begin, end=end)
+
+
+def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFrame:
+    """Table `gpu_stages`; `stages` is that of the whole, whose wall time all GPUs share."""
+    frames = []
+    for gpu, own in by_gpu(work, devices):
+        frame = stages.copy() if own is work else own.stages()
+        frame = frame[(frame["instances"] > 0) | (frame["stage"] == ALL)]
+        whole = frame["stage"] == ALL
+        frame.loc[whole, "wall_ns"] = stages["wall_ns"].iloc[0]
+        frame.loc[whole, "idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
+        frame["kernel_busy_ns"] = _kernels_busy(own, frame["stage"].tolist())
+        frames.append(frame.assign(gpu=gpu))
+    if not frames:
+        return tables.empty("gpu_stages")
+    columns = [column.name for column in tables.tables()["gpu_stages"]]
+    return tables.check(pd.concat(frames, ignore_index=True)[columns], "gpu_stages")
+
+
+def _kernels_busy(work: Work, stages: list[str]) -> Array:
+    """Time in which at least one kernel ran in each of `stages`, of which the first is all."""
+    found, rows = work.attributed, work.kernels
+    size = len(found.stages)
+    if not len(rows.start):
+        return np.zeros(len(stages), np.int64)
+    groups = (found.stage_of(rows.call), np.broadcast_to(np.int8(0), len(rows.start)))
+    of_stage, all_ = (
+        busy([(group, rows.start, rows.duration)], count)
+        for group, count in zip(groups, (size, 1), strict=True)
+    )
+    times = dict(zip(found.stages, of_stage.tolist(), strict=True)) | {ALL: int(all_[0])}
+    return np.array([times[stage] for stage in stages], np.int64)

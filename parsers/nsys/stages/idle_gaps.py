@@ -1,0 +1,298 @@
+"""Tables `idle_gaps` and `gpu_idle_gaps`: when a GPU had nothing to do, and what the host did then.
+
+A gap is a time in which no kernel, copy or memset ran: on any GPU in the first table, on one of
+them in the second. It ends with an operation, and
+the CUDA call that issued this operation tells whose the gap is: a call that had returned before the
+gap began leaves it to the GPU; otherwise the host was late, because it waited for the GPU to run
+dry first, because it was busy with something long, or because it launches no faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import fold_repeats, shorten
+from nsight_prof.parsers.nsys.rows.devices import Devices
+from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
+from nsight_prof.parsers.nsys.rows.timeline import Operations, read_operations
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.schema import (
+    CALL_KEY,
+    GRAPH_TRACE,
+    MEMCPY,
+    MEMSET,
+    OPEN_END,
+    RUNTIME,
+    STRINGS,
+    check_times,
+    read_strings,
+)
+from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, on_gpu
+from nsight_prof.parsers.nsys.stages.stages import Work
+
+QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
+UNKNOWN = "unknown"
+_CAUSES = (QUEUED, LAUNCHES, SYNCHRONISATION, HOST, UNKNOWN)
+LONG_GAP_NS = 100_000
+"""From here on the host did something else than launch: a launch takes it under 20 us, and eager
+frameworks some tens of us between two launches, even when traced."""
+LONG_CALL_NS = 20_000
+_KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
+_OF_CALL = ["late_calls", "before_call_ns", "in_call_ns"]
+_WAITING = ("%ynchronize%", "cu%Memcpy%")
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """Gaps in order; `op` and `before` index all operations, `key` is the call of `op`."""
+
+    start: Array
+    end: Array
+    op: Array
+    before: Array
+    key: Array
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Of each gap: cause (index into _CAUSES), ids of calls, and bounds of the call that ended it.
+
+    Calls are ids of strings, -1 for none: the one that waited, and the one that took the time.
+    """
+
+    cause: Array
+    waited: Array
+    inside: Array
+    call_start: Array
+    call_end: Array
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """CUDA calls as columns; `name` are ids of strings, `thread` global thread ids."""
+
+    key: Array
+    thread: Array
+    start: Array
+    end: Array
+    name: Array
+
+    def pick(self, at: Array) -> _Calls:
+        return _Calls(*(c[at] for c in (self.key, self.thread, self.start, self.end, self.name)))
+
+
+def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return tables `idle_gaps` and `gpu_idle_gaps`; empty where the trace has no CUDA calls."""
+    table = db.table(RUNTIME)
+    if table is None:
+        return tables.empty("idle_gaps"), tables.empty("gpu_idle_gaps")
+    # Those of `work` have numbers of calls in place of their keys.
+    keyed = [read_operations(db, MEMCPY, MEMSET), read_operations(db, GRAPH_TRACE)]
+    views = [_view(work, keyed)]
+    gpus = devices.gpus
+    if len(gpus) > 1:
+        for gpu, own in by_gpu(work, devices):
+            views.append(_view(own, [on_gpu(o, devices, gpu) for o in keyed]))
+    waiting = _waiting(db)
+    keys = np.unique(np.concatenate([gaps.key for gaps, _ in views]))
+    issuing, long = _read_calls(db, table, keys, waiting)
+    frames = [
+        _frame(db, work, _pieces(gaps, pieces, _tell(gaps, issuing, long, waiting)))
+        for gaps, pieces in views
+    ]
+    whole, *each = frames
+    # The gaps of the only GPU are those of the whole.
+    each = each or [whole] * len(gpus)
+    rows = [frame.assign(gpu=gpu) for gpu, frame in zip(gpus, each, strict=True)]
+    both = pd.concat(rows, ignore_index=True) if rows else tables.empty("gpu_idle_gaps")
+    return tables.check(whole, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
+
+
+def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
+    """Add up pieces of gaps by stage, cause, call and range."""
+    by = ["stage", "cause", "waited", "call", "nvtx_range"]
+    parts = pieces.groupby(by)
+    sums = parts["idle_ns"].agg(["sum", "max", "count"])
+    sums = sums.join(parts[_OF_CALL].sum(min_count=1)).reset_index()
+    names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
+    calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
+    stages, labels = [*work.attributed.stages, ""], _range_names(work)
+    frame = pd.DataFrame(
+        {
+            "stage": [stages[code] for code in sums["stage"]],
+            "cause": [_CAUSES[code] for code in sums["cause"]],
+            "waited": [calls.get(number, "") for number in sums["waited"]],
+            "call": [calls.get(number, "") for number in sums["call"]],
+            "nvtx_range": [labels[code] for code in sums["nvtx_range"]],
+            "gaps": sums["count"],
+            "idle_ns": sums["sum"],
+            "longest_ns": sums["max"],
+            **{name: sums[name].astype("Int64") for name in _OF_CALL},
+        }
+    )
+    again = frame.groupby(by)
+    kept = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
+    frame = kept.join(again[_OF_CALL].sum(min_count=1)).reset_index()
+    return frame.sort_values(["idle_ns", *by], ascending=False)
+
+
+def _view(work: Work, keyed: list[Operations]) -> tuple[_Gaps, pd.DataFrame]:
+    """Gaps of some work, and their pieces by stage; `keyed` are its copies with keys of calls."""
+    gaps = _find_gaps(work, keyed)
+    return gaps, _by_stage(gaps, work)
+
+
+def _find_gaps(work: Work, others: list[Operations]) -> _Gaps:
+    kernels = work.kernels
+    pid = kernels.queues[:, 3][kernels.queue]
+    keys = [kernels.correlation.astype(np.int64) | (pid << 32)]
+    keys += [o.call & _KEY_MASK for o in others]
+    start = np.concatenate([kernels.start, *(o.start for o in others)])
+    lengths = np.concatenate([kernels.duration, *(o.duration for o in others)])
+    end = start + lengths.astype(np.int64)
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate(end[order])
+    at = np.flatnonzero(start[order][1:] > reached[:-1])
+    op = order[at + 1]
+    return _Gaps(reached[at], start[op], op, order[at], np.concatenate(keys)[op])
+
+
+def _waiting(db: Database) -> Array:
+    """Return ids of the names of calls that may wait for the GPU."""
+    like = " OR ".join(f"value LIKE '{text}'" for text in _WAITING)
+    rows = db.rows(f'SELECT id FROM "{db.table(STRINGS)}" WHERE id IS NOT NULL AND ({like})')
+    return np.array([number for (number,) in rows], np.int64)
+
+
+def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[_Calls, _Calls]:
+    """Return the calls of `keys` by key, and by thread and start those that wait or take long."""
+
+    def part(columns: list[Array]) -> tuple[list[Array], list[Array]]:
+        key, _, start, end, name = columns
+        check_times(db, RUNTIME, start, end - start)
+        key = key & _KEY_MASK
+        at = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+        ours = keys[at] == key if len(keys) else np.zeros(len(key), bool)
+        long = (end - start >= LONG_CALL_NS) | np.isin(name, waiting)
+        columns = [key, *columns[1:]]
+        return [c[ours] for c in columns], [c[long] for c in columns]
+
+    select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
+    found = list(db.scan(select, table, part, first_of_each(db)))
+    issuing, long = (
+        _Calls(*(np.concatenate(c) for c in zip(*parts, strict=True)))
+        if parts
+        else _Calls(*(np.empty(0, np.int64),) * 5)
+        for parts in ([pair[0] for pair in found], [pair[1] for pair in found])
+    )
+    order = np.lexsort((issuing.start, issuing.key))
+    first = order[np.diff(issuing.key[order], prepend=-1) != 0]
+    return issuing.pick(first), long.pick(np.lexsort((long.start, long.thread)))
+
+
+def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
+    size = len(gaps.start)
+    cause = np.full(size, _CAUSES.index(UNKNOWN), np.int8)
+    waited, inside = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
+    if not len(issuing.key):
+        return _Told(cause, waited, inside, gaps.start, gaps.start)
+    at = np.minimum(np.searchsorted(issuing.key, gaps.key), len(issuing.key) - 1)
+    known = issuing.key[at] == gaps.key
+    call = issuing.pick(at)
+    late = known & (call.end > gaps.start)
+    cause[known & ~late] = _CAUSES.index(QUEUED)
+    cause[late] = _CAUSES.index(LAUNCHES)
+    cause[late & (gaps.end - gaps.start >= LONG_GAP_NS)] = _CAUSES.index(HOST)
+    # In progress when the GPU ran dry, and done before the call that ended the gap: it waited.
+    # Among waiting calls only: a long one that starts as a wait ends would hide it.
+    waits = long.pick(np.flatnonzero(np.isin(long.name, waiting)))
+    held = _in_progress(waits, call.thread, gaps.start)
+    ended = np.append(waits.end, 0)[held]
+    name = np.append(waits.name, -1)[held]
+    dry = late & (held >= 0) & (ended <= call.start)
+    waited[dry] = name[dry]
+    cause[dry & (cause == _CAUSES.index(LAUNCHES))] = _CAUSES.index(SYNCHRONISATION)
+    # A call that fills more than half of the time before the launch is in progress in its middle.
+    ready = np.clip(call.start, gaps.start, gaps.end)
+    middle = _in_progress(long, call.thread, (gaps.start + ready) // 2)
+    begun = np.maximum(np.append(long.start, 0)[middle], gaps.start)
+    filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
+    most = late & (middle >= 0) & (2 * filled > ready - gaps.start)
+    inside[most] = np.append(long.name, -1)[middle][most]
+    return _Told(cause, waited, inside, call.start, call.end)
+
+
+def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
+    """Index of the call that each thread is in at its time; -1 where it is in none of `calls`."""
+    if not len(calls.start):
+        return np.full(len(time), -1)
+    threads = np.unique(calls.thread)
+    low = int(min(calls.start.min(), time.min(initial=0)))
+    span = int(max(calls.start.max(), time.max(initial=0))) - low + 2
+    code = np.minimum(np.searchsorted(threads, thread), len(threads) - 1)
+    axis = np.searchsorted(threads, calls.thread) * span + calls.start - low
+    at = np.searchsorted(axis, code * span + time - low, "right") - 1
+    found = (at >= 0) & (calls.thread[at] == thread) & (calls.end[at] >= time)
+    return np.where(found, at, -1)
+
+
+def _pieces(gaps: _Gaps, pieces: pd.DataFrame, told: _Told) -> pd.DataFrame:
+    """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
+
+    Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
+    """
+    gap = pieces.pop("gap").to_numpy()
+    start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
+    end = start + end
+    pieces["cause"], pieces["waited"] = told.cause[gap], told.waited[gap]
+    pieces["call"] = told.inside[gap]
+    begun = np.clip(told.call_start[gap], start, end)
+    done = np.clip(told.call_end[gap], start, end)
+    late = told.call_start[gap] >= gaps.start[gap]
+    known = told.cause[gap] != _CAUSES.index(UNKNOWN)
+    for name, column in zip(_OF_CALL, (late, begun - start, done - begun), strict=True):
+        pieces[name] = np.where(known, column, np.nan)
+    return pieces
+
+
+def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
+    """Split each gap at the ranges of stages: gap, stage, path, start and length of each piece.
+
+    Stage and path are codes, stage -1 for none and path 0 for none. The time before a range is of
+    no stage, that from the last operation of a range to its end is.
+    """
+    found = work.attributed
+    call = np.concatenate([o.call for o in (work.kernels, work.memory, work.graphs)])
+    instance = found.instance[call]
+    own, before = instance[gaps.op], instance[gaps.before]
+    begin = np.append(found.begin, 0)[own]
+    ends = np.where(found.end == OPEN_END, found.begin, found.end)
+    until = np.append(ends, 0)[before]
+    mine = np.where(own >= 0, np.clip(begin, gaps.start, gaps.end), gaps.end)
+    theirs = np.where((before >= 0) & (before != own), np.clip(until, gaps.start, mine), gaps.start)
+    where = found.path[call[gaps.op]]
+    codes = np.append(found.stage, np.int32(-1))
+    nowhere = np.int32(-1)
+    parts = (
+        (codes[own], np.where(own >= 0, where, 0), mine, gaps.end),
+        (np.broadcast_to(nowhere, len(own)), where, theirs, mine),
+        (codes[before], np.broadcast_to(np.int32(0), len(own)), gaps.start, theirs),
+    )
+    frames = []
+    for stage, path, start, end in parts:
+        at = np.flatnonzero(end > start).astype(np.int32)
+        columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "start": start[at]}
+        frames.append(pd.DataFrame({**columns, "idle_ns": (end - start)[at]}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _range_names(work: Work) -> list[str]:
+    """Name of the innermost range of each path, without the numbers that tell repeats apart."""
+    found = work.attributed
+    inner = {path[-1] for path in found.paths if path}
+    names = dict(zip(inner, fold_repeats([shorten(found.labels[i]) for i in inner]), strict=True))
+    return [names[path[-1]] if path else "" for path in found.paths]
