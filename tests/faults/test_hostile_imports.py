@@ -99,7 +99,7 @@ def test_too_little_memory_is_no_defect(
 
 SLOW = """
 import sys, time
-from nsight_prof.orchestrator import importing
+from nsight_prof.orchestrator.imports import importing
 from nsight_prof.orchestrator.cli import main
 
 def slow(*_):
