@@ -22,7 +22,7 @@ from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.bench_bars import plot_bars
 from nsight_prof.reports.plots.bench_lines import plot_lines
 from nsight_prof.reports.plots.overview import plot_overview
-from nsight_prof.reports.plots.roofline import plot_roofline
+from nsight_prof.reports.plots.roofline.roofline import plot_roofline
 from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
 from nsight_prof.reports.plots.throughput import plot_throughput
 from nsight_prof.reports.plots.timeline import plot_timeline

@@ -33,8 +33,8 @@ from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
-from nsight_prof.reports.plots.roofline import plot_roofline
-from nsight_prof.reports.plots.roofline_axes import ORIGINS
+from nsight_prof.reports.plots.roofline.axes import ORIGINS
+from nsight_prof.reports.plots.roofline.roofline import plot_roofline
 from nsight_prof.reports.plots.rows import steps
 from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
 from nsight_prof.reports.plots.style import (

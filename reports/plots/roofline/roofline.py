@@ -20,7 +20,7 @@ from nsight_prof.reports.page.figure_models import (
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
-from nsight_prof.reports.plots.roofline_axes import RoofLine, at_clock, plane, roof_lines
+from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
 from nsight_prof.reports.plots.sheet import (
     MARGIN,
     PT,

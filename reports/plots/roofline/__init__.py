@@ -1,0 +1,1 @@
+"""The hierarchical roofline: its log-log plane, roofs, zones and markers."""
