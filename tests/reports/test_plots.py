@@ -309,7 +309,7 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings(
 
 
 def test_no_window_system_is_touched() -> None:
-    code = "import sys, reports.plots.gallery; assert 'matplotlib.pyplot' not in sys.modules"
+    code = "import sys, nsight_prof.reports.render.gallery; assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
