@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nsight_prof.reports.analysis.gpu_times import GpuTime as GpuTime
 from nsight_prof.reports.analysis.roof_comparison import RoofComparison
 from nsight_prof.reports.analysis.run_time import RunTime as RunTime
-from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.model import BoundShare, Finding
 from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.figure_models import (
@@ -31,7 +31,6 @@ from nsight_prof.reports.profile.time_models import KindTable as KindTable
 from nsight_prof.reports.profile.time_models import OperationRow as OperationRow
 from nsight_prof.reports.profile.time_models import StageKernel as StageKernel
 from nsight_prof.reports.profile.time_models import StageRow as StageRow
-from nsight_prof.reports.verdicts.bound_shares import BoundShare
 
 
 @dataclass(frozen=True)

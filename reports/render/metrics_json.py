@@ -1,7 +1,8 @@
 """Turns a report into metrics.json, everything in it machine-readable, and describes that format.
 
 `reports/metrics.schema.json` is what `schema` returns, kept as a file for readers of the format:
-``python -m nsight_prof.reports.render.metrics_json`` prints it again after a change of the view models.
+``python -m nsight_prof.reports.render.metrics_json`` prints it again after a change of
+the view models.
 """
 
 from __future__ import annotations

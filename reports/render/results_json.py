@@ -1,7 +1,8 @@
 """Turns the points of a serving run into results.json: all that was measured, in base units.
 
 `reports/results.schema.json` is what `schema` returns, kept as a file for readers of the format:
-``python -m nsight_prof.reports.render.results_json`` prints it again after a change of table serving_points.
+``python -m nsight_prof.reports.render.results_json`` prints it again after a change of
+table serving_points.
 """
 
 from __future__ import annotations

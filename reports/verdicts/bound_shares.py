@@ -14,34 +14,10 @@ from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.profiled import kernel_time, profiled
 from nsight_prof.reports.analysis.stages import ALL, stage_rows, wall_time
 from nsight_prof.reports.findings.kernels.judge import judge
+from nsight_prof.reports.findings.model import BoundShare
 
 PIPES = ("tensor", "fp32", "fp64", "fp16")
 IDLE, UNMEASURED = "launch", "unmeasured"
-
-
-@dataclass(frozen=True)
-class BoundShare:
-    """GPU time that one resource limits, in a stage ("(all)" is the whole run).
-
-    `bound` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency; "unmeasured" for
-    kernels without counters, "launch" for time in which the GPU has nothing to do), `label` its
-    plain name, `dtype` the type of the arithmetic where that is the limit. `share` is of the GPU
-    time of the stage, `of_wall` of its wall time (of several GPUs that of one on average).
-    `reached` is the share of the roof that was reached, weighted by time; of waiting kernels the
-    nearest roof counts. `gain` is the part of the
-    stage's GPU time that its kernels could save at most, each as much as its finding allows, so
-    that the rows add up to what all kernels could save. None is unknown.
-    """
-
-    stage: str
-    bound: str
-    label: str
-    dtype: str
-    share: float | None
-    of_wall: float | None
-    reached: float | None
-    gain: float | None
-    kernels: int
 
 
 @dataclass

@@ -37,7 +37,8 @@ def test_an_empty_comparison_fits_the_schema() -> None:
 def test_the_schema_file_is_that_of_the_models(root: Path) -> None:
     path = root / "reports" / "metrics.schema.json"
     assert json.loads(path.read_text()) == schema(), (
-        "make it again: python -m nsight_prof.reports.render.metrics_json > reports/metrics.schema.json"
+        "make it again: python -m nsight_prof.reports.render.metrics_json "
+        "> reports/metrics.schema.json"
     )
 
 

@@ -309,7 +309,8 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings(
 
 
 def test_no_window_system_is_touched() -> None:
-    code = "import sys, nsight_prof.reports.render.gallery; assert 'matplotlib.pyplot' not in sys.modules"
+    module = "nsight_prof.reports.render.gallery"
+    code = f"import sys, {module}; assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
