@@ -104,11 +104,12 @@ def findings_schema() -> dict[str, Any]:
 
 FINDING = (
     "One finding, ranked by what it could gain for the whole program. `key` is its kind, `cause` "
-    "the rule behind it (docs/rules.md), `kernels` are numbers of the kernel table, `stage` is "
-    "empty for the whole program. `rank` is null where it tells how the time divides and is not "
-    "something to do. `gain_program` is the fraction of the GPU time (of the wall time, where "
-    "`gain_of` says so) that would be saved, `gain_ns` the same as time. `disprove` is what one "
-    "would see if it were wrong; `tables` are those of the page that its sentence sums up."
+    "the rule behind it (docs/rules.md of prof), `kernels` are numbers of the kernel table, "
+    "`stage` is empty for the whole program. `rank` is null where it tells how the time divides "
+    "and is not something to do. `gain_program` is the fraction of the GPU time (of the wall "
+    "time, where `gain_of` says so) that would be saved, `gain_ns` the same as time. `disprove` "
+    "is what one would see if it were wrong; `tables` are those of the page that its sentence "
+    "sums up."
 )
 EVIDENCE = (
     "One number behind a finding; `threshold` and `source` are empty where there is none. `where` "
