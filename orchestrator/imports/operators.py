@@ -21,7 +21,7 @@ from nsight_prof.parsers.run.directory import (
     write_manifest,
 )
 
-STEP = "operators"
+STEP = "imported-operators"
 REPOSITORY = "https://github.com/ai-dynamo/aiconfigurator (Apache-2.0)"
 
 

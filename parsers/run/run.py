@@ -41,7 +41,7 @@ class Run:
     @property
     def is_imported_operators(self) -> bool:
         """Whether the run holds operators that others measured, and nothing else."""
-        return self.manifest.step("operators") is not None
+        return self.manifest.step("imported-operators") is not None
 
     @property
     def directory(self) -> RunDir:
