@@ -169,10 +169,11 @@ def test_collectives_of_two_gpus_say_nothing_of_four(
 def test_what_is_unusual_about_a_request_is_noted(
     predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    predicted("qwen2.5-7b", "--gpu", "h200-sxm", "--prompt", "140000,512,512", "--batch", "1",
-              "--concurrency", "1100", "--rate", "3")  # fmt: skip
+    words = ("qwen2.5-7b", "--gpu", "h200-sxm", "--output", "2", "--prompt")
+    predicted(*words, "140000", "--batch", "1")
+    assert "requests of 140,002 tokens are longer" in capsys.readouterr().err
+    predicted(*words, "8", "--concurrency", "1100", "--rate", "3")
     notes = capsys.readouterr().err
-    assert "requests of 140,128 tokens are longer" in notes
     assert "each client of a closed loop sends 4 requests" in notes
     assert "of 1,100 requests some wait" in notes
     assert "requests of an open loop come at random times" in notes
