@@ -7,7 +7,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
-STEPS = ("predict", "operators")
+STEPS = ("predict", "imported-operators")
 
 
 def predicted_frames(run: RunDir) -> dict[str, pd.DataFrame]:
