@@ -186,7 +186,8 @@ class Attention:
         Raises:
             UsageError: heads of this dimension were not measured.
         """
-        frame = frame[frame["kind"].eq(str(kind)) & frame["kv_dtype"].eq(BF16)]
+        frame = frame[frame["kind"].eq(str(kind))]
+        frame = frame[frame["dtype"].eq(BF16) & frame["kv_dtype"].eq(BF16)]
         known = sorted(frame["head_dim"].dropna().unique().tolist())
         frame = frame[frame["head_dim"].eq(shape.head_dim)]
         # Models with a window that nobody measured: what it leaves out is in the work already.
