@@ -6,29 +6,35 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.page.figure_models import ThroughputBar
 from nsight_prof.reports.page.formats import NA, percent, share
 from nsight_prof.reports.plots.rows import ROW, Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import Spot, told
-from nsight_prof.reports.plots.style import BLUE, INK, QUIET, style
+from nsight_prof.reports.plots.style import BLUE, INK, QUIET, fit, style
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
-NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor Cores"}
+NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor"}
 
+LIMIT = "Limited by"
+LIMIT_PX = 132.0
+UNKNOWN = "not known"
 HEAD = Head(
     "Throughput: how much of each part of the GPU is used",
-    "Per cent of the peak at the clock of the run (Tensor Cores: of the cycles). A row without a "
-    "frame waits (latency), is full of instructions, or the evidence does not tell.",
+    "Per cent of the peak at the clock of the run (Tensor Cores: of the cycles).",
     (Key("framed: limits the kernel", "white", "s", 7.0),),
 )
 
 
 def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
-    """Return one coloured cell a kernel and resource; the binding resource has a frame."""
+    """Return one coloured cell per kernel and resource, and what limits each kernel.
+
+    A limiting resource that has a column is framed there.
+    """
     with style():
         rows = Rows(HEAD, [(str(bar.number), bar.label) for bar in bars], right=8, gap=20)
-        width = (rows.right - rows.left) / len(COLUMNS)
+        width = (rows.right - rows.left - LIMIT_PX) / len(COLUMNS)
         for column, name in enumerate(COLUMNS):
             x = rows.left + width * column
             title = Ink(bold=True, ha="center")
@@ -40,6 +46,12 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
                 spot = Spot(x + width / 2, rows.y(row), width - 2, ROW - 2, _told(bar, name),
                             str(bar.number))  # fmt: skip
                 rows.sheet.spot(spot)
+        x = rows.right - LIMIT_PX + 8
+        rows.sheet.text(x, rows.first + 10, LIMIT, Ink(bold=True))
+        for row, bar in enumerate(bars):
+            known = bar.bound_by in LABELS
+            limit = fit(LABELS.get(bar.bound_by, UNKNOWN), LIMIT_PX - 8)
+            rows.sheet.text(x, rows.y(row), limit, Ink(colour=INK if known else QUIET))
         return rows.sheet.figure
 
 
