@@ -229,7 +229,7 @@ def main() -> None:
     if given.csv:
         frame.to_csv(given.csv, index=False)
     for by in (KEY, [*KEY, "tp_size"], [*KEY, "batch_size"]):
-        print(f"\n{table(frame[[c for c in frame if not c.startswith('their_')]], by)}")
+        print(f"\n{table(frame[[c for c in frame if not str(c).startswith('their_')]], by)}")
     if given.python:
         print("\nPoints that aiconfigurator predicts as well:")
         print(f"\n{table(frame.dropna(subset=['their_tpot', 'their_ttft']), KEY)}")

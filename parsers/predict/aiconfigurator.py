@@ -108,13 +108,13 @@ def read_aiconfigurator(given: Path, system: str, framework: str, version: str) 
             f"the tables in {folder} do not say which GPU they were measured on",
             "use tables of a newer version, with a column device",
         )
-    whole, dropped = _cleaned(pd.concat(frames, ignore_index=True), _known_gpu(device))
+    cleaned, dropped = _cleaned(pd.concat(frames, ignore_index=True), _known_gpu(device))
     if dropped:
         notes.append(
             f"{dropped:,} rows were left out: no time, or more FLOP/s than the datasheet has"
         )
     files = tuple(path.relative_to(folder).as_posix() for path in found.values())
-    return Imported(whole, folder.name, device, files, tuple(notes))
+    return Imported(cleaned, folder.name, device, files, tuple(notes))
 
 
 def _system(given: Path, system: str) -> Path:
@@ -167,9 +167,9 @@ def _nccl(folder: Path) -> str:
     if described.is_file():
         facts = _yaml(described)
         misc = facts.get("misc") if isinstance(facts, dict) else None
-        named = str(misc.get("nccl_version", "")) if isinstance(misc, dict) else ""
-        if _table(folder, NCCL, "nccl", named):
-            return named
+        version = str(misc.get("nccl_version", "")) if isinstance(misc, dict) else ""
+        if _table(folder, NCCL, "nccl", version):
+            return version
     return next(reversed(_versions(folder / "comm" / "nccl")), "")
 
 
@@ -229,13 +229,13 @@ def _tidy(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         kind = Kind.PREFILL if table == PREFILL else Kind.DECODE
         none = pd.Series(0, index=frame.index)
         window: pd.Series = frame.get("window_size", none)
-        named = {"batch_size": "batch", "isl": "tokens", "step": "context", "num_heads": "heads",
+        names = {"batch_size": "batch", "isl": "tokens", "step": "context", "num_heads": "heads",
                  "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}  # fmt: skip
         frame = frame.assign(
             kind=str(kind), dtype=types[0], kv_dtype=types[1], window=window.where(window > 0)
         )
         added = ["seconds", "kind", "dtype", "kv_dtype", "window"]
-        attention: pd.DataFrame = frame[[*named, *added]].rename(columns=named)
+        attention: pd.DataFrame = frame[[*names, *added]].rename(columns=names)
         return attention
     if table == REDUCE:
         # Outside of a graph the launches are timed, and not the kernels.
@@ -271,15 +271,14 @@ def _cleaned(frame: pd.DataFrame, gpu: Gpu | None) -> tuple[pd.DataFrame, int]:
     if gpu is not None:
         rate = gpu.flop_per_s * frame["dtype"].eq("bf16").map({True: 1.0, False: 2.0})
         good &= ~(_flops(frame) > rate * frame["seconds"])
-    for source, part in (~good).groupby(frame["source"]).mean().items():
-        if part > FALSE_ROWS:
+    for source, fraction in (~good).groupby(frame["source"]).mean().items():
+        if fraction > FALSE_ROWS:
             raise ArtifactUnreadable(
-                f"{source} cannot be trusted: {part:.0%} of its rows have no time, or more FLOP/s "
-                "than the datasheet of the GPU",
+                f"{source} cannot be trusted: {fraction:.0%} of its rows have no time, or more "
+                "FLOP/s than the datasheet of the GPU",
                 "take the tables of another version (--backend-version)",
             )
-    whole = frame[good]
-    groups = whole.groupby(list(KEY), sort=False, dropna=False)
+    groups = frame[good].groupby(list(KEY), sort=False, dropna=False)
     merged = groups.agg({"seconds": "median", "source": "first"}).reset_index()
     return check(merged[columns], TABLE), int((~good).sum())
 

@@ -216,7 +216,7 @@ class Attention:
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate for requests of equal length that do the same work."""
         batch, length = self.requests(operator)
-        shift = sum(weight * one.ratio(batch, length) for weight, one in self.weighted)
+        shift = sum(weight * surface.ratio(batch, length) for weight, surface in self.weighted)
         seconds = (self.fixed + self.gpu.roofline(operator)) * math.exp(shift)
         if batch < 1:
             seconds = max(seconds, self.fixed)
@@ -252,8 +252,8 @@ def _nearest(
     if below == above or not below < heads < above:
         nearest = min((below, above), key=lambda h: abs(math.log(h / heads)))
         return [((nearest, grouped), 1.0)]
-    part = math.log(heads / below) / math.log(above / below)
-    return [((below, grouped), 1 - part), ((above, grouped), part)]
+    weight = math.log(heads / below) / math.log(above / below)
+    return [((below, grouped), 1 - weight), ((above, grouped), weight)]
 
 
 def _surface(kind: Kind, rows: pd.DataFrame, gpu: Gpu, fixed: float) -> tuple[Surface, list[float]]:
@@ -404,24 +404,25 @@ class Imported:
 class Completed:
     """Own measurements, and the imported tables for what these lack."""
 
-    own: Mapping[Kind, Costs]
+    measured: Mapping[Kind, Costs]
     imported: Imported
     known_spread: Spread
 
     @classmethod
-    def of_both(cls, own: Measured | Products, imported: Imported) -> Completed:
+    def of_both(cls, measured: Measured | Products, imported: Imported) -> Completed:
         """Return own products and small operators, and all else of the tables.
 
         Their attention is that of the engine's own back end; ours is PyTorch's, which is faster.
         """
-        if isinstance(own, Measured):
-            return cls({Kind.PRODUCT: own, Kind.POINTWISE: own}, imported, own.spread())
-        small = imported.spread().small
-        return cls({Kind.PRODUCT: own}, imported, Spread(own.anchored, own.residuals, small))
+        if isinstance(measured, Measured):
+            kinds = dict.fromkeys((Kind.PRODUCT, Kind.POINTWISE), measured)
+            return cls(kinds, imported, measured.spread())
+        spread = Spread(measured.anchored, measured.residuals, imported.spread().small)
+        return cls({Kind.PRODUCT: measured}, imported, spread)
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate of the own source where there is one."""
-        return self.own.get(operator.kind, self.imported).of(operator)
+        return self.measured.get(operator.kind, self.imported).of(operator)
 
     def spread(self) -> Spread:
         """Return the residuals of own products."""
@@ -451,17 +452,17 @@ def benchmarked(
         known = has_products(bench)
         return measured_costs(bench, gpu, leave_out) if known else Datasheet(gpu), []
     imported = Imported(foreign, gpu, shape, leave_out)
-    own: Measured | Products | None = None
+    measured: Measured | Products | None = None
     if has_products(bench):
         try:
-            own = measured_costs(bench, gpu, leave_out)
+            measured = measured_costs(bench, gpu, leave_out)
         except UsageError:
-            own = measured_products(bench, gpu, leave_out)
-    costs: Costs = imported if own is None else Completed.of_both(own, imported)
+            measured = measured_products(bench, gpu, leave_out)
+    costs: Costs = imported if measured is None else Completed.of_both(measured, imported)
     taken = [
         str(kind)
         for kind in Kind
-        if (not isinstance(costs, Completed) or kind not in costs.own)
+        if (not isinstance(costs, Completed) or kind not in costs.measured)
         and (kind is not Kind.COLLECTIVE or shape.tensor_parallel > 1)
     ]
     if not taken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsight_prof.parsers.cells import text
-from nsight_prof.parsers.predict.aiconfigurator import counted
+from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Section, Table, Text, Verbatim
 from nsight_prof.reports.page.markdown import section_markdown
@@ -14,29 +14,21 @@ from nsight_prof.reports.predict.view import PredictionView
 def operators_view(run: Run) -> PredictionView:
     """Return what the imported tables hold, and where they are from."""
     frame, manifest = run.imported_operators, run.manifest
-    gpu = text(manifest.gpus[0]["name"])
     answer = Text(
         "{n} operators of {gpu}, measured by others, are there to predict from with {option}.",
-        n=len(frame), gpu=gpu, option=Verbatim("prof predict MODEL --on RUN"),
+        n=len(frame), gpu=text(manifest.gpus[0]["name"]),
+        option=Verbatim("prof predict MODEL --on RUN"),
     )  # fmt: skip
-    table = Table(
-        key="imported-operators",
-        title=Text("Operators"),
-        columns=[
-            Column(Text("operator"), lambda row: Text("{kind}", kind=row.kind)),
-            Column(Text("type"), lambda row: Name(row.dtype)),
-            Column(Text("rows"), lambda row: row.rows),
-            Column(Text("file"), lambda row: Name(row.source)),
-        ],
-        rows=counted(frame),
+    columns: tuple[Column[Counted], ...] = (
+        Column(Text("operator"), lambda row: Text("{kind}", kind=row.kind)),
+        Column(Text("type"), lambda row: Name(row.dtype)),
+        Column(Text("rows"), lambda row: row.rows),
+        Column(Text("file"), lambda row: Name(row.source)),
     )
-    section = Section("imported-operators", Text("Imported tables"), (table,))
+    key, title = "imported-operators", Text("Operators")
+    section = Section(key, Text("Imported tables"), (Table(key, title, columns, counted(frame)),))
     return PredictionView(
-        title=text(manifest.recipe.get("name")) or manifest.run_id,
-        question="",
-        run_id=manifest.run_id,
-        created=manifest.created,
-        answer=(Writer().text(answer),),
-        sections=(section_markdown(section),),
-        notes=tuple(manifest.assumptions),
-    )
+        title=text(manifest.recipe.get("name")), question="", run_id=manifest.run_id,
+        created=manifest.created, answer=(Writer().text(answer),),
+        sections=(section_markdown(section),), notes=tuple(manifest.assumptions),
+    )  # fmt: skip
