@@ -207,8 +207,8 @@ def _read(path: Path, table: str) -> pd.DataFrame:
             f"{path} is no Parquet file: {str(error).splitlines()[0]}",
             "get the file again; in a checkout without Git LFS it is a pointer: git lfs pull",
         ) from error
-    needed = (*NUMBERS[table], *TYPES[table], "latency")
-    lacking = [name for name in needed if name not in frame.columns]
+    required = (*NUMBERS[table], *TYPES[table], "latency")
+    lacking = [name for name in required if name not in frame.columns]
     if lacking:
         raise ArtifactUnreadable(
             f"{path} lacks {', '.join(lacking)}",

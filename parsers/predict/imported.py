@@ -365,8 +365,8 @@ class Imported:
         if dtype not in self._products:
             kind = self.frame["kind"].eq(str(Kind.PRODUCT)) & self.frame["dtype"].eq(dtype)
             rows = self.frame[kind]
-            left = pd.Series(list(zip(rows["n"], rows["k"], strict=True)), index=rows.index)
-            rows = rows[~left.isin(self.leave_out)]
+            shapes = pd.Series(list(zip(rows["n"], rows["k"], strict=True)), index=rows.index)
+            rows = rows[~shapes.isin(self.leave_out)]
             if rows.groupby(["n", "k"]).ngroups < 2:
                 raise UsageError(
                     f"the imported tables hold too few products in {dtype}: {len(rows)}",
