@@ -87,7 +87,7 @@ REPEATABILITY = Study(
     "repeatability",
     "",
     Text("Repeatability"),
-    Text("the recipe ran once; prof run RECIPE --repeat 3 tells how well it repeats"),
+    Text("the recipe ran once; prof run RECIPE --repeat 3 shows how well it repeats"),
     repeatability.section,
 )
 

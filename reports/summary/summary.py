@@ -156,7 +156,7 @@ def _gpus(view: ReportView) -> tuple[SummaryGpu, ...]:
     wall, none = view.wall_ns or 0.0, view.idle_together
     if none is None:
         return tuple(each)
-    together = Text("All {n} together: at least one works", n=len(each))
+    together = Text("{n} GPUs together: at least one works", n=len(each))
     return (*each, SummaryGpu(together, wall * (1 - none), None, wall * none, none))
 
 

@@ -169,7 +169,7 @@ def test_a_summary_has_no_jargon_of_kernels(view: ReportView) -> None:
 
 def test_words_that_an_explanation_uses_are_explained_too(view: ReportView) -> None:
     terms = {entry.term for entry in summarise(view).terms}
-    # "decode" is explained as one token of each request a step.
+    # "decode" is explained as one token per request in each step.
     assert {"decode", "token", "run", "GPU"} <= terms
     assert "latency bound" not in terms
 

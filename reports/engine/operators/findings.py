@@ -245,7 +245,7 @@ def _excess(stage: Stage) -> Iterator[Finding]:
     yield Finding(
         "operator_view_excess",
         Text(
-            "The operator view is no picture of {operator} in {stage}: its kernel takes {viewed} "
+            "The operator view misrepresents {operator} in {stage}: its kernel takes {viewed} "
             "per run there and {traced} in the trace.",
             operator=Name(operator.name),
             stage=stage.label,

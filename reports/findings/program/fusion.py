@@ -273,7 +273,7 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
             "{n} elementwise kernels in a row take {share} of the GPU time", n=n, share=share
         ),
         verdict=Text(
-            "{n} elementwise kernels follow on each other {times}: {names}. They take "
+            "{n} elementwise kernels run back to back {times}: {names}. They take "
             "{share} of the GPU time ({total}). {saving}",
             n=n,
             times=Text("{n} time", "{n} times", n=chain.times),

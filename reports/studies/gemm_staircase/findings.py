@@ -104,7 +104,7 @@ def _odd_sizes(measured: Measured) -> Finding | None:
     return Finding(
         "odd_sizes",
         Text(
-            "Sizes that are no multiple of 8 fall off the fast kernels: in {kernel}, {losses} of "
+            "Sizes that are no multiple of 8 do not get the fast kernels: in {kernel}, {losses} of "
             "the throughput of {base}.",
             kernel=base.name,
             losses=_losses(leading),

@@ -199,7 +199,7 @@ def precision(found: Sequence[Point]) -> Finding | None:
         ),
         action=Text("Use fp8 for the linear layers where the model's accuracy allows it."),
         disproof=Text(
-            "Quantizing the activations takes a kernel more, which is not in these times."
+            "Quantizing the activations needs one more kernel, which is not in these times."
         ),
         plain=Text(
             "Numbers of 8 bits instead of 16 make a model's matrix products {gain} as fast.",

@@ -100,7 +100,7 @@ def stalls(found: LoadTest) -> Finding | None:
     return Finding(
         "stalls",
         Text(
-            "Text comes in jerks under load: with {load} half of the tokens follow within {p50}, "
+            "Text arrives unevenly under load: with {load} half of the tokens follow within {p50}, "
             "and 1 in 100 after {p99} or more ({ratio} as long).",
             load=point.load_text, p50=point.latency("itl", "p50"), p99=point.latency("itl", "p99"),
             ratio=point.derived(ratio, "x"),

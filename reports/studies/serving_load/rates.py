@@ -90,7 +90,7 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
         action=action,
         plain=Text(
             "Up to {load} are answered without a growing queue: {users} at most {ttft} for the "
-            "first word, then {tpot} for each further word or part of one.",
+            "first word, and half of them at most {tpot} for each further word or part of one.",
             load=point.load_text, users=users, ttft=ttft, tpot=tpot,
         ),
     )  # fmt: skip

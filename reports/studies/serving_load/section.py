@@ -118,12 +118,10 @@ def _facts(found: LoadTest) -> list[Fact]:
 
 def _latencies(point: Point) -> list[Fact]:
     load = point.load_text
+    ttft, tpot = (point.latency(quantity, "p50") for quantity in ("ttft", "tpot"))
     return [
-        Fact(Text("{load}: wait for the first word", load=load), point.latency("ttft", "p50")),
-        Fact(
-            Text("{load}: each further word or part of one", load=load),
-            point.latency("tpot", "p50"),
-        ),
+        Fact(Text("{load}: wait for the first word, median", load=load), ttft),
+        Fact(Text("{load}: each further word or part of one, median", load=load), tpot),
         Fact(Text("{load}: text for all together", load=load), point.number(RATE)),
     ]
 

@@ -99,7 +99,7 @@ def chained(run: Run) -> Run:
 def test_chains_gain_all_but_their_longest_kernel(run: Run) -> None:
     found = of_cause(chained(run), "elementwise_chain")
     assert found.gain_ns == 100 * 50 * US
-    assert "3 elementwise kernels follow on each other 100 times" in english(found.verdict)
+    assert "3 elementwise kernels run back to back 100 times" in english(found.verdict)
     assert found.confidence == "low"
 
 

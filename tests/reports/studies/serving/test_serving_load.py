@@ -195,7 +195,7 @@ def test_the_server_keeps_up_below_the_limit_of_the_law(run: Run, told: Section)
 
 def test_the_summary_gives_the_latencies_of_the_load_to_run_at(told: Section) -> None:
     facts = {shown(fact.label): shown(fact.value) for fact in told.facts}
-    assert facts["20 requests/s: wait for the first word"] == "50 ms"
+    assert facts["20 requests/s: wait for the first word, median"] == "50 ms"
     assert not any(label.startswith("64 clients") for label in facts)  # they stay in step
     assert "step" in Writer().text(finding(told, "client_scaling").disproof or Text(""))
 
