@@ -100,6 +100,11 @@ def test_parameters_are_those_that_were_published(name: str) -> None:
         ("llama-3.1-8b", 8_030_261_248, 131_072),
         ("qwen2.5-7b", 7_615_616_512, 57_344),
         ("qwen2.5-0.5b", 494_032_768, 12_288),
+        ("qwen3-4b", 4_022_468_096, 147_456),
+        ("qwen3-14b", 14_768_307_200, 163_840),
+        ("qwen3-32b", 32_762_123_264, 262_144),
+        ("llama-3.1-70b", 70_553_706_496, 327_680),
+        ("mistral-7b-v0.3", 7_248_023_552, 131_072),
     ],
 )
 def test_bundled_configurations(root: Any, name: str, parameters: int, kv_bytes: int) -> None:

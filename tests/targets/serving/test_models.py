@@ -8,12 +8,18 @@ from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.inputs import random_prompts
 from nsight_prof.targets.serving.models import bundled, find_model, vocabulary
 
-# Parameters as published with the weights: huggingface.co/Qwen/Qwen2.5-0.5B, Qwen2.5-7B,
-# meta-llama/Llama-3.1-8B.
+# Parameters as published with the weights: huggingface.co/Qwen, meta-llama, mistralai.
 PARAMETERS = {
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-32b": 32_762_123_264,
     "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "mistral-7b-v0.3": 7_248_023_552,
 }
 
 
@@ -26,12 +32,16 @@ def folder(path: Path, config: object, *files: str) -> Path:
 
 
 def parameters(c: dict[str, Any]) -> int:
-    """Count the weights of a Llama or Qwen2 decoder, tensor by tensor."""
-    width, inner, vocabulary = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
-    head = width // c["num_attention_heads"]
-    kv = c["num_key_value_heads"] * head
-    biases = width + 2 * kv if c["model_type"] == "qwen2" else 0
-    layer = 2 * width * width + 2 * width * kv + biases + 3 * width * inner + 2 * width
+    """Count the weights of a Llama, Qwen2 or Qwen3 decoder, tensor by tensor."""
+    width, vocabulary = c["hidden_size"], c["vocab_size"]
+    head = c.get("head_dim", width // c["num_attention_heads"])
+    wide, kv = c["num_attention_heads"] * head, c["num_key_value_heads"] * head
+    biases = wide + 2 * kv if c["model_type"] == "qwen2" else 0
+    norms = 2 * width + (2 * head if c["model_type"].startswith("qwen3") else 0)
+    mlp = 3 * width * c["intermediate_size"]
+    if experts := c.get("num_experts"):
+        mlp = experts * (3 * width * c["moe_intermediate_size"] + width)
+    layer = 2 * width * wide + 2 * width * kv + biases + mlp + norms
     tables = 1 if c.get("tie_word_embeddings") else 2
     total: int = c["num_hidden_layers"] * layer + tables * vocabulary * width + width
     return total
@@ -88,7 +98,7 @@ def test_hub_names_are_left_to_vllm() -> None:
 def test_what_is_no_folder_and_no_hub_name_is_refused(name: str) -> None:
     with pytest.raises(EngineFailure) as caught:
         find_model(name)
-    assert "bundled: llama-3.1-8b" in caught.value.hint
+    assert "bundled: llama-3.1-70b, llama-3.1-8b" in caught.value.hint
 
 
 @pytest.mark.parametrize(
