@@ -1,4 +1,4 @@
-"""Turns records of fresh processes into the tables `bench` (a row a case) and `bench_runs`."""
+"""Turns records of fresh processes into the tables `bench` (one row per case) and `bench_runs`."""
 
 from __future__ import annotations
 

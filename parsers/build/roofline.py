@@ -72,7 +72,7 @@ class Ceilings:
 
 
 def ceilings(roofs: pd.DataFrame) -> Ceilings:
-    """Choose from table `roofs` one ceiling a level and one a (pipe, dtype), by SOURCES."""
+    """Choose from table `roofs` one ceiling per level and per (pipe, dtype), by SOURCES."""
     rank = {source: place for place, source in enumerate(SOURCES)}
     usable = roofs[roofs["value"] > 0]
     memory: dict[str, Ceiling] = {}

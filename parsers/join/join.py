@@ -32,7 +32,7 @@ _NAMESPACE = re.compile(r"\b[A-Za-z_]\w*::|::")
 
 @dataclass(frozen=True)
 class Joined:
-    """`metrics`: every value with the kernel and launch it belongs to. `joins`: a row a result."""
+    """`metrics`: every value with its kernel and launch. `joins`: one row per result."""
 
     metrics: pd.DataFrame
     joins: pd.DataFrame

@@ -38,8 +38,8 @@ class Evaluated:
 def evaluate(wide: pd.DataFrame, chip: str, catalogue: Catalogue) -> Evaluated:
     """Compute all columns of the catalogue.
 
-    `wide` has a row a kernel (index kernel_id) and a column a tool metric, in base units, NaN where
-    ncu has no value.
+    `wide` has one row per kernel (index kernel_id) and one column per tool metric, in base units,
+    NaN where ncu has no value.
     `chip` may be unknown to the catalogue: sources are then taken by what the capture has.
     """
     evaluation = _Evaluation(wide, chip, catalogue)

@@ -28,9 +28,10 @@ class _Counter:
 def tensor_inputs(wide: pd.DataFrame) -> pd.DataFrame:
     """Return what the catalogue calls `tensor_operations`, `…_dtype` and `…_peak`.
 
-    `wide` has a row a kernel and a column a tool metric. Operations are summed over the dtypes that
-    the capture has; the dtype is the one with the most; the peak, in FLOP a cycle of the whole GPU,
-    is the highest that the capture states for it (the sparse rate, where it has that).
+    `wide` has one row per kernel and one column per tool metric. Operations are summed over the
+    dtypes that the capture has; the dtype is the one with the most; the peak, in FLOP per cycle of
+    the whole GPU, is the highest that the capture states for it (the sparse rate
+    where it has one).
     """
     counters = [c for c in map(_counter, wide.columns) if c is not None]
     by_dtype = {}

@@ -90,9 +90,9 @@ class Value(NamedTuple):
 class NcuCapture:
     """What ncu measured.
 
-    `launches`: a row a result, columns of `Launch`. `metrics`: profile, metric, value (base units),
-    text, unit, source. `version` is that of ncu, empty where the file does not tell. `warnings` are
-    sentences for the report. `rules`: a row for all that ncu's own rules said, columns of
+    `launches`: one row per result, columns of `Launch`. `metrics`: profile, metric, value (base
+    units), text, unit, source. `version` is that of ncu, empty where unknown. `warnings` are
+    sentences for the report. `rules`: one row per result of ncu's own rules, columns of
     `RuleResult`; empty where no rule was applied, and for a raw CSV page, which has none. `page` is
     one of PAGES: what the file is.
     """
@@ -203,7 +203,7 @@ def dimensions(sizes: str | Sequence[int | None]) -> str | None:
 
 
 def _frame(rows: Sequence[tuple[Any, ...]], dtypes: dict[str, str]) -> pd.DataFrame:
-    """Return a row a tuple; `dtypes` are its columns, in the order of the tuples."""
+    """Return one row per tuple; `dtypes` are its columns, in the order of the tuples."""
     columns = zip(*rows, strict=True) if rows else ([] for _ in dtypes)
     return pd.DataFrame(
         {

@@ -182,7 +182,7 @@ def _metric_columns(header: list[str]) -> list[int]:
 
 
 def _read_raw(context: _Context) -> None:
-    """Read a raw page: a column a metric, the first record holds the units, then a record a launch.
+    """Read a raw page: one column per metric, first the units, then one record per launch.
 
     The header has the columns of ncu 2020 to 2026, in any number and order.
     """
@@ -206,7 +206,7 @@ def _read_raw(context: _Context) -> None:
 
 
 def _read_details(context: _Context) -> None:
-    """Read a details page: a record a metric, or what a rule said."""
+    """Read a details page: one record per metric, or what a rule said."""
     header = context.page.header
     place = {name: i for i, name in enumerate(header)}
     where = _value_place(header)

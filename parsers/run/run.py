@@ -192,7 +192,7 @@ class Run:
 
     @cached_property
     def serving_points(self) -> pd.DataFrame:
-        """Table `serving_points`: a row a serving point: rates, latencies, telemetry."""
+        """Table `serving_points`: one row per serving point: rates, latencies, telemetry."""
         return self._read("serving_points")
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Turns records of serving targets into table `serving_points`: a row a point, as it was measured.
+"""Turns records of serving targets into table `serving_points`, one row per measured point.
 
 Latencies are of single requests, of all repeats and processes together; rates are of whole repeats.
 Percentiles interpolate linearly between order statistics. What was not measured is empty.

@@ -20,7 +20,7 @@ ROWS = 1 << 16  # rows that are text at a time
 def export_tables(run: Run, form: str, path: Path, names: Sequence[str] = ()) -> dict[Path, int]:
     """Write tables of `run` as `form` ("parquet" or "csv"); return the rows of each file.
 
-    `path` is a folder that gets a file a table; or, where one table is named and `path` ends in
+    `path` is a folder that gets one file per table; or, where one table is named and `path` ends in
     `.parquet` or `.csv`, that file. Without `names` all tables that have rows are written.
 
     Raises:

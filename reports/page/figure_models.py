@@ -5,10 +5,13 @@ Units and the meaning of None and `number` are as in reports/profile/view_models
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nsight_prof.parsers.build.roofline import ridge
 
 IDLE, COPIES = "idle", "copies to and from the host"
 
@@ -39,6 +42,13 @@ class Ridge:
     pipe: str
     dtype: str
     intensity: float
+
+
+def ridges(memory: Sequence[Roof], compute: Sequence[Roof]) -> tuple[Ridge, ...]:
+    """Return the ridge points of all pairs: per compute roof, one per memory level."""
+    return tuple(
+        Ridge(m.key, c.key, c.dtype, ridge(m.value, c.value)) for c in compute for m in memory
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Bars: share of GPU time, and achieved against theoretical occupancy, a row a kernel."""
+"""Bars: share of GPU time, and achieved against theoretical occupancy, one row per kernel."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Spot:
     """A place of a figure: (x, y) is its middle in pixels of the sheet, y counts upwards.
 
-    `text` has a line a fact, the first says what it is. `kernel` is the number of the kernel
+    `text` has one line per fact, the first says what it is. `kernel` is the number of the kernel
     whose details it leads to, empty where there is none.
     """
 

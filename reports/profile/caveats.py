@@ -1,4 +1,4 @@
-"""Says what a reader must be wary of, a bullet a kind of doubt, the most important first."""
+"""Caveats of a report, one bullet per kind of doubt, the most important first."""
 
 from __future__ import annotations
 

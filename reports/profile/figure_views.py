@@ -10,7 +10,6 @@ from nsight_prof.parsers.build.roofline import (
     Ceilings,
     ceilings,
     distance,
-    ridge,
     roof_label,
 )
 from nsight_prof.parsers.cells import known, number, records, text
@@ -19,7 +18,6 @@ from nsight_prof.reports.findings.kernels.waits import stall_meaning
 from nsight_prof.reports.page.figure_models import (
     NotPlotted,
     OccupancyBar,
-    Ridge,
     Roof,
     RooflineKernel,
     RooflinePanel,
@@ -27,6 +25,7 @@ from nsight_prof.reports.page.figure_models import (
     StallBar,
     StallFigure,
     ThroughputBar,
+    ridges,
 )
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import KernelRow, LevelFigures
@@ -130,18 +129,16 @@ def _panel(
         if (pipe, dtype) in used or (key == "vector" and pipe == "fp32")
     ]
     compute.sort(key=lambda roof: roof.value, reverse=True)
-    ridges = [
-        Ridge(m.key, c.key, c.dtype, ridge(m.value, c.value)) for c in compute for m in memory
-    ]
     published = [sheet.memory.get(roof.key) for roof in memory]
     published += [sheet.compute.get((roof.key, roof.dtype)) for roof in compute]
     used_roofs = [*memory, *compute]
+    slopes, levels = tuple(map(_roof, memory)), tuple(map(_roof, compute))
     return RooflinePanel(
         key,
         f"Roofline: {PANELS[key]}",
-        tuple(_roof(c) for c in memory),
-        tuple(_roof(c) for c in compute),
-        tuple(ridges),
+        slopes,
+        levels,
+        ridges(slopes, levels),
         kernels,
         tuple(_roof(roof) for roof in published if roof is not None and roof not in used_roofs),
     )
@@ -187,7 +184,7 @@ def throughput_bars(kernels: tuple[KernelRow, ...]) -> tuple[ThroughputBar, ...]
 
 
 def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
-    """Return stall shares a kernel; reasons are ordered by their share weighted by GPU time."""
+    """Return stall shares per kernel; reasons are ordered by their share weighted by GPU time."""
     shares: dict[str, dict[str, float]] = defaultdict(dict)
     for stall in records(run.stalls):
         if known(stall["share"]) is not None:

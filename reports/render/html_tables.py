@@ -12,7 +12,7 @@ from nsight_prof.reports.render.order import sort_key
 BROAD = 8
 """Tables with more columns are set tighter on paper."""
 LONG = 24
-"""Columns with longer texts are not squeezed to a word a line."""
+"""Columns with longer texts are not squeezed to one word per line."""
 LEAST_ROWS = 3
 """Shorter tables are seen at a glance: nothing is to be sorted."""
 
@@ -92,7 +92,7 @@ def _make_sortable(table: _Table, rows: list[tuple[Token, list[_Cell]]], right: 
     for at, (head, number) in enumerate(zip(table.head, right, strict=True)):
         column = [cells[at] for _, cells in rows if at < len(cells)]
         keys = [sort_key(cell.text) for cell in column] if number else []
-        # Times among bytes: a table of one thing, with a row a quantity.
+        # Times among bytes: a table of one thing, with one row per quantity.
         if len({key.unit for key in keys if key is not None}) > 1:
             head.token.attrJoin("class", "mixed")
             continue

@@ -119,8 +119,9 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
         return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
     if run.is_imported_operators:
-        text = render_template("operators.md.j2", {"view": operators_view(run)}, style)
-        return _write(run.directory.report, {REPORT: text}, (), operators_view(run).answer, style)
+        operators = operators_view(run)
+        text = render_template("operators.md.j2", {"view": operators}, style)
+        return _write(run.directory.report, {REPORT: text}, (), operators.answer, style)
     view = report_view(run)
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]

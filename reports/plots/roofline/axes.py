@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.build.roofline import scaled
-from nsight_prof.reports.page.figure_models import Ridge, Roof, RooflinePanel
+from nsight_prof.reports.page.figure_models import Roof, RooflinePanel, ridges
 from nsight_prof.reports.page.formats import byte_rate, clock, flop_rate
 from nsight_prof.reports.plots.placement import Box, Point, Segment
 
@@ -93,12 +93,8 @@ def at_clock(panel: RooflinePanel, clock_hz: float | None) -> RooflinePanel:
         return panel
     memory = tuple(_at(roof, clock_hz) for roof in panel.memory_roofs)
     compute = tuple(_at(roof, clock_hz) for roof in panel.compute_roofs)
-    ridges = tuple(
-        Ridge(level.key, pipe.key, pipe.dtype, pipe.value / level.value)
-        for pipe in compute
-        for level in memory
-    )
-    return replace(panel, memory_roofs=memory, compute_roofs=compute, ridges=ridges)
+    meet = ridges(memory, compute)
+    return replace(panel, memory_roofs=memory, compute_roofs=compute, ridges=meet)
 
 
 def _at(roof: Roof, clock_hz: float) -> Roof:

@@ -1,4 +1,4 @@
-"""Hierarchical roofline: one marker a kernel and memory level, under the roofs that hold for it."""
+"""Hierarchical roofline: one marker per kernel and memory level, under its roofs."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ class _Roofline:
     def __init__(self, panel: RooflinePanel, subtitle: str) -> None:
         self.clock_hz = panel.clock_hz
         self.panel = panel = at_clock(panel, self.clock_hz)
+        self.highest = max(panel.compute_roofs, key=lambda roof: roof.value, default=None)
         ranked = sorted(panel.kernels, key=lambda kernel: -(kernel.share or 0.0))
         small = {k.number for k in ranked[NUMBERED:] if (k.share or 0.0) < SMALL}
         self.named = tuple(k for k in panel.kernels if k.number not in small)
@@ -208,8 +209,8 @@ class _Roofline:
 
         Other levels and pipes have ridge points of their own.
         """
-        top = max(self.panel.compute_roofs, key=lambda roof: roof.value, default=None)
-        ridge = next((r for r in self.panel.ridges if r.level == "dram" and _is_of(r, top)), None)
+        of_dram = (r for r in self.panel.ridges if r.level == "dram")
+        ridge = next((r for r in of_dram if _is_of(r, self.highest)), None)
         if ridge is None or not self.plane.x_min < ridge.intensity < self.plane.x_max:
             return
         axes.axvspan(
@@ -235,7 +236,6 @@ class _Roofline:
     def _ridges(self, axes: Axes) -> None:
         """Mark where memory roofs meet compute roofs; those of the highest say their intensity."""
         peaks = {(roof.key, roof.dtype): roof for roof in self.panel.compute_roofs}
-        top = max(self.panel.compute_roofs, key=lambda roof: roof.value, default=None)
         for ridge in self.panel.ridges:
             peak = peaks.get((ridge.pipe, ridge.dtype))
             if peak is None or not self.plane.y_min < peak.value < self.plane.y_max:
@@ -245,7 +245,7 @@ class _Roofline:
                       markeredgecolor=colour, markeredgewidth=1.2)  # fmt: skip
             x, y = self.plane.pixel(ridge.intensity, peak.value)
             self.placer.taken.append(Box(x, y, 8, 8))
-            if peak is top and self.panel.kernels:
+            if peak is self.highest and self.panel.kernels:
                 text = f"{significant(ridge.intensity, 2)} FLOP/B"
                 place = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
                 if place is not None:

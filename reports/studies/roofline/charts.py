@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsight_prof.parsers.build.roofline import LEVELS, ridge
+from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
 from nsight_prof.reports.cases.rows import ratio, shape_text
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, RooflineFigure
-from nsight_prof.reports.page.figure_models import Ridge, Roof, RooflinePanel
+from nsight_prof.reports.page.figure_models import Roof, RooflinePanel, ridges
 from nsight_prof.reports.page.units import quantity
 from nsight_prof.reports.studies.roofline.l2 import TERA, l2_chart
 from nsight_prof.reports.studies.roofline.sweeps import host_sweep, latency_sweep, stride_sweep
@@ -42,15 +42,14 @@ def _roofline(roofs: Sequence[MeasuredRoof]) -> RooflineFigure | None:
     compute.sort(key=lambda roof: -roof.value)
     if not memory or not compute:
         return None
-    ridges = tuple(
-        Ridge(m.key, c.key, c.dtype, ridge(m.value, c.value)) for c in compute for m in memory
-    )
     title = "Measured roofline"
     return RooflineFigure(
         "roofline-measured",
         title,
         "Roofline: measured bandwidths as slopes, measured peaks as level lines",
-        RooflinePanel("measured", title, tuple(memory), tuple(compute), ridges, ()),
+        RooflinePanel(
+            "measured", title, tuple(memory), tuple(compute), ridges(memory, compute), ()
+        ),
         "A slope is the bandwidth of a memory level, a level line the peak of a pipe, each as "
         "measured. Dots are ridge points: left of it the level limits, right of it the pipe.",
     )
