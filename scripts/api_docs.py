@@ -75,6 +75,7 @@ KINDS = {
     "SweepView": "a comparison of the variants of a sweep",
     "BenchReport": "a benchmark",
     "JobView": "a job of several ranks",
+    "PredictionView": "a prediction, or of a validation",
 }
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nsight_prof.orchestrator.commands import completion
-from nsight_prof.orchestrator.commands.report import show_report
+from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands.report import as_data
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 
 if TYPE_CHECKING:
     from nsight_prof.parsers.predict.serving import Workload
@@ -139,6 +140,8 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     help="Exit with 1 if held-out errors of --validate break it: 'tpot_mape>15%'. Repeatable.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="New run directory.")
+@script_options.quiet("only the run directory; warnings and errors go to stderr")
+@script_options.as_json
 def command(
     model: str | None,
     runs: tuple[Path, ...],
@@ -157,6 +160,8 @@ def command(
     truth: Path | None,
     rules: tuple[str, ...],
     out: Path | None,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Predict how fast a model serves, from recorded runs; needs no GPU.
 
@@ -177,38 +182,50 @@ def command(
       prof predict qwen2.5-7b --on runs/llm-kernels --workload trace.jsonl --price-per-hour 3.5
       prof predict llama-3.1-8b --on runs/llm-kernels --gpu h100-sxm --prompt 512,4096
       prof predict --validate runs/vllm-baseline --on runs/llm-kernels --fail-on 'tpot_mape>15%'
+      prof predict qwen2.5-7b --gpu h200-sxm --json | jq -r .metrics
     """
+    broken: list[str] = []
     if truth is not None:
         if model is not None:
             raise UsageError(
                 "--validate predicts the model that its run served", f"leave out {model}"
             )
         _refuse_ignored()
-        return _validate(truth, runs, rules, out)
-    if model is None or rules:
+        run, headline, broken = _validate(truth, runs, rules, out)
+    elif model is None or rules:
         raise UsageError(
             "no model was given" if model is None else "--fail-on judges a validation",
             "name a config.json, or a recorded engine with --validate RUN",
         )
-    from nsight_prof.orchestrator.predict.predicting import Settings, plan, predict
-    from nsight_prof.parsers.predict.serving import Goal
+    else:
+        from nsight_prof.orchestrator.predict.predicting import Settings, plan, predict
+        from nsight_prof.parsers.predict.serving import Goal
 
-    loads = _workloads(prompt, output, batch, concurrency, rate, workload)
-    settings = Settings(
-        gpu,
-        tp,
-        loads,
-        max_batched_tokens or 0,
-        utilization,
-        Goal(**(goodput or {})),
-        math.nan if price is None else price,
-    )
-    planned = plan(model, runs, settings)
-    run, headline, _ = predict(planned, out)
-    show_report(headline, run.report / "report.md")
-    for note in dict.fromkeys(planned.notes):
-        say(f"note: {note}", err=True)
-    return 0
+        settings = Settings(
+            gpu,
+            tp,
+            _workloads(prompt, output, batch, concurrency, rate, workload),
+            max_batched_tokens or 0,
+            utilization,
+            Goal(**(goodput or {})),
+            math.nan if price is None else price,
+        )
+        run, headline, _ = predict(plan(model, runs, settings), out)
+    notes = read_manifest(run).assumptions
+    if as_json:
+        made = as_data(run.path, headline, run.report / "report.md")
+        script_options.say_json(made | {"notes": notes, "broken": broken})
+    elif quiet:
+        say(str(run.path))
+    else:
+        for number, sentence in enumerate(headline, 1):
+            say(f"{number}. {sentence}")
+        say(f"\nreport: {run.report / 'report.md'}")
+        for note in notes:
+            say(f"note: {note}", err=True)
+    for sentence in broken:
+        say(f"broken: {sentence}", err=True)
+    return 1 if broken else 0
 
 
 def _refuse_ignored() -> None:
@@ -217,7 +234,7 @@ def _refuse_ignored() -> None:
     ignored = [
         param.opts[0]
         for param in context.command.params
-        if param.name not in ("model", "runs", "truth", "rules", "out")
+        if param.name not in ("model", "runs", "truth", "rules", "out", "quiet", "as_json")
         and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if ignored:
@@ -227,19 +244,16 @@ def _refuse_ignored() -> None:
         )
 
 
-def _validate(truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None) -> int:
+def _validate(
+    truth: Path, runs: tuple[Path, ...], rules: tuple[str, ...], out: Path | None
+) -> tuple[RunDir, tuple[str, ...], list[str]]:
+    """Return the run of a validation, its first findings, and the broken rules."""
     from nsight_prof.orchestrator.predict.predicting import validate
     from nsight_prof.parsers.predict.validation import Rule
 
     limits = [Rule.parsed(text) for text in rules]
     run, headline, errors = validate(truth, runs, out)
-    for sentence in headline:
-        say(sentence)
-    say(f"report: {run.report / 'report.md'}")
-    broken = [sentence for limit in limits if (sentence := limit.broken(errors))]
-    for sentence in broken:
-        say(f"broken: {sentence}", err=True)
-    return 1 if broken else 0
+    return run, headline, [sentence for limit in limits if (sentence := limit.broken(errors))]
 
 
 def _workloads(

@@ -6,8 +6,6 @@ from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.predict.aiconfigurator import Counted, counted
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Column, Name, Section, Table, Text, Verbatim
-from nsight_prof.reports.page.markdown import section_markdown
-from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict.view import PredictionView
 
 
@@ -28,7 +26,7 @@ def operators_view(run: Run) -> PredictionView:
     key, title = "imported-operators", Text("Operators")
     section = Section(key, Text("Imported tables"), (Table(key, title, columns, counted(frame)),))
     return PredictionView(
-        title=text(manifest.recipe.get("name")), question="", run_id=manifest.run_id,
-        created=manifest.created, answer=(Writer().text(answer),),
-        sections=(section_markdown(section),), notes=tuple(manifest.assumptions),
+        title=text(manifest.recipe.get("name")), question=None, run_id=manifest.run_id,
+        created=manifest.created, asked={}, answer=(answer,), sections=(section,),
+        notes=tuple(manifest.assumptions),
     )  # fmt: skip

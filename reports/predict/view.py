@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nsight_prof.parsers.cells import text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page.markdown import section_markdown
-from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.predict import errors, forecast
 
 
@@ -15,15 +16,16 @@ from nsight_prof.reports.predict import errors, forecast
 class PredictionView:
     """The whole report: `answer` are sentences, `notes` what was assumed or is not known.
 
-    `sections` are markdown.
+    `asked` is what was predicted: model, gpu, the runs that it rests on, tensor_parallel, memory.
     """
 
     title: str
-    question: str
+    question: Text | None
     run_id: str
     created: str
-    answer: tuple[str, ...]
-    sections: tuple[str, ...]
+    asked: Mapping[str, Any]
+    answer: tuple[Text, ...]
+    sections: tuple[Section, ...]
     notes: tuple[str, ...]
 
 
@@ -31,10 +33,10 @@ def prediction_view(run: Run) -> PredictionView:
     """Return everything that the report of a predicted run shows."""
     manifest = run.manifest
     if run.prediction_errors.empty:
-        question = text(manifest.recipe.get("question"))
+        question = Text("How fast will this model serve on this GPU?")
         answer, sections = forecast.answer(run), forecast.sections(run)
     else:
-        question = "How far do predictions lie from what was measured?"
+        question = Text("How far do predictions lie from what was measured?")
         answer = errors.answer(run.prediction_errors)
         sections = errors.sections(run.prediction_errors)
     return PredictionView(
@@ -42,7 +44,8 @@ def prediction_view(run: Run) -> PredictionView:
         question=question,
         run_id=manifest.run_id,
         created=manifest.created,
-        answer=tuple(map(Writer().text, answer)),
-        sections=tuple(map(section_markdown, sections)),
+        asked=manifest.recipe.get("predict") or {},
+        answer=tuple(answer),
+        sections=sections,
         notes=tuple(manifest.assumptions),
     )

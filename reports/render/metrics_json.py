@@ -18,10 +18,12 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, records, text
+from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.json import section_json, section_schema
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.predict import PredictionView
 from nsight_prof.reports.profile.links import Links
 from nsight_prof.reports.profile.view_models import MissingValue, ReportView
 from nsight_prof.reports.render.findings_json import findings_json, findings_schema
@@ -41,6 +43,13 @@ _PLAIN: dict[Any, str] = {
     types.NoneType: "null",
 }
 _PLAIN |= {Text: "string", OpenQuestion: "string", MissingValue: "string"}
+_PREDICTED = {
+    "points": ("predicted_points", "One predicted serving point"),
+    "steps": ("predicted_steps", "One predicted step of an engine"),
+    "operators": ("predicted_operators", "One operator of a predicted step"),
+    "errors": ("prediction_errors", "How far one prediction lay from what was measured"),
+}
+"""Key of a prediction -> its table, and what a row of it is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +76,26 @@ def render_bench_metrics(report: BenchReport, bench: pd.DataFrame, gaps: pd.Data
     A case has the columns of table `bench` that are known for it. Figures are left out: their
     numbers are those of the cases.
     """
-    extra = {"bench": [_case(row) for row in records(bench)], "gap_entries": _entries(gaps)}
-    return _dump("bench", report_json(report), extra)
+    cases = [_known(r) | {"params": json.loads(text(r["params"]) or "{}")} for r in records(bench)]
+    return _dump("bench", report_json(report), {"bench": cases, "gap_entries": _entries(gaps)})
 
 
-def _case(row: Row) -> dict[str, Any]:
-    kept = {key: value for key, value in row.items() if not pd.isna(value) and value != ""}
-    return kept | {"params": json.loads(text(row["params"]) or "{}")}
+def _known(row: Row) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not pd.isna(value) and value != ""}
+
+
+def render_prediction_metrics(view: PredictionView, run: Run) -> str:
+    """Return metrics.json of a prediction: its sections, and the rows of its tables.
+
+    A row has the columns that are known. Figures are left out: their numbers are those of the rows.
+    """
+    data = _data(dataclasses.replace(view, sections=()))
+    found = {
+        key: [_known(row) for row in records(getattr(run, table))]
+        for key, (table, _) in _PREDICTED.items()
+    }
+    sections = [section_json(section) for section in view.sections]
+    return _dump("prediction", data, {"sections": sections, **found})
 
 
 def _entries(gaps: pd.DataFrame) -> list[dict[str, Any]]:
@@ -125,18 +147,19 @@ def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of all kinds of metrics.json."""
     definitions: dict[str, Any] = {
         "BenchCase": _bench_case(),
+        **{_row_name(table): _row_of(table, what) for table, what in _PREDICTED.values()},
         **section_schema(),
         **findings_schema(),
     }
     definitions["Finding"] = {}  # described by reports.findings.json
-    for model in (ReportView, SweepView, JobView, GapEntry, NotRun):
+    for model in (ReportView, SweepView, JobView, PredictionView, GapEntry, NotRun):
         _define(model, definitions)
     del definitions["Finding"]
     definitions["BenchReport"] = report_schema()
     report = definitions["ReportView"]
     report["properties"]["findings"]["items"] = {"$ref": "#/$defs/FindingRow"}
     kinds = {"ReportView": "report", "SweepView": "sweep", "JobView": "ranks"}
-    kinds["BenchReport"] = "bench"
+    kinds |= {"BenchReport": "bench", "PredictionView": "prediction"}
     for name, kind in kinds.items():
         whole = definitions[name]
         whole["properties"] = _head(kind) | whole["properties"]
@@ -151,6 +174,10 @@ def schema() -> dict[str, Any]:
         *((name, "sections", sections) for name in ("SweepView", "JobView")),
         ("BenchReport", "bench", cases),
         ("BenchReport", "gap_entries", gaps),
+        *(
+            ("PredictionView", key, {"type": "array", "items": {"$ref": f"#/$defs/{name}"}})
+            for key, name in ((key, _row_name(table)) for key, (table, _) in _PREDICTED.items())
+        ),
     ):
         definitions[name]["properties"][key] = value
         definitions[name]["required"].append(key)
@@ -172,18 +199,26 @@ def definitions(model: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bench_case() -> dict[str, Any]:
-    """Describe one case: the columns of table `bench`, each only where it is known."""
+    found = _row_of("bench", "One measured case")
+    found["properties"]["params"]["type"] = "object"
+    return found | {"required": ["case_id", "params", "status"]}
+
+
+def _row_name(table: str) -> str:
+    """Return the name of what one row of a table is: PredictedPoint of predicted_points."""
+    return "".join(word.capitalize() for word in table.removesuffix("s").split("_"))
+
+
+def _row_of(table: str, what: str) -> dict[str, Any]:
+    """Describe a row: the columns of its table, each only where it is known."""
     types = {"string": "string", "float": "number", "int": "integer", "bool": "boolean"}
-    properties: dict[str, Any] = {
-        column.name: {"type": types[column.dtype], "description": _meaning(column)}
-        for column in tables.tables()["bench"]
-    }
-    properties["params"]["type"] = "object"
     return {
-        "description": "One measured case: the columns of table bench that are known for it.",
+        "description": f"{what}: the columns of table {table} that are known for it.",
         "type": "object",
-        "properties": properties,
-        "required": ["case_id", "params", "status"],
+        "properties": {
+            column.name: {"type": types[column.dtype], "description": _meaning(column)}
+            for column in tables.tables()[table]
+        },
     }
 
 

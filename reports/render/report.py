@@ -30,7 +30,7 @@ from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.plots.inline import render_inline
 from nsight_prof.reports.plots.style import render_png, render_svg
-from nsight_prof.reports.predict import operators_view, prediction_view
+from nsight_prof.reports.predict import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.pages import linked_pages, profile_pages
@@ -45,6 +45,7 @@ from nsight_prof.reports.render.metrics_json import (
     render_bench_metrics,
     render_job_metrics,
     render_metrics,
+    render_prediction_metrics,
     render_sweep_metrics,
 )
 from nsight_prof.reports.render.results_json import render_results
@@ -116,12 +117,10 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
         return _render_bench(run, style)
     if run.is_prediction:
         prediction = prediction_view(run)
-        text = render_template("prediction.md.j2", {"view": prediction, "pictures": ()}, style)
-        return _write(run.directory.report, {REPORT: text}, (), prediction.answer, style)
+        metrics = {METRICS: render_prediction_metrics(prediction, run)}
+        return _render_prediction(run, prediction, "prediction.md.j2", metrics, style)
     if run.is_imported_operators:
-        operators = operators_view(run)
-        text = render_template("operators.md.j2", {"view": operators}, style)
-        return _write(run.directory.report, {REPORT: text}, (), operators.answer, style)
+        return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style)
     view = report_view(run)
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]
@@ -191,6 +190,26 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
     html = _Html(texts, sections=sections)
     return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
+
+
+def _render_prediction(
+    run: Run, view: PredictionView, template: str, files: Mapping[str, str], style: Style
+) -> ReportPaths:
+    """Render a prediction, or what predictions are made from; `files` are further ones."""
+    markdown: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for language in _languages(style):
+        content = {"view": view, "others": _others(REPORT, language, style)}
+        page = partial(render_template, template, style=style, language=language)
+        for pages, sections in (
+            (markdown, [section_markdown(section, language) for section in view.sections]),
+            (texts, [placeholder(section.key) for section in view.sections]),
+        ):
+            pages |= _named({REPORT: page(content | {"sections": sections})}, language)
+    first = [Writer().text(sentence) for sentence in view.answer]
+    html = _Html(texts, sections=view.sections)
+    shown = bench_pictures(view.sections)
+    return _write(run.directory.report, {**markdown, **files}, shown, first, style, html)
 
 
 def _languages(style: Style) -> list[str]:

@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.cells import Row, records
+from nsight_prof.reports.render.metrics_json import schema
 
 Copied = Callable[[str], Path]
 
@@ -67,6 +69,25 @@ def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
     before = report
     assert main(["report", str(out)]) == 0
     assert (out / "report" / "report.md").read_text() == before
+
+
+def test_scripts_get_all_numbers_of_a_prediction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", "qwen2.5-7b", "--gpu", "h200-sxm", "--batch", "1,8"]
+    assert main([*words, "--json", "--out", str(tmp_path / "a")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert len(made["findings"]) == 3
+    assert any("gaps between kernels" in note for note in made["notes"])
+    found = json.loads(Path(made["metrics"]).read_text())
+    jsonschema.validate(found, schema())
+    points = records(load_run(Path(made["run"])).predicted_points)
+    assert [p["tpot_p50_s"] for p in found["points"]] == [p["tpot_p50_s"] for p in points]
+    assert all("tpot_p50_s_high" not in point for point in found["points"])  # nothing bounds it
+    assert found["answer"] == made["findings"]
+    assert found["errors"] == []
+    assert main([*words, "--quiet", "--out", str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'b'}\n"
 
 
 def test_kernels_of_other_models_predict_a_recorded_step(
@@ -215,6 +236,9 @@ def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     capsys.readouterr()
     assert main([*words, "--out", str(tmp_path / "b"), "--fail-on", "step_mape>1%"]) == 1
     assert "broken: step_mape>1%" in capsys.readouterr().err
+    metrics = json.loads((out / "report" / "metrics.json").read_text())
+    jsonschema.validate(metrics, schema())
+    assert len(metrics["errors"]) == len(errors)
 
 
 @pytest.mark.parametrize(
