@@ -28,7 +28,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
-from nsight_prof.reports.page.text import placeholders
+from nsight_prof.reports.page.values import placeholders
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
 from nsight_prof.reports.trace_view.page import TITLES

@@ -107,11 +107,6 @@ def attainable(intensity: float, bandwidth: float, peak: float) -> float:
     return min(peak, intensity * bandwidth)
 
 
-def ridge(bandwidth: float, peak: float) -> float:
-    """Return the intensity (FLOP/B) at which a memory roof meets a compute roof."""
-    return peak / bandwidth
-
-
 def distance(throughput: float, intensity: float, bandwidth: float, peak: float) -> float:
     """Return reached over attainable FLOP/s, 0 to 1; NaN where a number is unknown."""
     limit = attainable(intensity, bandwidth, peak)

@@ -6,6 +6,8 @@ from nsight_prof.reports.page import Text
 
 FEW, MOST_PARTS = 5, 4
 """Kernels that are named one by one, and parts of the GPU time that a sentence lists."""
+NO_LIBRARY = ("", "other")
+"""Libraries of the program's own kernels, in table `kernels`."""
 KINDS = {
     "gemm": Text("matrix multiplications (GEMM)"),
     "gemv": Text("matrix-vector products (GEMV)"),

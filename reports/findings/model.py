@@ -8,7 +8,7 @@ from typing import Literal
 
 from nsight_prof.reports import page
 from nsight_prof.reports.page import Evidence, Number, Text, Verbatim
-from nsight_prof.reports.page.finding import Confidence
+from nsight_prof.reports.page.section import Confidence
 
 
 def verbatim(words: str) -> Text:

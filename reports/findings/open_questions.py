@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.run_time import GPU, run_time
-from nsight_prof.reports.findings.padding import paddings
 from nsight_prof.reports.page import Name, Number, OpenQuestion, Text, Value, Verbatim
 
 TABLES_OF = {"trace": ("kernels",), "counters": ("metrics", "counters")}

@@ -5,11 +5,20 @@ Whoever finds something makes a `Section` of texts, findings, tables and figures
 words, in one language.
 """
 
-from nsight_prof.reports.page.finding import Evidence, Finding, OpenQuestion
-from nsight_prof.reports.page.number import Interval, Number, Ref
-from nsight_prof.reports.page.section import Bullets, Fact, Figure, Json, Part, Section
-from nsight_prof.reports.page.table import Column, Table
-from nsight_prof.reports.page.text import Name, Text, Value, Verbatim
+from nsight_prof.reports.page.section import (
+    Bullets,
+    Column,
+    Evidence,
+    Fact,
+    Figure,
+    Finding,
+    Json,
+    OpenQuestion,
+    Part,
+    Section,
+    Table,
+)
+from nsight_prof.reports.page.values import Interval, Name, Number, Ref, Text, Value, Verbatim
 
 __all__ = [
     "Bullets",

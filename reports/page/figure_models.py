@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsight_prof.parsers.build.roofline import ridge
-
 IDLE, COPIES = "idle", "copies to and from the host"
 
 
@@ -46,9 +44,7 @@ class Ridge:
 
 def ridges(memory: Sequence[Roof], compute: Sequence[Roof]) -> tuple[Ridge, ...]:
     """Return the ridge points of all pairs: per compute roof, one per memory level."""
-    return tuple(
-        Ridge(m.key, c.key, c.dtype, ridge(m.value, c.value)) for c in compute for m in memory
-    )
+    return tuple(Ridge(m.key, c.key, c.dtype, c.value / m.value) for c in compute for m in memory)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nsight_prof.reports.page.finding import Evidence, Finding
-from nsight_prof.reports.page.number import Number
-from nsight_prof.reports.page.section import Section
-from nsight_prof.reports.page.table import Column, Table
-from nsight_prof.reports.page.text import Name, Text, Value
+from nsight_prof.reports.page.section import Column, Evidence, Finding, Section, Table
+from nsight_prof.reports.page.values import Name, Number, Text, Value
 from nsight_prof.reports.page.writer import Writer
 
 LEVELS = {"high": Text("high"), "medium": Text("medium"), "low": Text("low")}

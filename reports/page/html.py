@@ -10,11 +10,16 @@ from typing import Any, NamedTuple
 
 from nsight_prof.reports.page import frame
 from nsight_prof.reports.page.catalogue import ENGLISH
-from nsight_prof.reports.page.finding import Finding
-from nsight_prof.reports.page.number import Number
-from nsight_prof.reports.page.section import Bullets, Figure, Part, Section
-from nsight_prof.reports.page.table import Table, sort_value
-from nsight_prof.reports.page.text import Text, Value
+from nsight_prof.reports.page.section import (
+    Bullets,
+    Figure,
+    Finding,
+    Part,
+    Section,
+    Table,
+    sort_value,
+)
+from nsight_prof.reports.page.values import Number, Text, Value
 from nsight_prof.reports.page.writer import InHtml, Writer
 
 BROAD = 8

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsight_prof.reports.page.finding import Finding
-from nsight_prof.reports.page.number import Interval, Number
-from nsight_prof.reports.page.section import Json, Section
-from nsight_prof.reports.page.table import Table
-from nsight_prof.reports.page.text import Text, Value, Verbatim
+from nsight_prof.reports.page.section import Finding, Json, Section, Table
+from nsight_prof.reports.page.values import Interval, Number, Text, Value, Verbatim
 from nsight_prof.reports.page.writer import Writer
 
 _WRITE = Writer()

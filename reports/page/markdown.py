@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 from nsight_prof.reports.page import frame
 from nsight_prof.reports.page.catalogue import ENGLISH
-from nsight_prof.reports.page.finding import Finding
 from nsight_prof.reports.page.formats import escape, escape_html
-from nsight_prof.reports.page.section import Bullets, Figure, Part, Section
-from nsight_prof.reports.page.table import Table
-from nsight_prof.reports.page.text import Text
+from nsight_prof.reports.page.section import Bullets, Figure, Finding, Part, Section, Table
+from nsight_prof.reports.page.values import Text
 from nsight_prof.reports.page.writer import InMarkdown, Writer
 
 

@@ -1,18 +1,154 @@
-"""A section: a heading, parts in the order in which they are read, and sections inside of it."""
+"""The parts of a page: tables over domain rows, findings, figures, and sections of them.
+
+A column says what it shows of a row. A finding has its verdict first, then what it rests on and
+what to do about it. A section has its parts in the order in which they are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from nsight_prof.reports.page.charts import Chart
-from nsight_prof.reports.page.finding import Finding
-from nsight_prof.reports.page.table import Table
-from nsight_prof.reports.page.text import Text, Value
+from nsight_prof.reports.page.values import Name, Number, Ref, Text, Value, Verbatim
 
+Row = TypeVar("Row")
 Json: TypeAlias = Any
 """What metrics.json can say: None, bool, int, float, str, lists and dictionaries of them."""
+Confidence: TypeAlias = Literal["", "high", "medium", "low"]
+"""How sure a finding is; "" where that is not graded."""
+FOLD_ABOVE = 30
+"""Rows above which a table shows its first ones only."""
+FOLDED_TO = 10
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column: `cell` returns what it shows of a row; None where it does not apply.
+
+    Attributes:
+        heading: what it is, without the unit.
+        unit: of all its numbers, as "TB/s"; stands in the heading. Empty: each has its own.
+        digits: significant digits; 0: those of tables.
+    """
+
+    heading: Text
+    cell: Callable[[Row], Value | None]
+    unit: str = ""
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """A table over `rows`, which are domain objects.
+
+    Attributes:
+        key: its id on the page and in metrics.json, unlike that of any other table of the report.
+        note: stands below; `lead` above: what a reader must know first.
+        refs: what a row shows of the run's tables: findings lead there.
+        folded: only the title is shown until a reader opens it.
+        preview: rows that a page shows of details, with those that findings lead to. 0: all rows,
+            of a long table the first `FOLDED_TO`.
+    """
+
+    key: str
+    title: Text
+    columns: Sequence[Column[Row]]
+    rows: Sequence[Row]
+    note: Text | None = None
+    lead: Text | None = None
+    refs: Callable[[Row], Sequence[Ref]] | None = None
+    folded: bool = False
+    preview: int = 0
+
+    @property
+    def first_rows(self) -> int:
+        """How many rows a page shows, unless findings lead to further ones."""
+        if self.preview:
+            return min(self.preview, len(self.rows))
+        return FOLDED_TO if len(self.rows) > FOLD_ABOVE else len(self.rows)
+
+    def cells(self) -> list[list[Value | None]]:
+        """Return all cells, row by row."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def is_numeric(self, column: int) -> bool:
+        """Say whether a column holds numbers: it stands at the right."""
+        cells = [cell for row in self.cells() if (cell := row[column]) is not None]
+        return bool(cells) and all(sort_value(cell) is not None or _missing(cell) for cell in cells)
+
+    def row_anchors(self) -> list[list[str]]:
+        """Return the ids of the rows' refs, row by row."""
+        if self.refs is None:
+            return [[] for _ in self.rows]
+        return [[ref.anchor for ref in self.refs(row)] for row in self.rows]
+
+
+def sort_value(cell: Value | None) -> float | None:
+    """Return what a cell is sorted by: the number itself; None for what is no number."""
+    if isinstance(cell, Number):
+        return cell.value
+    if isinstance(cell, Verbatim):
+        return cell.sort
+    return float(cell) if isinstance(cell, int) else None
+
+
+def _missing(cell: Value) -> bool:
+    return isinstance(cell, Number) and cell.value is None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number that a finding rests on, and what it is.
+
+    `threshold` is the limit that it is held to, `source` whose number or limit it is.
+    """
+
+    label: Text
+    value: Value
+    threshold: Text | None = None
+    source: Text | None = None
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """What the measurements do not tell, with the reason.
+
+    `plain` is the same for readers who do not know GPUs; None where it is nothing to them.
+    """
+
+    text: Text
+    plain: Text | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the measurements support.
+
+    Attributes:
+        rule: key of the rule that found it.
+        verdict: the sentence that a reader takes away.
+        evidence: numbers, or sentences about them.
+        action: what to do.
+        disproof: where it ends, or what would disprove it.
+        gain: what the action saves: a time, or a part of the run (unit "fraction").
+        confidence: how sure it is; "" where that is not graded.
+        source: the cases or kernels whose numbers the verdict tells.
+        plain: the verdict for readers who do not know GPUs, where it takes other words.
+        technical: it is nothing to these readers.
+    """
+
+    rule: str
+    verdict: Text
+    evidence: tuple[Evidence | Text, ...] = ()
+    action: Text | None = None
+    disproof: Text | None = None
+    gain: Number | None = None
+    confidence: Confidence = ""
+    source: tuple[Name, ...] = ()
+    plain: Text | None = None
+    technical: bool = False
 
 
 def slug(text: str) -> str:

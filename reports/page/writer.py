@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
-from nsight_prof.reports.page.number import Interval, Number, Ref
-from nsight_prof.reports.page.table import Column
-from nsight_prof.reports.page.text import Name, Text, Value, Verbatim
+from nsight_prof.reports.page.section import Column
+from nsight_prof.reports.page.values import Interval, Name, Number, Ref, Text, Value, Verbatim
 
 NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""

@@ -21,8 +21,9 @@ from nsight_prof.reports.analysis.profiled import (
     weight,
 )
 from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, idle_share
+from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import rates
-from nsight_prof.reports.findings.kernels.judge import Judged, judge
+from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import (

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.padding import paddings
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, code

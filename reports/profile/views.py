@@ -13,6 +13,7 @@ from typing import Any
 from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
+from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.analysis.run_time import run_time
@@ -22,7 +23,6 @@ from nsight_prof.reports.findings.kernels.findings import abstentions
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.ncu.view import rules_view
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
-from nsight_prof.reports.findings.padding import Padding, paddings
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.caveats import caveats, selection_notes

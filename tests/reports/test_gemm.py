@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.findings.padding import (
-    Shape,
-    padded_flops,
-    padding_findings,
-    paddings,
-    read_shapes,
-)
+from nsight_prof.reports.analysis.declared import Shape, read_shapes
+from nsight_prof.reports.analysis.padding import padded_flops, paddings
+from nsight_prof.reports.findings.padding import padding_findings
 from tests.reports.programs import english
 
 
 def stdout(run: Run) -> Path:
     return run.path / "steps/1-trace/stdout.log"
+
+
+def shapes(run: Run) -> list[Shape]:
+    return read_shapes(run.directory.artifact("trace", "stdout.log"))
 
 
 def test_the_padding_of_a_known_gemm_on_an_h200() -> None:
@@ -38,14 +38,19 @@ def test_a_name_without_tile_has_no_padding() -> None:
 
 
 def test_shapes_come_from_the_json_line_of_the_target(run: Run) -> None:
-    assert [shape.name for shape in read_shapes(run)] == ["gate_up", "down", "qkv", "lm_head"]
+    assert [shape.name for shape in shapes(run)] == [
+        "gate_up",
+        "down",
+        "qkv",
+        "lm_head",
+    ]
 
 
 def test_shapes_are_found_in_a_compressed_log(run: Run) -> None:
     path = stdout(run)
     path.with_name("stdout.log.xz").write_bytes(lzma.compress(path.read_bytes()))
     path.unlink()
-    assert len(read_shapes(run)) == 4
+    assert len(shapes(run)) == 4
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_shapes_are_found_in_a_compressed_log(run: Run) -> None:
 )
 def test_a_line_that_is_no_list_of_shapes_is_passed_over(run: Run, line: str) -> None:
     stdout(run).write_text(line)
-    assert read_shapes(run) == []
+    assert shapes(run) == []
 
 
 def test_each_shape_finds_the_kernel_with_its_flops(run: Run) -> None:

@@ -11,12 +11,13 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.declared import Need
+from nsight_prof.reports.analysis.needs import needs
 from nsight_prof.reports.findings.kernels.findings import abstentions, kernel_findings
 from nsight_prof.reports.findings.kernels.measure import EXECUTION_STALLS
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.kernels.waits import REMEDIES, STALLS
-from nsight_prof.reports.findings.needs import Need, needs
 from nsight_prof.reports.verdicts.ranking import findings
 from tests.reports.programs import english
 

@@ -12,13 +12,13 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.build.roofline import Ceiling, Ceilings
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.analysis.profiled import TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
 from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use, unaligned
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES
-from nsight_prof.reports.findings.needs import Need
 from nsight_prof.reports.page import Text
 from tests.reports.programs import english
 

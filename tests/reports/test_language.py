@@ -16,7 +16,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES, catalogue, entries
-from nsight_prof.reports.page.text import placeholders
+from nsight_prof.reports.page.values import placeholders
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.report import render_report, render_template

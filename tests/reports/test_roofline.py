@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.roofline import attainable, ceilings, distance, ridge
+from nsight_prof.parsers.build.roofline import attainable, ceilings, distance
+from nsight_prof.reports.page.figure_models import Roof, ridges
 
 
 def roofs(*rows: tuple[str, str, float, str]) -> pd.DataFrame:
@@ -33,7 +34,10 @@ def test_the_lower_of_both_roofs_limits(intensity: float, expected: float) -> No
 
 
 def test_the_ridge_is_where_both_roofs_are_equal() -> None:
-    at = ridge(4.8e12, 989e12)
+    dram = Roof("dram", "", "DRAM", 4.8e12, "B/s", "measured", None, "")
+    tensor = Roof("tensor", "bf16", "Tensor bf16", 989e12, "FLOP/s", "measured", None, "")
+    (ridge,) = ridges([dram], [tensor])
+    at = ridge.intensity
     assert at == pytest.approx(206.04, abs=0.01)
     assert attainable(at, 4.8e12, 989e12) == pytest.approx(989e12)
 

@@ -8,7 +8,8 @@ import pytest
 
 from nsight_prof.parsers.cells import number
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.findings.kernels.judge import Judged, judge
+from nsight_prof.reports.findings.kernels.causes import Judged
+from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.verdicts.ranking import OVERVIEW, findings
 from scripts.pages.stage_run import stage_runs

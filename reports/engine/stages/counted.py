@@ -13,9 +13,9 @@ from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.metrics.formulas import tile_padding
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.torch.trace import is_reduction
+from nsight_prof.reports.analysis.padding import TOLERANCE
 from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.engine.stages.kinds import Kind, Stages
-from nsight_prof.reports.findings.padding import TOLERANCE
 from nsight_prof.reports.page import Number, Text
 
 PRODUCTS, ATTENTION = "matrix products", "attention"

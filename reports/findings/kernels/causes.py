@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nsight_prof.parsers.build.bound import WHERE as COLUMNS
+from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.cells import Row, number, text
+from nsight_prof.reports.analysis.shortest_launch import Floor
 from nsight_prof.reports.findings.kernels.fact import Condition, Fact, Facts, cell
 from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use
 from nsight_prof.reports.findings.kernels.occupancy import limiters
@@ -20,6 +22,10 @@ from nsight_prof.reports.page import Evidence, Number, Text
 
 SAME = 0.05
 """Part of a kernel's time by which the gains of two causes must differ to tell the larger."""
+MIN_GAIN = 0.05
+"""Minimum gain for a defect to be the primary cause of a roof-bound kernel."""
+SECONDARY = 2
+"""How many secondary causes to report."""
 LSU = "lsu"
 """The data pipe of loads and stores: no bound of a kernel by itself, but an end of gains. It takes
 a wavefront a cycle, however few bytes that moves, so that it may be full where L1 is not."""
@@ -55,6 +61,47 @@ class Abstained:
     key: str
     columns: tuple[str, ...]
     reason: Text | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One profiled kernel with its causes and the part of its time that can go at most.
+
+    `cause` is the one that explains it; None where nothing does but its roof. `nearest` is the
+    resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
+    slots). `floor` is the shortest launch where the gain ends there, and `doubts` what
+    contradicts the bound or the cause: the number, and what it says.
+    """
+
+    row: Row
+    causes: tuple[Cause, ...]
+    cause: Cause | None
+    gain: float
+    abstained: tuple[Abstained, ...] = ()
+    nearest: str = ""
+    roof: Ceiling | None = None
+    floor: Floor | None = None
+    doubts: tuple[tuple[Evidence, Text], ...] = ()
+
+    @property
+    def bound(self) -> str:
+        """The resource that limits the kernel, or latency."""
+        return text(self.row["bound_by"])
+
+    @property
+    def resource(self) -> str:
+        """The resource whose roof the share is of: of a kernel that waits the nearest."""
+        return self.nearest if self.bound == "latency" else self.bound
+
+    @property
+    def secondary(self) -> tuple[Cause, ...]:
+        """The causes beside the one that explains it, the largest first."""
+        others = (
+            cause
+            for cause in self.causes
+            if cause is not self.cause and cause.rank <= FEW_WARPS and cause.gain >= MIN_GAIN
+        )
+        return tuple(others)[:SECONDARY]
 
 
 def causes(row: Row, context: Context) -> list[Cause]:

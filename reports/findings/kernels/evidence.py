@@ -10,12 +10,12 @@ from nsight_prof.parsers.build.roofline import PIPES, Ceiling
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.analysis.evidence import source, threshold
 from nsight_prof.reports.analysis.profiled import is_mixed
+from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.fact import cell
-from nsight_prof.reports.findings.kernels.judge import Judged, secondary
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
-from nsight_prof.reports.page.finding import Confidence
+from nsight_prof.reports.page.section import Confidence
 
 CONFIDENCE: tuple[Confidence, ...] = ("high", "medium", "low")
 SAME = 0.001
@@ -44,7 +44,7 @@ def evidence(judged: Judged) -> tuple[Evidence, ...]:
     if judged.cause is not None:
         found += [*judged.cause.evidence, *judged.cause.price]
     found += [*_shortest(judged), *(row for row, _ in judged.doubts)]
-    found += [row for cause in secondary(judged) for row in cause.evidence]
+    found += [row for cause in judged.secondary for row in cause.evidence]
     # A number that two rules ask for, or that a gain is made of too, stands there once.
     compared = {row.label for row in found if row.threshold}
     rows: dict[tuple[Text, Text | None], Evidence] = {}

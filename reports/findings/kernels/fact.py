@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nsight_prof.parsers.cells import Row, text
-from nsight_prof.reports.page import Number, Ref, Text, Verbatim
+from nsight_prof.reports.page.values import Number, Ref, Text, Verbatim
 
 Facts = Mapping[str, float]
 """Values of one kernel by the name of the fact; NaN where unknown."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nsight_prof.parsers.cells import Row, text
 from nsight_prof.reports.findings.kernels.fact import Fact
-from nsight_prof.reports.page import Text, Verbatim
+from nsight_prof.reports.page.values import Text, Verbatim
 
 NO_SMS = Text("the number of SMs is not known")
 

@@ -13,8 +13,9 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time
+from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
-from nsight_prof.reports.findings.kernels.judge import Judged, is_near, judge, secondary
+from nsight_prof.reports.findings.kernels.judge import is_near, judge
 from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, RESOURCES, ROOFS
 from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
 from nsight_prof.reports.findings.model import Finding
@@ -449,7 +450,7 @@ def _others(lead: Judged) -> Value:
                 clause=cause.clause,
                 gain=_share(cause.gain),
             )
-            for cause in secondary(lead)
+            for cause in lead.secondary
         ]
     )
 

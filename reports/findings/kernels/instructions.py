@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import NONE, Rule
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.values import Text
 
 DIVERGENCE = Rule(
     key="divergence",

@@ -3,95 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
 from nsight_prof.parsers.build.roofline import Ceiling, ceilings
-from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.needs import needs
 from nsight_prof.reports.analysis.profiled import profiled, sm_count
-from nsight_prof.reports.findings.kernels.causes import Abstained, Cause, contradictions, explain
+from nsight_prof.reports.analysis.shortest_launch import Floor, shortest_launch
+from nsight_prof.reports.findings.kernels.causes import (
+    MIN_GAIN,
+    Cause,
+    Judged,
+    contradictions,
+    explain,
+)
 from nsight_prof.reports.findings.kernels.measure import Context, resource_use
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
-from nsight_prof.reports.findings.kernels.rule import DEFECT, FEW_WARPS
-from nsight_prof.reports.findings.needs import needs
+from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 
-MIN_GAIN = 0.05
-"""Minimum gain for a defect to be the primary cause of a roof-bound kernel."""
-SECONDARY = 2
-"""How many secondary causes to report."""
-SHORTEST_NS = 5000.0
-"""A kernel that does next to nothing takes 2 us, and up to 5 under load (H200): no kernel gets
-shorter. Where the shortest launch of a trace is longer, it tells nothing of that."""
 BORDER = 5.0
 """Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
-START_NS = 800.0
-"""The shortest kernels of recorded runs of an H200 take that long."""
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The shortest that a launch may be, in ns, and the kernel of the trace that tells it.
-
-    That is empty where no launch of the trace is short enough to tell: START_NS then.
-    """
-
-    ns: float = START_NS
-    kernel: str = ""
-    grid: str = ""
-    kernel_id: str = ""
-
-    @property
-    def origin(self) -> Text:
-        """Where it is from."""
-        if self.kernel:
-            return Text("the shortest of the trace")
-        return Text("the shortest of recorded runs")
-
-    def evidence(self, limit: Text | None = None) -> Evidence:
-        """Return it as a number; `limit` says what it limits."""
-        if not self.kernel:
-            source = Text("prof: shortest kernels of recorded runs of an H200")
-            shortest = Number(self.ns, "ns")
-            return Evidence(Text("shortest launch of recorded runs"), shortest, limit, source)
-        shortest = Number(self.ns, "ns", (Ref("kernels", self.kernel_id, "min_ns"),))
-        source = Text("nsys: {kernel}", kernel=self.kernel)
-        if self.grid:
-            source = Text("nsys: {kernel}, grid {grid}", kernel=self.kernel, grid=self.grid)
-        return Evidence(Text("shortest launch of the trace"), shortest, limit, source)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One profiled kernel with its causes and the part of its time that can go at most.
-
-    `cause` is the one that explains it; None where nothing does but its roof. `nearest` is the
-    resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
-    slots). `floor` is the shortest launch where the gain ends there, and `doubts` what
-    contradicts the bound or the cause: the number, and what it says.
-    """
-
-    row: Row
-    causes: tuple[Cause, ...]
-    cause: Cause | None
-    gain: float
-    abstained: tuple[Abstained, ...] = ()
-    nearest: str = ""
-    roof: Ceiling | None = None
-    floor: Floor | None = None
-    doubts: tuple[tuple[Evidence, Text], ...] = ()
-
-    @property
-    def bound(self) -> str:
-        """The resource that limits the kernel, or latency."""
-        return text(self.row["bound_by"])
-
-    @property
-    def resource(self) -> str:
-        """The resource whose roof the share is of: of a kernel that waits the nearest."""
-        return self.nearest if self.bound == "latency" else self.bound
 
 
 def context_of(run: Run) -> Context:
@@ -104,26 +38,6 @@ def judge(run: Run) -> list[Judged]:
     """Return the profiled kernels whose bound is known, most GPU time first."""
     context, floor = context_of(run), shortest_launch(run)
     return [_judged(row, context, floor) for row in profiled(run) if text(row["bound_by"])]
-
-
-def shortest_launch(run: Run) -> Floor:
-    """Return the shortest launch of the trace, or START_NS where it is too long to tell."""
-    rows = [row for row in records(run.kernels) if 0 < number(row["min_ns"]) < SHORTEST_NS]
-    shortest = min(rows, key=lambda row: number(row["min_ns"]), default=None)
-    if shortest is None:
-        return Floor()
-    return Floor(number(shortest["min_ns"]), text(shortest["short_name"]), text(shortest["grid"]),
-                 text(shortest["kernel_id"]))  # fmt: skip
-
-
-def secondary(judged: Judged) -> tuple[Cause, ...]:
-    """Return the causes beside the one that explains a kernel, the largest first."""
-    others = (
-        cause
-        for cause in judged.causes
-        if cause is not judged.cause and cause.rank <= FEW_WARPS and cause.gain >= MIN_GAIN
-    )
-    return tuple(others)[:SECONDARY]
 
 
 def _judged(row: Row, context: Context, floor: Floor) -> Judged:

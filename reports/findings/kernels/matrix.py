@@ -6,7 +6,7 @@ from nsight_prof.parsers.cells import text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.measure import unaligned
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
-from nsight_prof.reports.page import Text, Verbatim
+from nsight_prof.reports.page.values import Text, Verbatim
 
 NARROW = 8
 """Rows or columns of a product up to which it is too narrow for a tile of the Tensor Cores."""

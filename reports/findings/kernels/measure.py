@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
 from nsight_prof.parsers.build.roofline import Ceilings
 from nsight_prof.parsers.cells import Row, number, text
-from nsight_prof.reports.findings.needs import Need
+from nsight_prof.reports.analysis.declared import Need
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""

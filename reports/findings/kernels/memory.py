@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Fact
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
-from nsight_prof.reports.page import Number, Text
+from nsight_prof.reports.page.values import Number, Text
 
 SECTOR_BYTES = 32
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, OCCUPANCY, Kernel, Rule
-from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.values import Text
 
 ON_CHIP = ("latency", "issue", "fp32", "fp64", "fp16", "tensor", "l1")
 """Bounds that more busy SMs relax."""

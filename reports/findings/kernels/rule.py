@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from nsight_prof.parsers.cells import Row
 from nsight_prof.reports.findings.kernels.fact import Condition, Expression, Fact, Facts
 from nsight_prof.reports.findings.kernels.measure import Context
-from nsight_prof.reports.page import Number, Text
-from nsight_prof.reports.page.finding import Confidence
+from nsight_prof.reports.page.section import Confidence
+from nsight_prof.reports.page.values import Number, Text
 
 DEFECT, FEW_WARPS, STALL, OCCUPANCY = 1, 2, 3, 4
 """Ranks: defects come before too few warps, these before what the warps wait for, and that before

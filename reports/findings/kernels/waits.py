@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsight_prof.parsers.cells import text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import STALL, Rule
-from nsight_prof.reports.page import Text, Verbatim
+from nsight_prof.reports.page.values import Text, Verbatim
 
 STALLS = {
     "long_scoreboard": Text("for data from L2 or memory"),

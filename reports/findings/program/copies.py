@@ -10,11 +10,11 @@ import pandas as pd
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count
+from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import program_time
 from nsight_prof.reports.analysis.timeline import union
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.fusion import NO_LIBRARY
 from nsight_prof.reports.findings.program.rule import (
     LISTED,
     NAMED,

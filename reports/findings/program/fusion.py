@@ -10,6 +10,7 @@ import pandas as pd
 from nsight_prof.parsers.build.roofline import ceilings
 from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.kinds import NO_LIBRARY
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.timeline import chains
 from nsight_prof.reports.findings.model import Finding
@@ -92,8 +93,6 @@ FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize", "fill
 """Categories of kernels that a compiler fuses with their neighbours."""
 FUSED_LIBRARIES = ("Inductor", "XLA", "TensorRT", "Triton")
 """Libraries whose kernels are the result of such fusion already."""
-NO_LIBRARY = ("", "other")
-"""Libraries of the program's own kernels."""
 CHAINS = 3
 """Chains that get a finding each."""
 BY_BYTES = {"dram", "l2", "l1", "latency"}
