@@ -178,9 +178,7 @@ def _figures(run: Run) -> dict[str, Any]:
     if run.manifest.ranks:
         return {}
     if run.manifest.variants:
-        from nsight_prof.reports.sweep.sweep import sweep_section, sweep_view
-
-        made = bench_pictures([sweep_section(sweep_view(run.path))])
+        made = bench_pictures([_sweep(run)])
     elif run.is_bench:
         made = bench_pictures(_sections(run))
     else:
@@ -231,9 +229,7 @@ def _headline(run: Run) -> list[str]:
         found = job_section(job_view(run.path)).findings
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     if run.manifest.variants:
-        from nsight_prof.reports.sweep.sweep import sweep_section, sweep_view
-
-        found = sweep_section(sweep_view(run.path)).findings
+        found = _sweep(run).findings
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     made = _sections(run)
     if run.is_bench:
@@ -245,6 +241,13 @@ def _headline(run: Run) -> list[str]:
 
     leads = [Writer().text(text) for text in section_verdicts(made)[: SENTENCES - 1]]
     return [*leads, *headline(run)][:SENTENCES]
+
+
+def _sweep(run: Run) -> Section:
+    from nsight_prof.reports.sweep.section import sweep_section
+    from nsight_prof.reports.sweep.sweep import sweep_view
+
+    return sweep_section(sweep_view(run.manifest, load.load_variants(run.directory)))
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -121,16 +121,19 @@ def _empty(language: str) -> Catalog:
     return Catalog(locale=language, project="prof", fuzzy=False)
 
 
-def updated(language: str, part: str, wanted: Messages) -> Catalog:
-    """Return the file with exactly the messages `wanted`, and the translations that it has."""
-    old, new = read(language, part), _empty(language)
+def updated(language: str, wanted: Messages, known: Messages) -> Catalog:
+    """Return a file with exactly the messages `wanted`, and their translations if `known`."""
+    catalog = _empty(language)
     for message, plural in wanted.items():
-        key = (message, plural) if plural else message
-        known = old.get(message)
-        text = known.string if known is not None else ""
-        text = text[0] if isinstance(text, (tuple, list)) else text or ""
-        new.add(key, (text,) if plural else text)
-    return new
+        text = known.get(message, "")
+        catalog.add((message, plural) if plural else message, (text,) if plural else text)
+    return catalog
+
+
+def translations(language: str) -> Messages:
+    """Return message -> translation of all files of a language: messages move between files."""
+    catalogs = [read(language, path.stem) for path in (WORDS / language).glob("*.po")]
+    return {_singular(m.id): _singular(m.string) for c in catalogs for m in c if m.id and m.string}
 
 
 def write(language: str, part: str, catalog: Catalog) -> None:
@@ -149,13 +152,12 @@ def faults(language: str, parts: dict[str, Messages]) -> Iterator[str]:
             yield f"{path}: there is no such part any more"
     for part, wanted in parts.items():
         file, catalog = f"{language}/{part}.po", read(language, part)
-        known = {_singular(m.id): m.string for m in catalog if m.id}
+        known = {_singular(m.id): _singular(m.string or "") for m in catalog if m.id}
         for message in wanted.keys() - known.keys():
             yield f"{file} lacks {message!r}: run scripts/messages.py"
         for message in known.keys() - wanted.keys():
             yield f"{file} has {message!r}, which is stale: run scripts/messages.py"
-        for message, string in known.items():
-            text = string if isinstance(string, str) else string[0] if string else ""
+        for message, text in known.items():
             if text and placeholders(text) != placeholders(message):
                 yield f"{file}: {text!r} has other placeholders than {message!r}"
 
@@ -176,8 +178,9 @@ def main() -> int:
         print("\n".join(wrong), file=sys.stderr)
         return 1 if wrong else 0
     for language in languages:
+        known = translations(language)
         for part, wanted in every.items():
-            write(language, part, updated(language, part, wanted))
+            write(language, part, updated(language, wanted, known))
         for path in (WORDS / language).glob("*.po"):
             if path.stem not in every:
                 path.unlink()

@@ -53,12 +53,14 @@ def _check_address_space() -> None:
 
 def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...], Path]:
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
+    from nsight_prof.parsers.build.load import load_variants
     from nsight_prof.reports.render.report import render_sweep
     from nsight_prof.reports.render.templating import style_of
     from nsight_prof.reports.sweep.sweep import sweep_view
 
-    chosen = style_of(read_manifest(run).recipe, style)
-    made = render_sweep(sweep_view(run.path), run.report, chosen)
+    manifest = read_manifest(run)
+    view = sweep_view(manifest, load_variants(run))
+    made = render_sweep(view, run.report, style_of(manifest.recipe, style))
     return made.headline, made.report
 
 

@@ -38,3 +38,18 @@ def load_run(path: Path | str) -> Run:
     else:
         build_tables(directory)
     return run
+
+
+def load_variants(sweep: RunDir) -> dict[str, Run | ProfError]:
+    """Open every variant of a sweep by name; one that cannot be opened is there with its error.
+
+    Raises:
+        UsageError: the folder is not a run directory.
+    """
+    found: dict[str, Run | ProfError] = {}
+    for name in read_manifest(sweep).variants:
+        try:
+            found[name] = load_run(sweep.variant(name).path)
+        except ProfError as error:
+            found[name] = error
+    return found

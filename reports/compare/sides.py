@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.run.directory import VARIANTS, check_one_run
+from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.compare import settings
 from nsight_prof.reports.page import Text
@@ -86,11 +85,11 @@ class Side:
 
 
 def open_side(label: str, path: Path, repeats: Iterable[Path] = ()) -> Side:
-    """Open a run and its repeats; a sweep over REPEAT is a run with its repeats.
+    """Open a run and its repeats, which have tables; a sweep over REPEAT is a run with its repeats.
 
     Raises:
         UsageError: a folder is no run directory, or a sweep of different programs.
-        ArtifactUnreadable, SchemaTooNew: as load_run.
+        ArtifactUnreadable, SchemaTooNew: as read_manifest.
     """
     runs = [run for folder in (path, *repeats) for run in _runs(folder)]
     return Side(label, runs[0], tuple(runs[1:]))
@@ -98,7 +97,7 @@ def open_side(label: str, path: Path, repeats: Iterable[Path] = ()) -> Side:
 
 def _runs(path: Path) -> list[Run]:
     check_one_run(path)
-    run = load_run(path)
+    run = Run(path, read_manifest(RunDir(path)))
     if not run.manifest.variants:
         return [run]
     sweep = run.manifest.recipe.get("sweep") or {}
@@ -109,7 +108,7 @@ def _runs(path: Path) -> list[Run]:
             f"{path} is a sweep of {len(names)} variants: {', '.join(names)}",
             f"name one of them, for example {first}; its own report compares them all",
         )
-    return [load_run(path / VARIANTS / name) for name in names]
+    return list(run.variants.values())
 
 
 def sequences(run: Run, rename: Mapping[str, str]) -> dict[str, Sequence]:

@@ -31,7 +31,7 @@ from nsight_prof.reports.render.json_text import json_text
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.report_json import report_json, report_schema
 from nsight_prof.reports.studies.trust import NotRun
-from nsight_prof.reports.sweep.sweep import SweepView
+from nsight_prof.reports.sweep.models import SweepView
 
 SCHEMA_VERSION = 2
 """Raised when a reader of an older file would misread a newer one; new keys do not raise it."""

@@ -61,7 +61,8 @@ from nsight_prof.reports.studies.report import bench_report, leading
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
-from nsight_prof.reports.sweep.sweep import SweepView, page_texts, sweep_section
+from nsight_prof.reports.sweep.models import SweepView
+from nsight_prof.reports.sweep.section import page_texts, sweep_section
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.verdicts.ranking import headline
 

@@ -21,7 +21,7 @@ from nsight_prof.reports.render.templating import FILTERS
 from nsight_prof.reports.studies.report import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
 from nsight_prof.reports.summary.models import SummaryView
-from nsight_prof.reports.sweep.sweep import SweepView
+from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.trace_view.page import TracePart
 
 

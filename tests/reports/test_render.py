@@ -24,7 +24,7 @@ from nsight_prof.reports.render.report import (
     render_template,
     templates_folder,
 )
-from nsight_prof.reports.sweep.sweep import SweepCell, SweepRow, SweepView, VariantColumn
+from nsight_prof.reports.sweep.models import SweepCell, SweepRow, SweepView, VariantColumn
 from tests.recorded import whole_report
 
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.build.load import load_run, load_variants
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import (
     VARIANTS,
@@ -19,7 +19,13 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Bullets, Evidence, Number
 from nsight_prof.reports.page.json import section_json
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.sweep.sweep import SweepRow, SweepView, sweep_section, sweep_view
+from nsight_prof.reports.sweep.models import SweepRow, SweepView
+from nsight_prof.reports.sweep.section import sweep_section
+from nsight_prof.reports.sweep.sweep import sweep_view
+
+
+def view_of(path: Path) -> SweepView:
+    return sweep_view(read_manifest(RunDir(path)), load_variants(RunDir(path)))
 
 
 def row(rows: tuple[SweepRow, ...], name: str) -> SweepRow:
@@ -62,7 +68,7 @@ def sweep(tmp_path: Path, make_run: Callable[..., Path]) -> Path:
 
 
 def test_variants_stand_side_by_side_with_what_differs(sweep: Path) -> None:
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     assert [column.name for column in view.variants] == ["batch=8", "batch=16"]
     assert [[f"{s.label}={s.value}" for s in c.settings] for c in view.variants] == [
         ["target.args.batch=8"],
@@ -75,7 +81,7 @@ def test_variants_stand_side_by_side_with_what_differs(sweep: Path) -> None:
 
 def test_variants_with_other_work_compare_per_unit_of_it(sweep: Path) -> None:
     """Twice the batch in 1.31 times the time: a sequence takes 35 % less."""
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     total = [column.gpu_time_ns or 0.0 for column in view.variants]
     assert view.unit == "batch item"
     assert [column.work for column in view.variants] == [1, 2]
@@ -94,20 +100,20 @@ def test_variants_of_equal_or_unknown_work_compare_in_all(sweep: Path) -> None:
     manifest = read_manifest(path)
     manifest.recipe["target"]["args"]["batch"] = "auto"
     write_manifest(path, manifest)
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     assert (view.unit, view.variants[1].per_unit_ns) == ("", None)
     assert "1.31x as much" in verdicts(view)[0]
     assert "per unit of work, not in total" in verdicts(view)[-1]
 
 
 def test_stages_are_compared_with_the_first_variant(sweep: Path) -> None:
-    stages = sweep_view(sweep).stages
+    stages = view_of(sweep).stages
     assert [cell.ratio for cell in row(stages, "prefill").cells] == [1, 2]
     assert [cell.ratio for cell in row(stages, "decode").cells] == [1, 1]
 
 
 def test_kernels_are_compared_by_name_with_their_bound(sweep: Path) -> None:
-    kernels = sweep_view(sweep).kernels
+    kernels = view_of(sweep).kernels
     cells = row(kernels, "cuBLAS GEMM 256x128").cells
     assert [cell.ratio for cell in cells] == [1, 2]
     assert {cell.bound_by for cell in cells} == {"tensor"}
@@ -116,7 +122,7 @@ def test_kernels_are_compared_by_name_with_their_bound(sweep: Path) -> None:
 
 
 def test_tables_of_the_page_are_numbers(sweep: Path) -> None:
-    tables = {t["key"]: t for t in section_json(sweep_section(sweep_view(sweep)))["tables"]}
+    tables = {t["key"]: t for t in section_json(sweep_section(view_of(sweep)))["tables"]}
     times = {row[0]: row[1:] for row in tables["stages"]["rows"]}
     ratios = {row[0]: row[1:] for row in tables["stages-relative"]["rows"]}
     assert [cell["unit"] for cell in times["prefill"]] == ["ns", "ns"]
@@ -128,14 +134,14 @@ def test_a_kernel_of_one_variant_has_an_empty_cell_in_the_other(sweep: Path) -> 
     run = load_run(sweep / VARIANTS / "batch=16")
     frame = run.kernels[run.kernels["short_name"] != "PyTorch softmax"]
     tables.write(frame, "kernels", run.directory.tables)
-    cells = row(sweep_view(sweep).kernels, "PyTorch softmax").cells
+    cells = row(view_of(sweep).kernels, "PyTorch softmax").cells
     assert cells[0].total_ns == 396800
     assert (cells[1].total_ns, cells[1].ratio) == (None, None)
 
 
 def test_a_variant_that_failed_keeps_its_column_and_says_why(sweep: Path) -> None:
     shutil.rmtree(sweep / VARIANTS / "batch=16")
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     assert view.variants[1].gpu_time_ns is None
     assert "not a run directory" in view.variants[1].problem
     assert "nothing to compare" in verdicts(view)[0]
@@ -144,7 +150,7 @@ def test_a_variant_that_failed_keeps_its_column_and_says_why(sweep: Path) -> Non
 
 def test_the_baseline_is_the_first_variant_that_has_numbers(sweep: Path) -> None:
     shutil.rmtree(sweep / VARIANTS / "batch=8")
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     assert [cell.ratio for cell in row(view.kernels, "cuBLAS GEMM 256x128").cells] == [None, 1]
     assert [column.ratio for column in view.variants] == [None, 1]
 
@@ -153,7 +159,7 @@ def test_equal_variants_are_called_equal(sweep: Path) -> None:
     manifest = read_manifest(RunDir(sweep))
     shutil.rmtree(sweep / VARIANTS / "batch=16")
     shutil.copytree(sweep / VARIANTS / "batch=8", sweep / VARIANTS / "batch=16")
-    view = sweep_view(sweep)
+    view = view_of(sweep)
     assert manifest.variants == ["batch=8", "batch=16"]
     assert verdicts(view) == ["All variants take the same GPU time within 2.0 %."]
     assert "do not differ" in caveats(view)
@@ -161,7 +167,7 @@ def test_equal_variants_are_called_equal(sweep: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        sweep_view(tmp_path)
+        view_of(tmp_path)
 
 
 def test_benchmarks_compare_case_by_case(
@@ -175,7 +181,7 @@ def test_benchmarks_compare_case_by_case(
         shutil.copytree(made.path, path / VARIANTS / name)
         shutil.rmtree(made.path)
     write_manifest(RunDir(path), Manifest("s", "2026-11-21", {"name": "s"}, variants=[*times]))
-    view = sweep_view(path)
+    view = view_of(path)
     assert view.kernels == ()
     assert [column.ratio for column in view.variants] == [1, pytest.approx(2)]
     assert [column.problem for column in view.variants] == ["", ""]
