@@ -25,8 +25,8 @@ from nsight_prof.orchestrator.recipe.schema import Recipe
 from nsight_prof.parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
-         "docs/bench-records.md", "docs/vllm.md", "docs/gallery.md", "docs/api.md",
-         "docs/metrics-json.md", "docs/notebooks.md")  # fmt: skip
+         "docs/bench-records.md", "docs/vllm.md", "docs/inference.md", "docs/gallery.md",
+         "docs/api.md", "docs/metrics-json.md", "docs/notebooks.md")  # fmt: skip
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,18 +42,19 @@ class Model:
         return "dummy" if self.dummy else "auto"
 
 
-def bundled() -> tuple[str, ...]:
-    """Return the names of the configurations that lie beside this file."""
-    return tuple(sorted(path.parent.name for path in CONFIGS.glob("*/config.json")))
+def bundled(folders: Sequence[Path] = (CONFIGS,)) -> tuple[str, ...]:
+    """Return the names of the configurations that lie in `folders`."""
+    return tuple(sorted(p.parent.name for folder in folders for p in folder.glob("*/config.json")))
 
 
-def find_model(name: str, weights: str = "auto") -> Model:
+def find_model(name: str, weights: str = "auto", folders: Sequence[Path] = (CONFIGS,)) -> Model:
     """Find a model.
 
     Args:
         name: a local folder, the name of a bundled configuration, or a hub name; the first that
             fits.
         weights: "auto": made up where a folder has none; "dummy": made up; "load": loaded.
+        folders: where bundled configurations lie.
 
     Raises:
         EngineFailure: there is no such folder, it has no readable config.json, or no weights
@@ -61,14 +63,15 @@ def find_model(name: str, weights: str = "auto") -> Model:
     if weights not in WEIGHTS:
         raise EngineFailure(f"--weights {weights} is none of {', '.join(WEIGHTS)}", "use auto")
     folder = Path(os.path.expanduser(name) or os.devnull)  # Path("") would be this folder
-    if not (folder.is_dir() and (folder / "config.json").is_file()) and name in bundled():
-        folder = CONFIGS / name
+    hint = f"{NO_MODEL}; bundled: {', '.join(bundled(folders))}"
+    if not (folder.is_dir() and (folder / "config.json").is_file()) and name in bundled(folders):
+        folder = next(at / name for at in folders if (at / name).is_dir())
     if folder.is_dir():
-        return _local(folder, weights)
+        return _local(folder, weights, hint)
     if name and folder.is_file():
         raise EngineFailure(f"the model {name} is a file", "name the folder that holds config.json")
     if not HUB_NAME.fullmatch(name) or Path(name).is_absolute():
-        raise EngineFailure(f"there is no folder {name!r}", f"{NO_MODEL}; bundled: {_names()}")
+        raise EngineFailure(f"there is no folder {name!r}", hint)
     return Model(name, name, None, local=False, dummy=weights == "dummy")
 
 
@@ -81,14 +84,12 @@ def vocabulary(config: dict[str, Any]) -> int | None:
     return None
 
 
-def _local(folder: Path, weights: str) -> Model:
+def _local(folder: Path, weights: str, hint: str) -> Model:
     path = folder.resolve()
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise EngineFailure(
-            f"the model folder {path} has no config.json", f"{NO_MODEL}; bundled: {_names()}"
-        ) from None
+        raise EngineFailure(f"the model folder {path} has no config.json", hint) from None
     except (OSError, ValueError) as error:
         raise EngineFailure(
             f"{path / 'config.json'} cannot be read: {error}",
@@ -106,7 +107,3 @@ def _local(folder: Path, weights: str) -> Model:
             "--weights dummy makes them up: times are the same, the text means nothing",
         )
     return Model(path.name, str(path), config, True, weights == "dummy" or not has_weights)
-
-
-def _names() -> str:
-    return ", ".join(bundled())

@@ -1,0 +1,147 @@
+"""The stages of a request: one after another, as NVTX ranges and with their times.
+
+A request is in one stage at any moment. A module that is a stage of its own (the vision encoder)
+interrupts the stage that called it, which goes on behind it: the kernels of each stage are its own
+alone, and the times of all stages add up to the request. Forward hooks tell where a module begins
+and ends, so that the model stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+try:
+    import nvtx
+except ImportError:  # then there are no ranges, and the program is still the same
+    nvtx = None
+
+# Whole names of modules, as Hugging Face's models call them; a module inside of one that is in the
+# same stage does not count again.
+VISION = r"(.*\.)?(visual|vision_tower|vision_model|vision_encoder|vision_backbone|image_encoder)"
+PROJECTOR = (
+    r"(.*\.)?(multi_modal_projector|mm_projector|vision_projector|image_projection|projector"
+    r"|merger|connector|aligner|resampler|qformer|modality_projection)"
+)
+MODULES: Mapping[str, str] = {"projector": PROJECTOR, "vision_encoder": VISION}
+STEP = "step"
+
+
+class Stages:
+    """Divides requests into stages; within `decode` each call of the model is a range `step`."""
+
+    def __init__(self, device: str) -> None:
+        self._cuda = device == "cuda"
+        self._stack: list[str] = []  # the last one counts; those before it were interrupted
+        self._bounds: list[tuple[str | None, Any]] = []
+        self._calls = 0
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Begin and end a request, whose first stage `enter` names."""
+        self._bounds = []
+        try:
+            yield
+        finally:
+            self._to([])
+
+    def enter(self, stage: str) -> None:
+        """Begin the next stage of the request where the last one ends."""
+        self._calls = 0
+        self._to([stage])
+
+    def seconds(self) -> dict[str, float]:
+        """Return the time of each stage of the last request in s; waits for the GPU.
+
+        On a GPU it is the time between CUDA events at the bounds of the stages.
+        """
+        if self._cuda:
+            torch.cuda.synchronize()
+        found: dict[str, float] = defaultdict(float)
+        for (stage, begin), (_, end) in pairwise(self._bounds):
+            if stage is not None:
+                found[stage] += begin.elapsed_time(end) * 1e-3 if self._cuda else end - begin
+        return dict(found)
+
+    def watch(self, model: Any, modules: Mapping[str, str], encoder: str | None) -> dict[str, str]:
+        """Hook the modules that are stages of their own, and the calls of the model.
+
+        Args:
+            model: a torch module.
+            modules: stage -> regular expression of the whole names of its modules; the first
+                that fits counts.
+            encoder: the stage of the encoder of a model that has an encoder and a decoder; None
+                for others.
+
+        Returns:
+            The names of the modules that were hooked -> their stages.
+        """
+        own = None if encoder is None else model.get_encoder()
+        hooked: dict[str, str] = {}
+        for name, module in model.named_modules():
+            stage = next((s for s, of in modules.items() if re.fullmatch(of, name)), None)
+            if module is own:
+                stage = encoder
+            outer = (of for at, of in hooked.items() if name.startswith(f"{at}."))
+            if name and stage is not None and stage not in outer:
+                hooked[name] = stage
+                module.register_forward_pre_hook(self._beginner(stage))
+                module.register_forward_hook(self._end, always_call=True)
+        model.register_forward_pre_hook(self._call)
+        model.register_forward_hook(self._called, always_call=True)
+        return hooked
+
+    def _beginner(self, stage: str) -> Callable[..., None]:
+        def begin(*_: object) -> None:
+            if self._stack:
+                self._to([*self._stack, stage])
+
+        return begin
+
+    def _end(self, *_: object) -> None:
+        if self._stack:
+            self._to(self._stack[:-1])
+
+    def _call(self, *_: object) -> None:
+        """The first call of the model is the prefill, each further one a decode step."""
+        if self._stack == ["prefill"] and self._calls:
+            self._to(["decode"])
+        if self._stack == ["decode"]:
+            self._to(["decode", STEP])
+        self._calls += 1
+
+    def _called(self, *_: object) -> None:
+        if self._stack[-1:] == [STEP]:
+            self._to(self._stack[:-1])
+
+    def _to(self, stack: list[str]) -> None:
+        """Go on with another stack: close the ranges that end, open those that begin."""
+        old, new = _ranges(self._stack), _ranges(stack)
+        same = len(os.path.commonprefix([old, new]))
+        for _ in old[same:] if nvtx else ():
+            nvtx.pop_range()
+        self._stack = stack
+        if old[:1] != new[:1]:
+            self._bounds.append((new[0] if new else None, self._now()))
+        for name in new[same:] if nvtx else ():
+            nvtx.push_range(name)
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def _ranges(stack: list[str]) -> list[str]:
+    """Return the ranges that are open: the stage, and the step where it is in one."""
+    return stack[-2:] if stack[-1:] == [STEP] else stack[-1:]
