@@ -117,6 +117,11 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     help="Most tokens of a step. [default: that of the recorded engine, else vLLM's 8192]",
 )
 @click.option(
+    "--max-num-seqs",
+    type=click.IntRange(min=1),
+    help="Most requests at a time. [default: that of the recorded engine, else vLLM's own]",
+)
+@click.option(
     "--gpu-memory-utilization",
     "utilization",
     type=click.FloatRange(min=0, max=1, min_open=True),
@@ -156,6 +161,7 @@ def command(
     goodput: dict[str, float] | None,
     price: float | None,
     max_batched_tokens: int | None,
+    max_num_seqs: int | None,
     utilization: float,
     truth: Path | None,
     rules: tuple[str, ...],
@@ -209,6 +215,7 @@ def command(
             utilization,
             Goal(**(goodput or {})),
             math.nan if price is None else price,
+            max_num_seqs or 0,
         )
         run, headline, _ = predict(plan(model, runs, settings), out)
     notes = read_manifest(run).assumptions

@@ -81,6 +81,7 @@ class Settings:
     utilization: float = UTILIZATION
     goal: Goal = Goal()
     price_per_hour: float = math.nan
+    max_requests: int = 0
 
 
 @dataclass
@@ -178,8 +179,9 @@ class Plan:
             return Carried(base, self.measured, self.gpu)
         return base
 
+    @cached_property
     def engine(self) -> Engine:
-        """Return the settings of the recorded engine, or vLLM's own."""
+        """The settings of the recorded engine, or vLLM's own."""
         recorded = [self.served] if self.served else self.sources
         rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
         tokens = self.settings.batched_tokens
@@ -190,15 +192,25 @@ class Plan:
         if not tokens:
             tokens = BATCHED_TOKENS
             self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
-        limits = [number(row["max_num_seqs"]) for row in rows]
-        large = self.memory >= LARGE_GPU_BYTES
-        usual = MAX_NUM_SEQS if large else MAX_NUM_SEQS_SMALL
-        max_requests = next((int(limit) for limit in limits if limit > 0), usual)
-        return Engine(tokens, tuple(sizes or CAPTURED), max_requests)
+        most = self.settings.max_requests
+        if most:
+            sizes = [size for size in CAPTURED if size <= 2 * most]
+        else:
+            limits = [number(row["max_num_seqs"]) for row in rows]
+            usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
+            most = next((int(limit) for limit in limits if limit > 0), usual)
+        widest = max((work.together for work in self.settings.workloads), default=0)
+        if widest > most:
+            self.notes.append(
+                f"of {widest:,} requests some wait: the engine runs at most {most:,} at a time, as "
+                "the recorded engine did or as vLLM does by itself; --max-num-seqs says another "
+                "limit"
+            )
+        return Engine(tokens, tuple(sizes or CAPTURED), most)
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
-        predictor = Predictor(self.shard, self.costs, self.gpu, self.engine(), self._gaps())
+        predictor = Predictor(self.shard, self.costs, self.gpu, self.engine, self._gaps())
         points = [
             (work, number(row["ttft_p50_s"]))
             for source in self.sources
@@ -322,12 +334,6 @@ def _unusual(
         )
     if any(work.concurrency for work in workloads):
         notes.append(f"assumed: each client of a closed loop sends {Workload.ROUNDS} requests")
-    widest = max((work.together for work in workloads), default=0)
-    if widest > MAX_NUM_SEQS:
-        notes.append(
-            f"of {widest:,} requests some wait: the engine runs at most {MAX_NUM_SEQS:,} at a "
-            "time, vLLM's own limit, unless a recorded engine says another (max_num_seqs)"
-        )
     if any(work.rate and not work.arrivals for work in workloads):
         notes.append(
             f"assumed: requests of an open loop come at random times for {Workload.OPEN_S:g} s, "
@@ -457,6 +463,8 @@ def write_run(planned: Plan, out: Path | None, found: dict[str, pd.DataFrame], k
             "weight_bytes": planned.weights,
             "kv_bytes_per_token": planned.shard.kv_bytes_per_token(),
             "memory_bytes": planned.memory,
+            "max_num_batched_tokens": planned.engine.batched_tokens,
+            "max_num_seqs": planned.engine.max_requests,
         },
     }
     manifest = Manifest(run_id=run.path.name, created=now, prof_version=prof_version(),

@@ -16,7 +16,8 @@ class Series:
     """One line of a figure; `low` and `high` are a band around it.
 
     A NaN in `y` breaks the line. Series of the same `group` have one colour: the first is drawn
-    solid, the next dashed, the third dotted.
+    solid, the next dashed, the third dotted. `texts` stand beside the points, one each, where there
+    is room.
     """
 
     label: str
@@ -26,6 +27,7 @@ class Series:
     high: tuple[float, ...] | None = None
     style: Literal["line", "points", "steps"] = "line"
     group: str = ""
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
-from nsight_prof.reports.plots.placement import Box, Placer, Segment, along
+from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, thinned, told
 from nsight_prof.reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
@@ -142,6 +142,8 @@ class _PanelDrawing:
             axes.axvline(x, color=QUIET, linewidth=0.9, linestyle=(0, (2.0, 2.0)), zorder=1)
         for series in self.panel.series:
             self._series(axes, series)
+        for series in self.panel.series:
+            self._write_texts(series)
         for value, _ in self.panel.levels:
             axes.axhline(value, color=INK, linewidth=1.0, linestyle=(0, (5.0, 3.0)), zorder=2)
         self._write_levels()
@@ -175,6 +177,17 @@ class _PanelDrawing:
         for n in thinned([n for n, y in enumerate(series.y) if math.isfinite(y)]):
             x, y = self.pixel(series.x[n], series.y[n])
             self.lines.sheet.spot(Spot(x, y, 12, 12, self._told(series, n), round=True))
+
+    def _write_texts(self, series: Series) -> None:
+        """Write the texts of points beside them, as far as there is room."""
+        points = zip(series.texts, series.x, series.y, strict=False)
+        drawn = [(text, *self.pixel(x, y)) for text, x, y in points if math.isfinite(y)]
+        self.placer.taken += [Box(x, y, 5, 5) for _, x, y in drawn]
+        for text, x, y in drawn:
+            place = self.placer.place(around([Anchor(x, y, 3)], text_width(text), TEXT_HEIGHT))
+            if place is not None and place.leader is None:
+                ink = Ink(ha="center", halo=True, role="point")
+                self.lines.sheet.text(place.box.x, place.box.y, text, ink)
 
     def _told(self, series: Series, n: int) -> str:
         return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
@@ -247,8 +260,8 @@ def _only(series: Series, kept: Sequence[int]) -> Series:
         return None if values is None else tuple(values[i] for i in kept)
 
     x, y = pick(series.x) or (), pick(series.y) or ()
-    return Series(series.label, x, y, pick(series.low), pick(series.high), series.style,
-                  series.group)  # fmt: skip
+    texts = tuple(series.texts[i] for i in kept) if series.texts else ()
+    return replace(series, x=x, y=y, low=pick(series.low), high=pick(series.high), texts=texts)
 
 
 def _points(series: Series, y: Scale) -> list[tuple[float, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from nsight_prof.reports.page import (
     Bullets,
     Column,
     Evidence,
+    Figure,
     Finding,
     Name,
     Number,
@@ -23,6 +25,7 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
+from nsight_prof.reports.predict import figures
 
 OPEN_STEPS = 2
 """Tables of steps that are open; the others are folded."""
@@ -36,8 +39,6 @@ TIERS = {
     "T2": Text("products of these very outputs and inputs, measured on a GPU of this kind"),
     "T3": Text("a recorded engine that served this model on a GPU of this kind"),
 }
-SAME = ("experiment", "prompt_tokens", "output_tokens")
-"""What points that are compared have in common."""
 KINDS = {"decode": Text("decode"), "prefill": Text("prefill")}
 LIMITS = {
     "dram": Text("memory"),
@@ -185,8 +186,19 @@ def _points(run: Run) -> Section:
                 note=_waiting(points),
                 refs=lambda row: [Ref("predicted_points", text(row["case"]))],
             ),
+            *_figures(points, tokens, known(request.get("max_num_seqs"))),
         ),
     )  # fmt: skip
+
+
+def _figures(
+    points: list[Row], kv_tokens: float | None, max_requests: float | None
+) -> tuple[Figure, ...]:
+    """Return throughput against interactivity, latency over load, and how many run at once."""
+    full, most = kv_tokens or 0.0, max_requests or math.inf
+    found = [figures.pareto(points), *figures.latencies(points, full, most)]
+    found.append(figures.kv_cache(points, full, most))
+    return tuple(figure for figure in found if figure is not None)
 
 
 def _column(heading: Text, name: str, unit: str) -> Column[Row]:
@@ -227,9 +239,10 @@ def _kv_used(row: Row) -> Number:
 def _steps(run: Run) -> Section:
     """Return what each step spends its time on, decode first."""
     operators = records(run.predicted_operators)
-    steps = sorted(records(run.predicted_steps), key=lambda row: row["kind"] != "decode")
+    rows = figures.different(records(run.predicted_steps))
+    by_kind = [[row for row in rows if row["kind"] == kind] for kind in KINDS]
     tables = []
-    for index, step in enumerate(steps):
+    for index, step in enumerate([row for kind in by_kind for row in figures.spaced(kind)]):
         of_step = [r for r in operators if (r["case"], r["kind"]) == (step["case"], step["kind"])]
         tables.append(_step(step, of_step, f"predicted-step-{index + 1}", index >= OPEN_STEPS))
     return Section(
@@ -240,6 +253,7 @@ def _steps(run: Run) -> Section:
                 "Of each operator the time of all its calls in the step, and what the datasheet's "
                 "roofline allows: the difference is what a better kernel could gain."
             ),
+            *(figure for kind in KINDS if (figure := figures.steps(run, kind)) is not None),
             *tables,
         ),
     )
@@ -323,7 +337,7 @@ def _changes(run: Run) -> Section:
             *(
                 _comparison(before, after)
                 for before, after in zip(points, points[1:], strict=False)
-                if all(before[name] == after[name] for name in SAME)
+                if all(before[name] == after[name] for name in figures.SAME)
             ),
             Table(
                 "predicted-savings",

@@ -90,6 +90,42 @@ def test_scripts_get_all_numbers_of_a_prediction(
     assert capsys.readouterr().out == f"{tmp_path / 'b'}\n"
 
 
+def test_pictures_show_loads_their_ends_and_what_steps_are_made_of(
+    predicted: Callable[..., Path],
+) -> None:
+    words = ("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt", "512,8000", "--max-num-seqs", "64")
+    batches = ",".join(map(str, range(1, 41)))
+    out = predicted(*words, "--batch", batches, "--rate", "2,4")
+    report = (out / "report" / "report.md").read_text()
+    pictures = sorted(path.stem for path in (out / "report").glob("*.svg"))
+    assert pictures == [
+        f"predicted-{name}"
+        for name in ("decode", "kv-cache", "latency-batch", "latency-open", "pareto", "prefill")
+    ]
+    assert all(f"({name}.svg)" in report for name in pictures)
+    point = first_point(out)
+    latency = (out / "report" / "predicted-latency-batch.svg").read_text()
+    assert "KV cache full (8,128 tokens)" in latency
+    assert "KV cache full (640 tokens)" not in latency, "it lies beyond all loads"
+    assert point["kv_tokens"] // 640 > 80
+    assert "max_num_seqs 64" in latency
+    # 84 points have 168 steps; the report has tables of some of them, the tables of the run all.
+    assert report.count(": decode, ") == 12
+    assert len(load_run(out).predicted_steps) == 168
+
+
+def test_requests_beyond_the_limit_of_the_engine_wait(
+    predicted: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = ("--on", str(copied("h200-llm-kernels")), "--on", str(copied("h200-vllm-kernels")))
+    words = ("qwen2.5-7b", *engine, "--batch", "128", "--output", "8")
+    as_recorded = first_point(predicted(*words))
+    assert "runs at most 64 at a time" in capsys.readouterr().err
+    wider = first_point(predicted(*words, "--max-num-seqs", "128"))
+    assert "at a time" not in capsys.readouterr().err
+    assert wider["output_tokens_per_s"] > as_recorded["output_tokens_per_s"]
+
+
 def test_kernels_of_other_models_predict_a_recorded_step(
     predicted: Callable[..., Path], copied: Copied
 ) -> None:

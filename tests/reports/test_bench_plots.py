@@ -70,11 +70,17 @@ TIMELINE = TimelineFigure(
      *(Span(61 + 4 * n, 64 + 4 * n, "batch", str(4**n)) for n in range(7))),
     "What went on is shaded. " * 9,
 )  # fmt: skip
+PARETO = LineFigure(
+    "pareto", "Throughput against interactivity", "alt", "tokens/s per user", "tokens/s",
+    tuple(Series(f"length {n}", (100.0, 99.0, 98.9, 98.8, 60.0), (10.0 * n, 20.0, 21.0, 22.0, 90.0),
+                 texts=("1", "2", "4", "8", "1024")) for n in range(1, 4)),
+)  # fmt: skip
 SHORT = Series("ends early", X[:2], (1.0, 1.0))
 FIGURES = {
     "sweep": lambda: plot_lines(SWEEP),
     "legend": lambda: plot_lines(replace(SWEEP, series=(*SWEEP.series, SHORT))),
     "stairs": lambda: plot_lines(STAIRS),
+    "pareto": lambda: plot_lines(PARETO),
     "one point": lambda: plot_lines(replace(SWEEP, series=(Series("p", (1.0,), (1.0,)),))),
     "nothing": lambda: plot_lines(replace(SWEEP, series=(), marks=(), levels=())),
     "bars": lambda: plot_bars(BARS),

@@ -1,0 +1,220 @@
+"""Figures of a prediction: throughput and latency over load, the KV cache, and parts of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Figure
+from nsight_prof.reports.page.charts import LineFigure, Panel, Series, Stack, StackFigure
+from nsight_prof.reports.page.formats import duration, percent
+
+SAME = ("experiment", "prompt_tokens", "output_tokens")
+"""What points of one line have in common."""
+LOADS = {
+    "batch": ("batch", "Requests at once (batch)"),
+    "closed": ("concurrency", "Clients (closed loop)"),
+    "open": ("request_rate", "Requests per second (open loop)"),
+}
+"""How requests come -> column of the load, and what it is called."""
+LIMITS = {"dram": "memory", "tensor": "compute"}
+MILLI, NANO = 1e3, 1e9
+NAMED = 6
+"""Operators of a step that have a colour of their own."""
+MOST = 12
+"""Steps that are drawn and that have a table: evenly spaced ones of all."""
+LENGTHS = tuple(2.0**power for power in range(7, 18))
+"""Tokens of a request over which the KV cache is drawn."""
+NEAR = 2.0
+"""The end of the KV cache is drawn where it is at most this many times the largest load."""
+
+
+def spaced(rows: Sequence[Row], most: int = MOST) -> list[Row]:
+    """Return at most `most` of the rows, the first and the last among them."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(place * (len(rows) - 1) / (most - 1))] for place in range(most)]
+
+
+def different(steps: Sequence[Row]) -> list[Row]:
+    """Return the steps without those that compute the same: eight requests are eight clients."""
+    keys = [(row["kind"], row["tokens"], known(row["context"])) for row in steps]
+    return [row for place, row in enumerate(steps) if keys.index(keys[place]) == place]
+
+
+def _lines(points: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the points of each line with its name, by growing load."""
+    lines: dict[tuple[object, ...], list[Row]] = {}
+    for row in points:
+        if row["status"] == "ok" and row["experiment"] in LOADS:
+            lines.setdefault(tuple(row[name] for name in SAME), []).append(row)
+    for (experiment, prompt, output), rows in lines.items():
+        name = f"{experiment}, {prompt:,} + {output:,} tokens"
+        yield name, sorted(rows, key=_load)
+
+
+def _load(row: Row) -> float:
+    return number(row[LOADS[text(row["experiment"])][0]])
+
+
+def pareto(points: Sequence[Row]) -> Figure | None:
+    """Return throughput per GPU against interactivity, each point with its load."""
+    series = [
+        Series(
+            name,
+            tuple(1 / number(row["tpot_p50_s"]) for row in rows),
+            tuple(number(row["output_tokens_per_s"]) / int(row["tensor_parallel"]) for row in rows),
+            texts=tuple(f"{_load(row):g}" for row in rows),
+        )
+        for name, rows in _lines(points)
+    ]
+    if sum(map(len, (one.x for one in series))) < 2:
+        return None
+    chart = LineFigure(
+        "predicted-pareto",
+        "Throughput per GPU against interactivity",
+        "Lines: output tokens per second and GPU over tokens per second and user; each point is "
+        "a load",
+        "Interactivity: tokens per second and user (1 / TPOT)",
+        "Output tokens/s per GPU",
+        tuple(series),
+        subtitle="Each point has its load beside it: requests of a batch, clients, or requests per "
+        "second. Up and to the right is better.",
+    )
+    return Figure(chart)
+
+
+def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> list[Figure]:
+    """Return TTFT and TPOT over the load, with their intervals, for each way that requests come."""
+    found = []
+    for experiment, (_, label) in LOADS.items():
+        lines = [(n, rows) for n, rows in _lines(points) if rows[0]["experiment"] == experiment]
+        if max((len(rows) for _, rows in lines), default=0) < 2:
+            continue
+        ends: list[tuple[float, str]] = []
+        if experiment != "open":
+            ends = list(_ends([rows for _, rows in lines], kv_tokens, max_requests))
+        chart = LineFigure(
+            f"predicted-latency-{experiment}",
+            f"Latency over load: {label[0].lower()}{label[1:]}",
+            f"Lines with bands: median TTFT and TPOT over {label[0].lower()}{label[1:]}",
+            label,
+            panels=tuple(
+                Panel(f"{name}, median (ms)", tuple(_over(rows, n, column) for n, rows in lines),
+                      y_log=name == "TTFT")
+                for name, column in (("TTFT", "ttft_p50_s"), ("TPOT", "tpot_p50_s"))
+            ),
+            x_log=True,
+            marks=tuple(ends),
+            subtitle="Bands are intervals: from every operator at its lower to every one at its "
+            "upper end.",
+        )  # fmt: skip
+        found.append(Figure(chart))
+    return found
+
+
+def _over(rows: Sequence[Row], name: str, column: str) -> Series:
+    value, low, high = (
+        tuple(MILLI * number(row[f"{column}{end}"]) for row in rows)
+        for end in ("", "_low", "_high")
+    )
+    bounded = any(map(math.isfinite, high))
+    return Series(name, tuple(map(_load, rows)), value, low if bounded else None,
+                  high if bounded else None)  # fmt: skip
+
+
+def _ends(
+    lines: Sequence[list[Row]], kv_tokens: float, max_requests: float
+) -> Iterator[tuple[float, str]]:
+    """Yield the loads at which the KV cache of each line is full, and the engine's own limit."""
+    largest = max(_load(rows[-1]) for rows in lines)
+    for rows in lines:
+        tokens = int(rows[0]["prompt_tokens"]) + int(rows[0]["output_tokens"])
+        most = kv_tokens / tokens
+        if 1 <= most <= NEAR * _load(rows[-1]):
+            yield most, f"KV cache full ({tokens:,} tokens)"
+    if max_requests <= NEAR * largest:
+        yield max_requests, f"max_num_seqs {max_requests:,.0f}"
+
+
+def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Figure | None:
+    """Return how many requests run at once, over their length: the KV cache or vLLM's limit."""
+    if not kv_tokens > 0:
+        return None
+    at_once = tuple(min(kv_tokens / tokens, max_requests) for tokens in LENGTHS)
+    shown = [row for row in points if row["experiment"] in ("batch", "closed")]
+    lengths = tuple(number(row["prompt_tokens"]) + number(row["output_tokens"]) for row in shown)
+    chart = LineFigure(
+        "predicted-kv-cache",
+        "How many requests run at once",
+        "Line: most requests at once over the tokens of a request; points: the predicted loads",
+        "Tokens of a request, prompt and output",
+        "Requests at once",
+        (
+            Series("most requests at once", LENGTHS, at_once),
+            Series("predicted loads", lengths, tuple(map(_load, shown)), style="points"),
+        ),
+        x_log=True,
+        y_log=True,
+        levels=((max_requests, f"max_num_seqs {max_requests:,.0f}"),)
+        if known(max_requests)
+        else (),
+        subtitle=f"The KV cache of {kv_tokens:,.0f} tokens is full where the line falls; above it "
+        "requests wait, or lose their place and are computed again.",
+    )
+    return Figure(chart)
+
+
+def steps(run: Run, kind: str) -> Figure | None:
+    """Return what the steps of a kind spend their time on: decode steps, or a prompt token."""
+    rows = records(run.predicted_steps)
+    shown = spaced(different([row for row in rows if row["kind"] == kind]))
+    if not shown:
+        return None
+    of_kind = run.predicted_operators[run.predicted_operators["kind"].eq(kind)]
+    by_share = of_kind.groupby("operator")["share"].sum().sort_values(ascending=False)
+    named = [str(name) for name in by_share.index[:NAMED]]
+    groups = (*named, "gaps between kernels", "other operators")
+    parts = {case: records(frame) for case, frame in of_kind.groupby("case")}
+    bars = tuple(_stack(row, parts[row["case"]], named) for row in shown)
+    decode = kind == "decode"
+    chart = StackFigure(
+        f"predicted-{kind}",
+        "What a decode step spends its time on" if decode else "What a prompt token costs",
+        "Stacked bars: GPU time of each operator of a decode step"
+        if decode
+        else "Stacked bars: GPU time of each operator of a prefill step, over its tokens",
+        "GPU time of a step" if decode else "GPU time per prompt token",
+        groups,
+        bars,
+        subtitle="Beside each bar: its sum, and the part of it in operators that memory or compute "
+        "bounds, by the datasheet.",
+    )
+    return Figure(chart)
+
+
+def _stack(step: Row, operators: Sequence[Row], named: Sequence[str]) -> Stack:
+    per = 1.0 if step["kind"] == "decode" else number(step["tokens"])
+    seconds = {name: 0.0 for name in (*named, "other")}
+    bounds = dict.fromkeys((text(row["bound_by"]) for row in operators), 0.0)
+    for row in operators:
+        name = text(row["operator"])
+        seconds[name if name in named else "other"] += number(row["seconds"])
+        bounds[text(row["bound_by"])] += number(row["seconds"])
+    gaps = known(step["gap_s"]) or 0.0
+    total = number(step["gpu_s"])
+    limit = max(bounds, key=lambda name: bounds[name])
+    share = percent(100 * bounds[limit] / total)
+    values = (*(seconds[name] for name in named), gaps, seconds["other"])
+    tokens = int(step["tokens"])
+    where = f"{tokens:,} prompt tokens"
+    if step["kind"] == "decode":
+        requests = "request" if tokens == 1 else "requests"
+        where = f"{tokens:,} {requests} of {number(step['context']):,.0f} tokens"
+    return Stack(
+        where,
+        tuple(NANO * value / per for value in values),
+        f"{duration(NANO * total / per)}, {share} {LIMITS.get(limit, limit)}",
+    )
