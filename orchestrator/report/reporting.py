@@ -29,13 +29,15 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     """
     from nsight_prof.parsers.build.load import load_run
     from nsight_prof.parsers.build.run_tables import build_tables
+    from nsight_prof.reports.render.drawing import drawing_beside
     from nsight_prof.reports.render.report import render_report
 
     _check_address_space()
-    substep("checking the captures")
-    check_artifacts(run)
-    build_tables(run)
-    made = render_report(load_run(run.path), style)
+    with drawing_beside() as draw:
+        substep("checking the captures")
+        check_artifacts(run)
+        build_tables(run)
+        made = render_report(load_run(run.path), style, draw)
     return made.headline, made.report
 
 

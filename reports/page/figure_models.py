@@ -116,6 +116,18 @@ class RooflinePanel:
 
 
 @dataclass(frozen=True)
+class TimeBar:
+    """A kernel in the picture of the GPU time; `number` is empty for the rest."""
+
+    number: str
+    label: str
+    category: str
+    share: float
+    total_ns: float | None
+    calls: int | None
+
+
+@dataclass(frozen=True)
 class OccupancyBar:
     """Achieved against theoretical occupancy of one kernel, in per cent of resident warps."""
 

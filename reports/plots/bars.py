@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.page.figure_models import OccupancyBar
+from nsight_prof.reports.page.figure_models import OccupancyBar, TimeBar
 from nsight_prof.reports.page.formats import NA, counted, duration, percent, share
+from nsight_prof.reports.plots.palette import BLUE, INK, VERMILLION, family
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Key
 from nsight_prof.reports.plots.spots import told
-from nsight_prof.reports.plots.style import BLUE, INK, VERMILLION, family, fit, style, text_width
+from nsight_prof.reports.plots.style import fit, style, text_width
 
 THICK = 0.62
 TEXT = 296.0  # pixels for the words beside the occupancy bars
 WIDEST = 360.0  # the same where a limiter has many words
-
-
-@dataclass(frozen=True)
-class TimeBar:
-    """One bar of the time plot; `number` is empty for the rest."""
-
-    number: str
-    label: str
-    category: str
-    share: float
-    total_ns: float | None
-    calls: int | None
 
 
 def plot_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int = 1) -> Figure:

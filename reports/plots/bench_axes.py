@@ -11,7 +11,8 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.reports.page.formats import significant
-from nsight_prof.reports.plots.style import GRID, INK, QUIET, font
+from nsight_prof.reports.plots.palette import GRID, INK, QUIET
+from nsight_prof.reports.plots.style import font
 
 LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis
 LINEAR_ROOM = 0.06

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.formats import known, significant
 from nsight_prof.reports.plots.bench_axes import stacked
+from nsight_prof.reports.plots.palette import GREY, INK, QUIET, SERIES
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import told
-from nsight_prof.reports.plots.style import GREY, INK, LINE, QUIET, SERIES, fit, style, text_width
+from nsight_prof.reports.plots.style import LINE, fit, style, text_width
 
 THICK = 0.62
 WORDS = 300.0  # widest text behind a bar, in pixels

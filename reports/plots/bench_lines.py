@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.bench_axes import Scale, byte_text, dress, scale, spread, stacked
+from nsight_prof.reports.plots.palette import INK, QUIET, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot, thinned, told
-from nsight_prof.reports.plots.style import INK, LINE, QUIET, SERIES, WIDTH, fit, style, text_width
+from nsight_prof.reports.plots.style import LINE, WIDTH, fit, style, text_width
 
 HEIGHT, PANEL_HEIGHT = 380.0, 210.0
 LEFT, FOOT, BETWEEN = 86.0, 58.0, 34.0

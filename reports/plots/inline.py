@@ -15,34 +15,11 @@ from xml.etree.ElementTree import Element
 
 from matplotlib.figure import Figure
 
+from nsight_prof.reports.plots.palette import COLOURS
 from nsight_prof.reports.plots.sheet import PT
 from nsight_prof.reports.plots.spots import Spot, spots
-from nsight_prof.reports.plots.style import (
-    BLUE,
-    DPI,
-    GREEN,
-    GREY,
-    GRID,
-    INK,
-    LEVEL_COLOURS,
-    ORANGE,
-    PURPLE,
-    QUIET,
-    SKY,
-    VERMILLION,
-    WIDTH,
-    YELLOW,
-    text_width,
-)
+from nsight_prof.reports.plots.style import DPI, WIDTH, text_width
 
-COLOURS = {
-    "#ffffff": "paper", INK: "ink", QUIET: "quiet", GRID: "grid", "#000000": "ink",
-    "#f2f2f2": "faint", "#dddddd": "grid", "#cccccc": "rest", "#bbbbbb": "rest",
-    ORANGE: "orange", SKY: "sky", GREEN: "green", YELLOW: "yellow", BLUE: "blue",
-    VERMILLION: "vermillion", PURPLE: "purple", GREY: "grey",
-    **{colour: f"level-{level}" for level, colour in LEVEL_COLOURS.items()},
-}  # fmt: skip
-"""Colours of the figures and the CSS variable of the page (without --) that stands for each."""
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in COLOURS.items()}
 _HASH = re.compile(r"#[0-9a-f]{6}\b", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+\.\d+")

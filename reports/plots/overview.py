@@ -11,18 +11,10 @@ from matplotlib.figure import Figure
 
 from nsight_prof.reports.page.figure_models import IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.page.formats import duration
+from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
 from nsight_prof.reports.plots.spots import Spot, told
-from nsight_prof.reports.plots.style import (
-    GRID,
-    INK,
-    QUIET,
-    WIDTH,
-    families,
-    fit,
-    style,
-    text_width,
-)
+from nsight_prof.reports.plots.style import WIDTH, fit, style, text_width
 
 LEFT = 84.0  # pixels for the names of lanes
 LANE, GAP, SPAN, BAR = 30.0, 5.0, 18.0, 30.0

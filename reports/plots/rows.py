@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from nsight_prof.reports.plots.palette import GRID, INK, QUIET
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
 from nsight_prof.reports.plots.spots import Spot
-from nsight_prof.reports.plots.style import GRID, INK, QUIET, WIDTH, fit, font, text_width
+from nsight_prof.reports.plots.style import WIDTH, fit, font, text_width
 
 ROW = 24.0
 NAMES = 350.0  # widest column of names, in pixels

@@ -13,12 +13,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from nsight_prof.reports.page.formats import NA, share
+from nsight_prof.reports.plots.palette import INK, QUIET
 from nsight_prof.reports.plots.spots import Spot, add_spot
 from nsight_prof.reports.plots.style import (
     DPI,
-    INK,
     LINE,
-    QUIET,
     TEXT_PT,
     TITLE_PT,
     WIDTH,

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from nsight_prof.reports.page.charts import StackFigure
 from nsight_prof.reports.page.figure_models import StallFigure
 from nsight_prof.reports.page.formats import duration, percent
+from nsight_prof.reports.plots.palette import INK, SERIES, YELLOW
 from nsight_prof.reports.plots.rows import Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import told
-from nsight_prof.reports.plots.style import HATCHES, INK, SERIES, YELLOW, fit, style, text_width
+from nsight_prof.reports.plots.style import HATCHES, fit, style, text_width
 
 THICK = 0.7
 SHOWN = 7  # as many colours as stay apart; what is left is "other"

@@ -25,37 +25,7 @@ TEXT_PT = 9.0
 TITLE_PT = 11.0
 LINE = 17.0  # pixels from one line of TEXT_PT to the next
 
-INK, QUIET, GRID = "#1a1a1a", "#595959", "#d9d9d9"
-# Okabe and Ito, "Color Universal Design" (2008): apart for all common kinds of colour blindness.
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
-# The nearer to the SM, the paler: a hue that no kind of kernel has.
-LEVEL_COLOURS = {"dram": "#3F1F69", "l2": "#7A4FB5", "l1": "#A37ADB"}
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++")
-
-_FAMILIES = {
-    BLUE: ("matrix products", ("gemm", "gemv", "conv", "rnn", "moe")),
-    VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
-    GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
-    ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),
-    SKY: ("copies inside the GPU", ("copy", "memory")),
-    YELLOW: ("communication", ("collective",)),
-    PURPLE: ("embedding, sampling, sort", ("embedding", "sampling", "sort")),
-}
-
-
-def family(category: str) -> tuple[str, str]:
-    """Return (colour, name) of the family that a kernel category belongs to."""
-    for colour, (name, members) in _FAMILIES.items():
-        if category in members:
-            return colour, name
-    return GREY, "other"
-
-
-def families() -> dict[str, str]:
-    """Return the name of each family of kernels by its colour."""
-    return {colour: name for colour, (name, _) in _FAMILIES.items()} | {GREY: "other"}
 
 
 def font(size: float = TEXT_PT, *, bold: bool = False) -> FontProperties:

@@ -9,10 +9,11 @@ from matplotlib.figure import Figure
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.reports.page.figure_models import ThroughputBar
 from nsight_prof.reports.page.formats import NA, percent, share
+from nsight_prof.reports.plots.palette import BLUE, INK, QUIET
 from nsight_prof.reports.plots.rows import ROW, Head, Rows
 from nsight_prof.reports.plots.sheet import Ink, Key
 from nsight_prof.reports.plots.spots import Spot, told
-from nsight_prof.reports.plots.style import BLUE, INK, QUIET, fit, style
+from nsight_prof.reports.plots.style import fit, style
 
 COLUMNS = ("dram", "l2", "l1", "tensor")
 NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1", "tensor": "Tensor"}

@@ -11,9 +11,7 @@ from nsight_prof.reports.page.charts import Panel, Series, Span, TimelineFigure
 from nsight_prof.reports.page.formats import significant
 from nsight_prof.reports.plots.bench_axes import Scale, dress, scale
 from nsight_prof.reports.plots.bench_lines import DASHES, told_point
-from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
-from nsight_prof.reports.plots.spots import Spot, thinned, told
-from nsight_prof.reports.plots.style import (
+from nsight_prof.reports.plots.palette import (
     BLUE,
     GREEN,
     GREY,
@@ -23,11 +21,11 @@ from nsight_prof.reports.plots.style import (
     QUIET,
     SKY,
     VERMILLION,
-    WIDTH,
     YELLOW,
-    style,
-    text_width,
 )
+from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height, title_height
+from nsight_prof.reports.plots.spots import Spot, thinned, told
+from nsight_prof.reports.plots.style import WIDTH, style, text_width
 
 PANEL, HEAD, FOOT = 82.0, 24.0, 50.0
 STRIP, BELOW_STRIP = 16.0, 6.0

@@ -13,7 +13,7 @@ from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
-from nsight_prof.reports.plots.style import family
+from nsight_prof.reports.plots.palette import family
 from nsight_prof.reports.profile.view_models import ReportView
 
 BINS = 240

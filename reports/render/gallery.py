@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from nsight_prof.reports.page.charts import (
     BarFigure,
@@ -16,17 +15,19 @@ from nsight_prof.reports.page.charts import (
     StackFigure,
     TimelineFigure,
 )
-from nsight_prof.reports.page.figure_models import Overview, RooflinePanel
+from nsight_prof.reports.page.figure_models import (
+    OccupancyBar,
+    Overview,
+    RooflinePanel,
+    StallFigure,
+    ThroughputBar,
+    TimeBar,
+)
 from nsight_prof.reports.page.section import Section, slug
-from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
-from nsight_prof.reports.plots.bench_bars import plot_bars
-from nsight_prof.reports.plots.bench_lines import plot_lines
-from nsight_prof.reports.plots.overview import plot_overview
-from nsight_prof.reports.plots.roofline.roofline import plot_roofline
-from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
-from nsight_prof.reports.plots.throughput import plot_throughput
-from nsight_prof.reports.plots.timeline import plot_timeline
 from nsight_prof.reports.profile.view_models import ReportView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -54,27 +55,17 @@ def overview_pictures(shown: Overview) -> list[Picture]:
     if not shown.drawn:
         return []
     alt = "Timeline: stages and kernels of each GPU; bar: where the time of the run goes"
-    return [Picture("overview", "overview", alt, "", partial(plot_overview, shown))]
+    return [Picture("overview", "overview", alt, "", partial(_draw_overview, shown))]
 
 
 def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
     """Return the pictures of the sections; the group is the key of the section."""
     found = [
-        Picture(section.key, figure.file, figure.alt, "", partial(_drawn, figure.chart))
+        Picture(section.key, figure.file, figure.alt, "", partial(_draw_chart, figure.chart))
         for section in sections
         for figure in section.figures
     ]
     return _distinct(found)
-
-
-def _drawn(figure: Chart) -> Figure:
-    if isinstance(figure, RooflineFigure):
-        return plot_roofline(figure.panel, figure.subtitle)
-    if isinstance(figure, TimelineFigure):
-        return plot_timeline(figure)
-    if isinstance(figure, StackFigure):
-        return plot_stacks(figure)
-    return plot_bars(figure) if isinstance(figure, BarFigure) else plot_lines(figure)
 
 
 def _distinct(found: list[Picture]) -> list[Picture]:
@@ -100,9 +91,8 @@ def _time(view: ReportView) -> Iterator[Picture]:
         bars.append(TimeBar("", rest, "", view.rest_share, None, None))
     if bars:
         alt = "Bars: share of GPU time of each kernel"
-        yield Picture(
-            "time", "time", alt, "", lambda: plot_time(bars, view.gpu_time_ns, view.working_gpus)
-        )
+        drawn = partial(_draw_time, bars, view.gpu_time_ns, view.working_gpus)
+        yield Picture("time", "time", alt, "", drawn)
 
 
 def _rooflines(view: ReportView) -> Iterator[Picture]:
@@ -120,7 +110,7 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
     numbers = ", ".join(str(kernel.number) for kernel in panel.kernels)
     name = f"roofline-{slug(panel.key)}" + (f"-{slug(stage)}" if stage else "")
     alt = f"{panel.title} (kernels {numbers})"
-    return Picture("roofline", name, alt, stage, lambda: plot_roofline(panel))
+    return Picture("roofline", name, alt, stage, partial(_draw_roofline, panel))
 
 
 def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
@@ -135,10 +125,67 @@ def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePan
 def _counters(view: ReportView) -> Iterator[Picture]:
     if view.occupancy:
         alt = "Bars: achieved and theoretical occupancy of each kernel"
-        yield Picture("occupancy", "occupancy", alt, "", lambda: plot_occupancy(view.occupancy))
+        yield Picture("occupancy", "occupancy", alt, "", partial(_draw_occupancy, view.occupancy))
     if view.throughput:
         alt = "Table of cells: per cent of the DRAM, L2, L1 and Tensor Core peaks of each kernel"
-        yield Picture("throughput", "throughput", alt, "", lambda: plot_throughput(view.throughput))
+        yield Picture(
+            "throughput", "throughput", alt, "", partial(_draw_throughput, view.throughput)
+        )
     if view.stalls.bars:
         alt = "Stacked bars: stall reasons of each kernel"
-        yield Picture("stalls", "stalls", alt, "", lambda: plot_stalls(view.stalls))
+        yield Picture("stalls", "stalls", alt, "", partial(_draw_stalls, view.stalls))
+
+
+# matplotlib takes half a second to import: who only names pictures, as the process that writes the
+# pages, does without.
+
+
+def _draw_chart(chart: Chart) -> Figure:
+    from nsight_prof.reports.plots.bench_bars import plot_bars
+    from nsight_prof.reports.plots.bench_lines import plot_lines
+    from nsight_prof.reports.plots.stacks import plot_stacks
+    from nsight_prof.reports.plots.timeline import plot_timeline
+
+    if isinstance(chart, RooflineFigure):
+        return _draw_roofline(chart.panel, chart.subtitle)
+    if isinstance(chart, TimelineFigure):
+        return plot_timeline(chart)
+    if isinstance(chart, StackFigure):
+        return plot_stacks(chart)
+    return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
+
+
+def _draw_overview(shown: Overview) -> Figure:
+    from nsight_prof.reports.plots.overview import plot_overview
+
+    return plot_overview(shown)
+
+
+def _draw_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int) -> Figure:
+    from nsight_prof.reports.plots.bars import plot_time
+
+    return plot_time(bars, gpu_time_ns, gpus)
+
+
+def _draw_roofline(panel: RooflinePanel, *subtitle: str) -> Figure:
+    from nsight_prof.reports.plots.roofline.roofline import plot_roofline
+
+    return plot_roofline(panel, *subtitle)
+
+
+def _draw_occupancy(bars: Sequence[OccupancyBar]) -> Figure:
+    from nsight_prof.reports.plots.bars import plot_occupancy
+
+    return plot_occupancy(bars)
+
+
+def _draw_throughput(bars: Sequence[ThroughputBar]) -> Figure:
+    from nsight_prof.reports.plots.throughput import plot_throughput
+
+    return plot_throughput(bars)
+
+
+def _draw_stalls(figure: StallFigure) -> Figure:
+    from nsight_prof.reports.plots.stacks import plot_stalls
+
+    return plot_stalls(figure)

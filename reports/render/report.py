@@ -28,8 +28,6 @@ from nsight_prof.reports.page.catalogue import ENGLISH, NAMES
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.plots.inline import render_inline
-from nsight_prof.reports.plots.style import render_png, render_svg
 from nsight_prof.reports.predict import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
@@ -38,8 +36,9 @@ from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
 from nsight_prof.reports.render.body import placeholder
+from nsight_prof.reports.render.drawing import NO_PICTURES, Draw, Drawing, draw_here
 from nsight_prof.reports.render.footnotes import Footnotes
-from nsight_prof.reports.render.gallery import Picture, bench_pictures, overview_pictures, pictures
+from nsight_prof.reports.render.gallery import bench_pictures, overview_pictures, pictures
 from nsight_prof.reports.render.html_page import html_pages
 from nsight_prof.reports.render.metrics_json import (
     render_bench_metrics,
@@ -104,8 +103,10 @@ class _Html:
     sections: tuple[Section, ...] = ()
 
 
-def render_report(run: Run, given: Style | None = None) -> ReportPaths:
+def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) -> ReportPaths:
     """Render the report of `run` into its report folder, in the style of its recipe or `given`.
+
+    `draw` makes its pictures.
 
     Raises:
         ArtifactUnreadable: a table or a template cannot be used; the template and line are named.
@@ -115,7 +116,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     style = style_of(run.manifest.recipe, given)
     substep("findings and text")
     if run.is_bench:
-        return _render_bench(run, style)
+        return _render_bench(run, style, draw)
     if run.is_prediction:
         prediction = prediction_view(run)
         metrics = {METRICS: render_prediction_metrics(prediction, run)}
@@ -125,6 +126,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     view = report_view(run)
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]
+    drawn = draw(shown, style)
     links = page_links(run, view)
     summary = summarise(view)
     picture = first[0].name if first else ""
@@ -155,7 +157,7 @@ def render_report(run: Run, given: Style | None = None) -> ReportPaths:
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
     known = [*first_of, *headline(run)][:HEADLINE]
     html = _Html(texts, {part.name: part.html for part in trace})
-    return _write(run.directory.report, files, shown, known, style, html)
+    return _write(run.directory.report, files, drawn, known, style, html)
 
 
 def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
@@ -163,10 +165,11 @@ def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
     return list(zip(view.answer, view.answer_anchors, strict=True))
 
 
-def _render_bench(run: Run, style: Style) -> ReportPaths:
+def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
     view = bench_report(run)
     shown = bench_pictures(view.sections)
+    drawn = draw(shown, style)
     sections = (*view.sections, view.trust)
 
     summary = bench_summary(view)
@@ -190,7 +193,7 @@ def _render_bench(run: Run, style: Style) -> ReportPaths:
     }
     first = [Writer().text(finding.verdict) for finding in leading(view.sections, HEADLINE)]
     html = _Html(texts, sections=sections)
-    return _write(run.directory.report, files, shown, first[:HEADLINE], style, html)
+    return _write(run.directory.report, files, drawn, first[:HEADLINE], style, html)
 
 
 def _render_prediction(
@@ -209,8 +212,8 @@ def _render_prediction(
             pages |= _named({REPORT: page(content | {"sections": sections})}, language)
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, sections=view.sections)
-    shown = bench_pictures(view.sections)
-    return _write(run.directory.report, {**markdown, **files}, shown, first, style, html)
+    drawn = draw_here(bench_pictures(view.sections), style)
+    return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
 
 
 def _languages(style: Style) -> list[str]:
@@ -268,7 +271,7 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
     files = {**markdown, METRICS: render_sweep_metrics(view, section)}
     html = _Html(texts, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    return _write(folder, files, bench_pictures([section]), first, style, html)
+    return _write(folder, files, draw_here(bench_pictures([section]), style), first, style, html)
 
 
 def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths:
@@ -284,7 +287,7 @@ def render_job(view: JobView, folder: Path, style: Style = PLAIN) -> ReportPaths
     }
     html = _Html({REPORT: page(placeholder(section.key))}, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
-    return _write(folder, files, (), first, style, html)
+    return _write(folder, files, NO_PICTURES, first, style, html)
 
 
 def render_template(
@@ -310,7 +313,7 @@ def _tidy(text: str) -> str:
 def _write(
     folder: Path,
     files: Mapping[str, str],
-    shown: Iterable[Picture],
+    pictures: Drawing,
     first: Iterable[str],
     style: Style,
     given: _Html | None = None,
@@ -319,21 +322,18 @@ def _write(
     html = given or _Html(files)
     new = folder.with_name(f"{folder.name}.partial")
     drawn: list[str] = []
-    figures = dict(html.parts)
     try:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        for picture in shown:
-            substep("figures", picture.name)
-            drawn += _draw(picture, new, figures, style)
-        substep("pages")
-        pages = {}
-        if HTML in style.formats:
-            sections = {
-                language: {s.key: section_html(s, figures, language) for s in html.sections}
-                for language in _languages(style)
+        pages = _html_pages(html, pictures.names, style) if HTML in style.formats else {}
+        for picture in pictures.drawn:
+            pages = {
+                name: text.replace(_mark(picture.name), picture.html)
+                for name, text in pages.items()
             }
-            pages = html_pages(html.texts, figures, style.templates, sections)
+            drawn += picture.files
+            for name, data in picture.files.items():
+                (new / name).write_bytes(data)
         for name, text in {**_kept(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(as_utf8(text))
@@ -361,17 +361,17 @@ def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
     return {name: text for name, text in files.items() if whole or not name.endswith(".md")}
 
 
-def _draw(picture: Picture, folder: Path, figures: dict[str, str], style: Style) -> list[str]:
-    """Write a picture to the files of markdown; add it to the `figures` of HTML; return names."""
-    figure = picture.draw()
-    svg = render_svg(figure)
-    if HTML in style.formats:
-        figures[picture.name] = render_inline(figure, svg, picture.name, picture.alt)
-    if MARKDOWN not in style.formats:
-        return []
-    files = {f"{picture.name}.svg": svg}
-    if style.png:
-        files[f"{picture.name}.png"] = render_png(figure)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return list(files)
+def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, str]:
+    """Return the HTML pages, with the mark of each picture in its place."""
+    substep("pages")
+    figures = {**html.parts, **{name: _mark(name) for name in names}}
+    sections = {
+        language: {s.key: section_html(s, figures, language) for s in html.sections}
+        for language in _languages(style)
+    }
+    return html_pages(html.texts, figures, style.templates, sections)
+
+
+def _mark(picture: str) -> str:
+    """Return what stands for a picture in HTML until it is drawn; no text is written like it."""
+    return f'<svg data-picture="{picture}"></svg>'

@@ -9,8 +9,7 @@ from html import escape
 import numpy as np
 
 from nsight_prof.reports.page.formats import duration, share
-from nsight_prof.reports.plots.inline import COLOURS
-from nsight_prof.reports.plots.style import families
+from nsight_prof.reports.plots.palette import COLOURS, families
 from nsight_prof.reports.trace_view.bins import Array, coverage
 from nsight_prof.reports.trace_view.tracks import CALLS, IDLE, KERNELS, Item, Row
 from nsight_prof.reports.trace_view.tree import IDLE as IDLE_NODE

@@ -24,8 +24,7 @@ from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.export.host_part import closed
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.formats import counted
-from nsight_prof.reports.plots.inline import COLOURS
-from nsight_prof.reports.plots.style import SKY, family
+from nsight_prof.reports.plots.palette import COLOURS, SKY, family
 from nsight_prof.reports.trace_view.bins import Array, Segments, reduced
 
 MOST_LAUNCHES, MOST_OTHERS = 1_000_000, 60_000

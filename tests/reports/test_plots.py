@@ -28,10 +28,12 @@ from nsight_prof.reports.page.figure_models import (
     StallBar,
     StallFigure,
     ThroughputBar,
+    TimeBar,
 )
 from nsight_prof.reports.page.formats import briefer
 from nsight_prof.reports.page.section import slug
-from nsight_prof.reports.plots.bars import TimeBar, plot_occupancy, plot_time
+from nsight_prof.reports.plots.bars import plot_occupancy, plot_time
+from nsight_prof.reports.plots.palette import LEVEL_COLOURS, SERIES
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, along, around
 from nsight_prof.reports.plots.roofline.axes import ORIGINS
 from nsight_prof.reports.plots.roofline.roofline import plot_roofline
@@ -39,8 +41,6 @@ from nsight_prof.reports.plots.rows import steps
 from nsight_prof.reports.plots.stacks import plot_stacks, plot_stalls
 from nsight_prof.reports.plots.style import (
     HATCHES,
-    LEVEL_COLOURS,
-    SERIES,
     drawable,
     fit,
     render_png,

@@ -12,7 +12,6 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.page.figure_models import Roof
-from nsight_prof.reports.render import report as render
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
 
@@ -75,8 +74,8 @@ def test_who_measured_the_roofs_is_said(measured_run: Run, run: Run) -> None:
 def test_the_report_shows_them_and_measures_kernels_against_them(
     measured_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
+    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
     text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
     assert "by the run roofline-1" in text
@@ -86,8 +85,8 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
 def test_a_report_without_measured_roofs_says_how_to_have_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
+    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
     text = whole_report(render_report(run).folder)
     assert "prof run recipes/roofline.yaml measures" in text
     assert "| Roof | Measured" not in text

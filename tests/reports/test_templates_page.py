@@ -25,8 +25,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
         return templating.render(name, content, own, **options)
 
     monkeypatch.setattr(render, "render", spy)
-    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
+    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
     return seen
 
 

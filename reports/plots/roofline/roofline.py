@@ -19,6 +19,7 @@ from nsight_prof.reports.page.figure_models import (
     RooflinePoint,
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
+from nsight_prof.reports.plots.palette import GRID, INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
 from nsight_prof.reports.plots.sheet import (
@@ -32,18 +33,7 @@ from nsight_prof.reports.plots.sheet import (
     title_height,
 )
 from nsight_prof.reports.plots.spots import Spot, told
-from nsight_prof.reports.plots.style import (
-    GRID,
-    INK,
-    LEVEL_COLOURS,
-    LINE,
-    QUIET,
-    WIDTH,
-    family,
-    font,
-    style,
-    text_width,
-)
+from nsight_prof.reports.plots.style import LINE, WIDTH, font, style, text_width
 
 LEVELS = {"dram": ("o", "DRAM"), "l2": ("s", "L2"), "l1": ("^", "L1")}
 BEHIND = {"dram": 2, "l2": 1, "l1": 0}  # where markers meet, the eye still finds the DRAM one

@@ -18,7 +18,6 @@ from nsight_prof.reports.cases.roofs import find, measured_roofs, searches
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Text
 from nsight_prof.reports.page.charts import BarFigure, Chart, LineFigure, RooflineFigure
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.render import report as render
 from nsight_prof.reports.render.metrics_json import schema
 from nsight_prof.reports.render.report import render_report
 from nsight_prof.reports.studies import roofline
@@ -126,8 +125,8 @@ def repeated_run(make_bench_run: Callable[..., Run], bench_row: Callable[..., Ro
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render, "render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(render, "render_inline", lambda *given: "<svg></svg>")
+    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
 
 
 def made_section(run: Run) -> Section:

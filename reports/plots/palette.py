@@ -1,0 +1,43 @@
+"""Colours of all pictures: colour-blind safe, one meaning each; no matplotlib is needed."""
+
+from __future__ import annotations
+
+INK, QUIET, GRID = "#1a1a1a", "#595959", "#d9d9d9"
+# Okabe and Ito, "Color Universal Design" (2008): apart for all common kinds of colour blindness.
+ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+# The nearer to the SM, the paler: a hue that no kind of kernel has.
+LEVEL_COLOURS = {"dram": "#3F1F69", "l2": "#7A4FB5", "l1": "#A37ADB"}
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
+_FAMILIES = {
+    BLUE: ("matrix products", ("gemm", "gemv", "conv", "rnn", "moe")),
+    VERMILLION: ("attention", ("attention", "kv_cache", "rotary")),
+    GREEN: ("norm, softmax, reduction", ("norm", "softmax", "reduction")),
+    ORANGE: ("elementwise", ("elementwise", "quantize", "random", "fill")),
+    SKY: ("copies inside the GPU", ("copy", "memory")),
+    YELLOW: ("communication", ("collective",)),
+    PURPLE: ("embedding, sampling, sort", ("embedding", "sampling", "sort")),
+}
+
+
+def family(category: str) -> tuple[str, str]:
+    """Return (colour, name) of the family that a kernel category belongs to."""
+    for colour, (name, members) in _FAMILIES.items():
+        if category in members:
+            return colour, name
+    return GREY, "other"
+
+
+def families() -> dict[str, str]:
+    """Return the name of each family of kernels by its colour."""
+    return {colour: name for colour, (name, _) in _FAMILIES.items()} | {GREY: "other"}
+
+
+COLOURS = {
+    "#ffffff": "paper", INK: "ink", QUIET: "quiet", GRID: "grid", "#000000": "ink",
+    "#f2f2f2": "faint", "#dddddd": "grid", "#cccccc": "rest", "#bbbbbb": "rest",
+    ORANGE: "orange", SKY: "sky", GREEN: "green", YELLOW: "yellow", BLUE: "blue",
+    VERMILLION: "vermillion", PURPLE: "purple", GREY: "grey",
+    **{colour: f"level-{level}" for level, colour in LEVEL_COLOURS.items()},
+}  # fmt: skip
+"""Colours of the figures and the CSS variable of the page (without --) that stands for each."""

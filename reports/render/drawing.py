@@ -1,0 +1,141 @@
+"""Draws the pictures of a report: in this process, or in a second one beside the text."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from nsight_prof.parsers.substeps import substep
+from nsight_prof.reports.render.gallery import Picture
+from nsight_prof.reports.render.templating import HTML, MARKDOWN, Style
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture as drawn: `files` of markdown by name, and an <svg> element for HTML.
+
+    Either is empty where no page of that format is written.
+    """
+
+    name: str
+    files: dict[str, bytes]
+    html: str
+
+
+class Drawing(NamedTuple):
+    """The pictures of a report by `names`, and each as `drawn` once it is asked for."""
+
+    names: tuple[str, ...]
+    drawn: Iterator[Drawn]
+
+
+NO_PICTURES = Drawing((), iter(()))
+
+Draw = Callable[[Sequence[Picture], Style], Drawing]
+"""Draws pictures for the pages of a style."""
+
+
+def draw_here(pictures: Sequence[Picture], style: Style) -> Drawing:
+    """Draw pictures in this process, each when it is asked for."""
+    return Drawing(_names(pictures), _each(pictures, style))
+
+
+def _names(pictures: Iterable[Picture]) -> tuple[str, ...]:
+    return tuple(picture.name for picture in pictures)
+
+
+def _each(pictures: Iterable[Picture], style: Style) -> Iterator[Drawn]:
+    for picture in pictures:
+        substep("figures", picture.name)
+        yield _drawn(picture, style)
+
+
+@contextmanager
+def drawing_beside() -> Iterator[Draw]:
+    """Give what draws in a second process, which imports matplotlib meanwhile.
+
+    Where there is no second core or no fork that is safe (macOS), it draws in this process.
+    """
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        yield draw_here
+        return
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(ours, theirs), daemon=True)
+    with warnings.catch_warnings():
+        # Python 3.12 warns where there are threads. Those are arrow's and that of the display,
+        # neither of which the second process uses.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    theirs.close()
+    try:
+        yield partial(_draw_beside, ours)
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
+
+
+def _draw_beside(connection: Connection, pictures: Sequence[Picture], style: Style) -> Drawing:
+    """Have pictures drawn from now on; what a process that died leaves is drawn here."""
+    connection.send((pictures, style))
+    return Drawing(_names(pictures), _received(connection, pictures, style))
+
+
+def _received(connection: Connection, pictures: Sequence[Picture], style: Style) -> Iterator[Drawn]:
+    for place, picture in enumerate(pictures):
+        substep("figures", picture.name)
+        try:
+            drawn = connection.recv()
+        except (EOFError, OSError):
+            yield from _each(pictures[place:], style)
+            return
+        if isinstance(drawn, Exception):
+            raise drawn
+        yield drawn
+
+
+def _serve(parents: Connection, connection: Connection) -> None:
+    """Draw what the connection asks for until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    parents.close()  # or the end of the other process would not be seen
+    from nsight_prof.reports.plots import inline  # noqa: F401
+
+    while True:
+        try:
+            pictures, style = connection.recv()
+            for picture in pictures:
+                connection.send(_drawn_or_error(picture, style))
+        except (EOFError, OSError):
+            return
+
+
+def _drawn_or_error(picture: Picture, style: Style) -> Drawn | Exception:
+    try:
+        return _drawn(picture, style)
+    except Exception as error:
+        return error
+
+
+def _drawn(picture: Picture, style: Style) -> Drawn:
+    from nsight_prof.reports.plots.inline import render_inline
+    from nsight_prof.reports.plots.style import render_png, render_svg
+
+    figure = picture.draw()
+    svg = render_svg(figure)
+    files = {}
+    if MARKDOWN in style.formats:
+        files[f"{picture.name}.svg"] = svg
+        if style.png:
+            files[f"{picture.name}.png"] = render_png(figure)
+    html = render_inline(figure, svg, picture.name, picture.alt) if HTML in style.formats else ""
+    return Drawn(picture.name, files, html)
