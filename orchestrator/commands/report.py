@@ -75,11 +75,12 @@ def command(
 ) -> None:
     """Render the report of a run again; needs no GPU.
 
-    Reads the raw captures in RUN, makes the tables again and writes report/report.md,
-    report/stakeholder_summary.md, report/metrics.json and the plots; report/report.html is the same
-    as one file, with figures that tell numbers and tables that sort. The folder report/ is written
-    anew: with --format md or html it holds pages of that format alone, and metrics.json. A run that
-    was recorded on another machine works too: no GPU, no Nsight and no torch are needed.
+    Reads the raw captures in RUN, makes the tables again where they are not of these captures and
+    this version of prof, and writes report/report.md, report/stakeholder_summary.md,
+    report/metrics.json and the plots; report/report.html is the same as one file, with figures that
+    tell numbers and tables that sort. The folder report/ is written anew: with --format md or html
+    it holds pages of that format alone, and metrics.json. A run that was recorded on another
+    machine works too: no GPU, no Nsight and no torch are needed.
 
     \b
     Examples:

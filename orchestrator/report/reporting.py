@@ -28,7 +28,7 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     alone.
     """
     from nsight_prof.parsers.build.load import load_run
-    from nsight_prof.parsers.build.run_tables import build_tables
+    from nsight_prof.parsers.build.refresh import refresh_tables
     from nsight_prof.reports.render.drawing import drawing_beside
     from nsight_prof.reports.render.report import render_report
 
@@ -36,7 +36,7 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
     with drawing_beside() as draw:
         substep("checking the captures")
         check_artifacts(run)
-        build_tables(run)
+        refresh_tables(run)
         made = render_report(load_run(run.path), style, draw)
     return made.headline, made.report
 
@@ -74,7 +74,7 @@ def report_job(
     `warn` gets the ranks whose tables cannot be made; the report names them, too.
     """
     from nsight_prof.parsers.build.rank_tables import build_rank_tables
-    from nsight_prof.parsers.build.run_tables import build_tables
+    from nsight_prof.parsers.build.refresh import refresh_tables
     from nsight_prof.reports.engine.ranks import job_view
     from nsight_prof.reports.render.report import render_job
     from nsight_prof.reports.render.templating import style_of
@@ -85,7 +85,7 @@ def report_job(
         substep(f"rank {record.rank}")
         try:
             check_artifacts(job.rank(record.rank))
-            build_tables(job.rank(record.rank))
+            refresh_tables(job.rank(record.rank))
         except ProfError as error:
             warn(f"rank {record.rank}: {error.message}")
     build_rank_tables(job)

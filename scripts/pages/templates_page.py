@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from matplotlib.figure import Figure
+
 from nsight_prof.reports.engine.ranks import JobView
 from nsight_prof.reports.page.catalogue import NAMES
 from nsight_prof.reports.predict import PredictionView
@@ -153,11 +155,15 @@ def _reached(model: type, known: Mapping[type, None]) -> Iterator[type]:
         return
     seen = {**known, model: None}
     yield model
-    for hint in get_type_hints(model).values():
+    for hint in _hints(model).values():
         for inner in _types(hint):
             for reached in _reached(inner, seen):
                 seen[reached] = None
                 yield reached
+
+
+def _hints(model: type) -> dict[str, Any]:
+    return get_type_hints(model, localns={"Figure": Figure})
 
 
 def _types(hint: Any) -> Iterator[type]:
@@ -220,7 +226,7 @@ def _filters() -> list[list[str]]:
 
 def _model(model: type) -> str:
     doc = _plain(inspect.getdoc(model) or "").strip()
-    hints = get_type_hints(model)
+    hints = _hints(model)
     names = [f.name for f in fields(model)] if is_dataclass(model) else list(hints)
     rows = [[f"`{name}`", _said(hints[name])] for name in names]
     return f"### {model.__name__}\n\n{doc}\n\n{_table(['field', 'type'], rows)}"

@@ -1,0 +1,61 @@
+"""Makes the tables of a run where they are not those of its captures and of this program."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from nsight_prof.parsers.build.run_tables import build_tables
+from nsight_prof.parsers.ncu import can_read_rep
+from nsight_prof.parsers.roofs.file import ROOFS_FILE
+from nsight_prof.parsers.run.directory import STEPS, RunDir
+from nsight_prof.parsers.whole_file import write_atomic
+
+MADE_FROM = ".made-from"
+"""File in tables/: the hash of what the tables were made from, and of what they were then."""
+PARSERS = Path(__file__).resolve().parents[1]
+
+
+def refresh_tables(run: RunDir) -> None:
+    """Make the tables unless they are there, made by this program from the files there are now.
+
+    Files are told apart by size and time, as make does. Raises as `build_tables`.
+    """
+    stamp = run.tables / MADE_FROM
+    with suppress(OSError, UnicodeDecodeError):
+        if stamp.read_text(encoding="ascii") == _state(run):
+            return
+    build_tables(run)
+    with suppress(OSError):  # without the stamp they are made again, no more
+        write_atomic(stamp, _state(run))
+
+
+def _state(run: RunDir) -> str:
+    """Return the hash of the captures, the tables, and the program that makes one of the other."""
+    told = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
+    for path in (run.manifest_path, run.path / ROOFS_FILE, run.path / STEPS, run.tables):
+        for fact in _facts(path):
+            told.update(fact.encode("utf-8", "surrogateescape"))
+    return told.hexdigest()
+
+
+@cache
+def _program() -> str:
+    return hashlib.sha256("".join(_facts(PARSERS)).encode()).hexdigest()
+
+
+def _facts(path: Path) -> Iterator[str]:
+    """Yield name, size and time of a file, or of all files below a folder."""
+    found = [path]
+    if path.is_dir():
+        found = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+    for file in sorted(found):
+        if file.name == MADE_FROM or file.suffix == ".pyc":
+            continue
+        with suppress(OSError):
+            known = file.stat()
+            yield f"{file.relative_to(path.parent)} {known.st_size} {known.st_mtime_ns}\n"
