@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TextIO
 
 import pandas as pd
 
 # What a spreadsheet computes: a cell beginning with one of these that is no number.
-_FORMULA = r"(?:[=@\t\r]|[+-](?![\d.,]+(?:[eE][+-]?\d+)?$))"
+_FORMULA = re.compile(r"(?:[=@\t\r]|[+-](?![\d.,]+(?:[eE][+-]?\d+)?$))")
 
 
 def write_csv(frame: pd.DataFrame, target: Path | TextIO, *, header: bool = True) -> None:
@@ -26,7 +27,7 @@ def _as_cells(frame: pd.DataFrame) -> pd.DataFrame:
         if frame[name].dtype.kind in "iufbM":
             continue
         text = frame[name].astype("string")
-        formula = text.str.match(_FORMULA).fillna(False)
-        if formula.any():
-            changed[name] = text.mask(formula, "'" + text)
+        # Few values of a column differ: nearly all are names.
+        if any(_FORMULA.match(value) for value in text.dropna().unique()):
+            changed[name] = text.mask(text.str.match(_FORMULA).fillna(False), "'" + text)
     return frame.assign(**changed) if changed else frame

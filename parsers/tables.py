@@ -80,14 +80,14 @@ def check(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     if missing or extra:
         raise ValueError(f"table {table}: missing columns {missing}, undeclared columns {extra}")
     checked = frame[names].reset_index(drop=True)
-    for column in columns:
-        values, dtype = checked[column.name], _TYPES[column.dtype]
-        if values.dtype == dtype:
+    for column, given in zip(columns, checked.dtypes, strict=True):
+        dtype = _TYPES[column.dtype]
+        if given == dtype:
             continue
         try:
             # What does not fit is an error below; numpy would print a warning before.
             with np.errstate(invalid="ignore"):
-                checked[column.name] = values.astype(dtype)
+                checked[column.name] = checked[column.name].astype(dtype)
         except (TypeError, ValueError) as error:
             raise ValueError(f"table {table}, column {column.name}: {error}") from error
     return checked

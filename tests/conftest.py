@@ -8,7 +8,7 @@ import signal
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +52,14 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that stay on one worker: at the end the others would wait for them."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_wait_for_the_disk() -> Iterator[None]:
+    """No test pulls the plug; hundreds of them write through whole_file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

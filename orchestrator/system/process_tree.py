@@ -164,12 +164,8 @@ def _processes() -> dict[int, _Process]:
 
 def _stat(pid: int) -> list[str]:
     """Return the name of a process and the fields after it; none where it has ended."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return []
-    head, _, tail = text.rpartition(")")
-    return [head.partition("(")[2], *tail.split()]
+    head, _, tail = _read(pid, "stat").decode(errors="replace").rpartition(")")
+    return [head.partition("(")[2], *tail.split()] if tail else []
 
 
 def _begin(pid: int) -> str:
@@ -186,7 +182,14 @@ def _same_namespace(pid: int) -> bool:
 
 
 def _environment(pid: int) -> bytes:
+    return _read(pid, "environ")
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Return what /proc has of a process; nothing where it has ended or is somebody else's."""
     try:
-        return (PROC / str(pid) / "environ").read_bytes()
+        # All processes of the machine are read many times a run: a Path each would take as long.
+        with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as stream:
+            return stream.readall()
     except OSError:
         return b""

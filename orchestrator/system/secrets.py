@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
@@ -196,6 +197,7 @@ def secrets_in(data: Any, name: str = "") -> set[str]:
     return found.union(*(secrets_in(item, name) for item in data))
 
 
+@lru_cache(maxsize=1024)  # a run saves its manifest a dozen times, with the same words
 def redact_forms(text: str) -> str:
     """Return `text` without what looks like a secret by its form alone."""
     for form in FORMS:

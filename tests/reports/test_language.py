@@ -24,6 +24,8 @@ from nsight_prof.reports.render.templating import Style
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 NUMBER = re.compile(
     r"\d[\d.,]*(?: (?:%|[munk]?s|[KMGT]i?B(?:/s)?|[kMGTP]FLOP(?:/s)?)(?![A-Za-z]))?"

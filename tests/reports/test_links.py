@@ -149,7 +149,7 @@ def test_kernels_without_counters_are_the_same_number_everywhere(run: Run) -> No
     assert sum(row.kernels for row in view.left_out) in (0, without)
 
 
-def test_no_link_of_a_report_is_dead(run: Run) -> None:
+def test_no_link_of_a_report_is_dead(run: Run, no_pictures: None) -> None:
     paths = render_report(run)
     assert dead_links(paths.folder) == {}
     text = whole_report(paths.folder)

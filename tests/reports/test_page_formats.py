@@ -44,6 +44,7 @@ def test_pictures_are_png_too_where_that_is_asked_for(run: Run) -> None:
     assert all(both[p.name].startswith(b"\x89PNG") for p in made.pictures if p.suffix == ".png")
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("kind", ["md", "html"])
 def test_a_recipe_s_languages_are_kept(run: Run, kind: str) -> None:
     run.manifest.recipe["languages"] = ["ko"]

@@ -16,7 +16,8 @@ from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.view_models import Fact
-from nsight_prof.reports.render import templating
+from nsight_prof.reports.render import drawing, templating
+from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.report import (
     render_report,
     render_sweep,
@@ -29,11 +30,7 @@ from tests.recorded import whole_report
 NASTY = "void a_b::c<float*, (X)3>(`T`|U, $y$, <b>__z__</b>) [clone]\n#1"
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures have tests of their own; these look at text."""
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -201,10 +198,10 @@ def test_an_old_report_stays_when_the_new_one_fails(
 ) -> None:
     old = render_report(run).report.read_text()
 
-    def full(figure: object) -> bytes:
+    def full(picture: object, style: object) -> Drawn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", full)
+    monkeypatch.setattr(drawing, "_drawn", full)
     with pytest.raises(StepFailed, match="No space left on device"):
         render_report(run)
     assert (run.path / "report" / "report.md").read_text() == old

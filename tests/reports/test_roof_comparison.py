@@ -72,21 +72,15 @@ def test_who_measured_the_roofs_is_said(measured_run: Run, run: Run) -> None:
 
 
 def test_the_report_shows_them_and_measures_kernels_against_them(
-    measured_run: Run, monkeypatch: pytest.MonkeyPatch
+    measured_run: Run, no_pictures: None
 ) -> None:
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
     text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
     assert "by the run roofline-1" in text
     assert "Kernels are compared with the measured roof where there is one" in text
 
 
-def test_a_report_without_measured_roofs_says_how_to_have_them(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
+def test_a_report_without_measured_roofs_says_how_to_have_them(run: Run, no_pictures: None) -> None:
     text = whole_report(render_report(run).folder)
     assert "prof run recipes/roofline.yaml measures" in text
     assert "| Roof | Measured" not in text

@@ -16,7 +16,7 @@ from scripts.pages.templates_page import PAGES, models, templates_page
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+def given(monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> dict[str, dict[str, Any]]:
     """What each template was rendered with; pictures are left out."""
     seen: dict[str, dict[str, Any]] = {}
 
@@ -25,8 +25,6 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
         return templating.render(name, content, own, **options)
 
     monkeypatch.setattr(render, "render", spy)
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
     return seen
 
 

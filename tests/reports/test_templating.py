@@ -14,11 +14,9 @@ from nsight_prof.reports.render.templating import Style, render, style_of, templ
 
 
 @pytest.fixture(autouse=True)
-def only_templates(monkeypatch: pytest.MonkeyPatch, view: ReportView) -> None:
+def only_templates(monkeypatch: pytest.MonkeyPatch, no_pictures: None, view: ReportView) -> None:
     """Draw nothing, and analyse the run once for all tests."""
     monkeypatch.setattr(rendering, "report_view", lambda run: view)
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
 
 
 def write(folder: Path, name: str, text: str) -> Path:

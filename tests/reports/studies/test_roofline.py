@@ -123,12 +123,6 @@ def repeated_run(make_bench_run: Callable[..., Run], bench_row: Callable[..., Ro
     return make_bench_run(rows, **frames(rows, 3))
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsight_prof.reports.plots.style.render_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr("nsight_prof.reports.plots.inline.render_inline", lambda *given: "<svg/>")
-
-
 def made_section(run: Run) -> Section:
     made = roofline.section(run)
     assert made is not None
