@@ -233,7 +233,7 @@ def _headline(run: Run) -> list[str]:
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
     made = _sections(run)
     if run.is_bench:
-        from nsight_prof.reports.studies.report import leading
+        from nsight_prof.reports.studies.models import leading
 
         return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
     from nsight_prof.reports.profile.views import section_verdicts

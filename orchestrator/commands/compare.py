@@ -104,7 +104,7 @@ def command(
 
     Exit codes: 0 ok, 1 a rule is broken, 2 asked wrongly or not comparable.
     """
-    from nsight_prof.orchestrator.report.reporting import ensure_tables
+    from nsight_prof.orchestrator.report.run_tables import ensure_tables
     from nsight_prof.parsers.whole_file import as_utf8, written_whole
     from nsight_prof.reports.compare.comparison import compare
     from nsight_prof.reports.compare.limits import parse_limit

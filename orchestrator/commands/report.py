@@ -18,7 +18,7 @@ from nsight_prof.parsers.substeps import substep, watched_by
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.terminal.display import Display
-    from nsight_prof.reports.render.templating import Style
+    from nsight_prof.reports.render.style import Style
 
 
 @click.command("report")

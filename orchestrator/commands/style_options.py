@@ -12,7 +12,7 @@ import click
 from nsight_prof.orchestrator.recipe.languages import LANGUAGES
 
 if TYPE_CHECKING:
-    from nsight_prof.reports.render.templating import Style
+    from nsight_prof.reports.render.style import Style
 
 ALL = "all"
 
@@ -52,7 +52,7 @@ def given_style(
     """
     if templates is None and not languages and formats == ALL and not png:
         return None
-    from nsight_prof.reports.render.templating import FORMATS, Style, check_style
+    from nsight_prof.reports.render.style import FORMATS, Style, check_style
 
     pages = FORMATS if formats == ALL else (formats,)
     style = Style(templates.absolute() if templates else None, chosen(languages), pages, png)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from nsight_prof.orchestrator.report.reporting import ensure_tables
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError

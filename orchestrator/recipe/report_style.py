@@ -21,7 +21,7 @@ def with_templates(recipe: Recipe, folders: Sequence[Path]) -> Recipe:
     """
     if recipe.templates is None:
         return recipe
-    from nsight_prof.reports.render.templating import Style, check_style
+    from nsight_prof.reports.render.style import Style, check_style
 
     places = [folder / recipe.templates for folder in (*folders, Path.cwd())]
     path = next((place for place in places if os.path.isdir(place)), places[-1]).absolute()

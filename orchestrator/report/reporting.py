@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsight_prof.orchestrator.system.run_lock import writing
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.artifacts import check_artifacts
-from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.substeps import substep
 
 if TYPE_CHECKING:
-    from nsight_prof.reports.render.templating import Style
+    from nsight_prof.reports.render.style import Style
 
 # The libraries of tables and pictures map about 1 GiB before they do anything; with less
 # matplotlib 3.11 aborts.
@@ -57,7 +56,7 @@ def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str
     """Write report/ of a sweep from the runs in variants/; return its answer and report.md."""
     from nsight_prof.parsers.build.load import load_variants
     from nsight_prof.reports.render.report import render_sweep
-    from nsight_prof.reports.render.templating import style_of
+    from nsight_prof.reports.render.style import style_of
     from nsight_prof.reports.sweep.sweep import sweep_view
 
     manifest = read_manifest(run)
@@ -77,7 +76,7 @@ def report_job(
     from nsight_prof.parsers.build.refresh import refresh_tables
     from nsight_prof.reports.engine.ranks import job_view
     from nsight_prof.reports.render.report import render_job
-    from nsight_prof.reports.render.templating import style_of
+    from nsight_prof.reports.render.style import style_of
 
     _check_address_space()
     manifest = read_manifest(job)
@@ -91,31 +90,3 @@ def report_job(
     build_rank_tables(job)
     made = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
     return made.headline, made.report
-
-
-def ensure_tables(path: Path) -> None:
-    """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
-    from nsight_prof.parsers.build.run_tables import build_tables
-
-    check_one_run(path)
-    variants = read_manifest(RunDir(path)).variants
-    for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
-        if not _are_of_now(run):
-            with writing(run.path):
-                check_artifacts(run)
-                build_tables(run)
-
-
-def _are_of_now(run: RunDir) -> bool:
-    """Tell whether the tables are there with the columns that this version declares."""
-    from nsight_prof.parsers import tables
-
-    if not run.tables.is_dir():
-        return False
-    try:
-        for table in tables.tables():
-            if table != "launches":  # large, and as old as the others
-                tables.read(run.tables, table)
-    except ProfError:
-        return False
-    return True

@@ -36,7 +36,7 @@ from nsight_prof.parsers.run.directory import (
 from nsight_prof.parsers.substeps import watched_by
 
 if TYPE_CHECKING:
-    from nsight_prof.reports.render.templating import Style
+    from nsight_prof.reports.render.style import Style
 
 __all__ = ["RunOptions", "RunOutcome", "run_recipe"]
 # As much of a command as is shown while it runs; command.json has all of it.
@@ -215,7 +215,7 @@ def _own_templates(recipe: Recipe) -> tuple[Style, ...]:
     """Return the style with the templates of the recipe that was given, where it names some."""
     if recipe.templates is None:
         return ()
-    from nsight_prof.reports.render.templating import Style
+    from nsight_prof.reports.render.style import Style
 
     return (Style(Path(recipe.templates)),)
 

@@ -9,11 +9,9 @@ in its catalogues; scripts/messages.py finds it.
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
+from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
-from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
+from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.writer import InMarkdown, Writer
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
+from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
 
-SUFFIX = ".j2"
-MARKDOWN, HTML = FORMATS = ("md", "html")
 PAGE_VALUES = (Text, Number, Interval, Name, Verbatim)
 """What `Writer` makes words of, wherever a template writes it."""
 BUNDLED = "prof"
@@ -39,80 +36,6 @@ FAULTS = (
     *(jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError),
     *(ArithmeticError, RecursionError),
 )
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a report is written: folder of the user's templates, languages, formats.
-
-    All pages are there in English; each of `languages` gets files of its own. `formats`
-    are those of the pages: "md" (with picture files) and "html" (one file each). `png`: the
-    pictures of markdown are there as PNG files, too.
-    """
-
-    templates: Path | None = None
-    languages: tuple[str, ...] = ()
-    formats: tuple[str, ...] = FORMATS
-    png: bool = False
-
-
-def style_of(recipe: Mapping[str, Any], given: Style | None = None) -> Style:
-    """Return the style that a recipe asks for; what is `given` goes first.
-
-    A recipe names languages here and no templates: it may be that of a run that somebody sent.
-    Templates are always `given`.
-
-    Raises:
-        UsageError: there is no such folder or language, or a template of it replaces none.
-    """
-    chosen = given or Style()
-    languages = chosen.languages or tuple(str(name) for name in recipe.get("languages") or ())
-    style = replace(chosen, languages=tuple(dict.fromkeys(languages)))
-    check_style(style)
-    return style
-
-
-def check_style(style: Style) -> None:
-    """Refuse a style that could not be followed; raises as `style_of`."""
-    for language in style.languages:
-        if language not in LANGUAGES:
-            raise UsageError(
-                f"no report is written in the language {language!r}",
-                f"choose from: {', '.join(LANGUAGES)}",
-            )
-    if style.templates is not None:
-        _check_folder(style.templates)
-
-
-def _check_folder(folder: Path) -> None:
-    if not os.path.isdir(folder):
-        raise UsageError(
-            f"{folder} is no folder of templates", "give an existing folder with --templates DIR"
-        )
-    bundled = sorted(path.name for path in templates_folder().glob(f"*{SUFFIX}"))
-    own = sorted(path.name for path in folder.glob(f"*{SUFFIX}"))
-    for name in own:
-        if name not in bundled and not name.startswith("_"):
-            raise UsageError(
-                f"{folder / name} takes the place of no template{_meant(name, bundled)}",
-                f"templates are: {', '.join(bundled)}; the name of a part that only your own "
-                "templates include begins with _",
-            )
-    if not own:
-        raise UsageError(
-            f"{folder} holds no template",
-            f"put a changed copy of one there: {', '.join(bundled)}",
-        )
-
-
-def _meant(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f": did you mean {close[0]}?" if close else ""
-
-
-def templates_folder() -> Path:
-    """Folder of the bundled templates."""
-    return Path(__file__).resolve().parents[2] / "templates"
 
 
 def render(
@@ -252,7 +175,7 @@ class Absent(jinja2.StrictUndefined):
         # A name that a loop or a macro left undefined has no owner: Jinja says that well itself.
         if self._undefined_hint or owner is jinja2.utils.missing or not isinstance(name, str):
             return str(super()._undefined_message)
-        return f"{type(owner).__name__} has no {name!r}{_meant(name, _names(owner))}"
+        return f"{type(owner).__name__} has no {name!r}{did_you_mean(name, _names(owner))}"
 
     __slots__ = ()
 

@@ -9,17 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.page import Section, Text
-from nsight_prof.reports.studies import (
-    any_target,
-    gemm_staircase,
-    llm_kernels,
-    memory_patterns,
-    repeatability,
-    roofline,
-    serving_baseline,
-    serving_load,
-)
+from nsight_prof.reports.page import Section, Text, Value
+from nsight_prof.reports.studies import any_target, repeatability
+from nsight_prof.reports.studies.gemm_staircase import section as gemm_staircase
+from nsight_prof.reports.studies.llm_kernels import section as llm_kernels
+from nsight_prof.reports.studies.memory_patterns import section as memory_patterns
+from nsight_prof.reports.studies.roofline import section as roofline
+from nsight_prof.reports.studies.serving_baseline import section as serving_baseline
+from nsight_prof.reports.studies.serving_load import section as serving_load
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,24 @@ def sections(run: Run) -> Iterator[Section]:
         yield repeats
 
 
-def left_out(run: Run, present: Sequence[Section]) -> list[Study]:
-    """Return the studies that the targets of `run` allow, but not its cases: none of `present`."""
-    there = {section.key for section in present}
-    targets = {"", *run.bench["target"].dropna()}
-    every = (*STUDIES, REPEATABILITY)
-    return [study for study in every if study.key not in there and study.target in targets]
+def left_out(run: Run, present: Sequence[Section]) -> list[Text]:
+    """Return why sections are left out that the targets of the run allow, but not its cases."""
+    if not run.bench.empty:
+        there = {section.key for section in present}
+        targets = {"", *run.bench["target"].dropna()}
+        every = (*STUDIES, REPEATABILITY)
+        return [
+            Text(
+                'Section "{title}" is left out: {reason}.', title=study.title, reason=study.without
+            )
+            for study in every
+            if study.key not in there and study.target in targets
+        ]
+    step = run.manifest.step("bench")
+    reasons = run.gaps[run.gaps["table"] == "bench"]["reason"].tolist()
+    reason: Value = Text("no case was measured")
+    if step is not None and step.error:
+        reason = step.error
+    elif reasons:
+        reason = str(reasons[0])
+    return [Text("All sections are left out: {reason}.", reason=reason)]

@@ -9,7 +9,7 @@ from nsight_prof.reports.page import Text, Value
 from nsight_prof.reports.page.json import section_json, value_json
 from nsight_prof.reports.page.section import Json
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.report import BenchReport
+from nsight_prof.reports.studies.models import BenchReport
 
 _WRITE = Writer()
 _TEXT = {"type": "string"}

@@ -8,7 +8,7 @@ from nsight_prof.reports.page import Fact, Section, Text
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import GlossaryEntry
-from nsight_prof.reports.studies.report import BenchReport, leading
+from nsight_prof.reports.studies.models import BenchReport, leading
 
 ANSWERS, ROWS, LEARNED, RESERVATIONS = 2, 8, 6, 3
 

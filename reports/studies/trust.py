@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nsight_prof.parsers.cells import records, text
@@ -27,7 +26,7 @@ from nsight_prof.reports.page import (
 from nsight_prof.reports.page.figure_models import Roof
 from nsight_prof.reports.profile.view_models import CommandRow, Method
 from nsight_prof.reports.profile.view_models import Fact as FormattedFact
-from nsight_prof.reports.studies.registry import left_out
+from nsight_prof.reports.studies.models import NotRun
 
 EXAMPLES = 3
 PREVIEW = 6
@@ -46,16 +45,6 @@ MISSING = {
     "counted_launches": Text("No counters"),
 }
 """Column of table `bench` -> what a reader of the report misses."""
-
-
-@dataclass(frozen=True)
-class NotRun:
-    """Cases that have no time for one reason; `names` are some of them."""
-
-    status: str
-    reason: str
-    cases: int
-    names: tuple[str, ...]
 
 
 def trust_section(
@@ -160,7 +149,7 @@ def _known(value: float | None, unit: str) -> Number | None:
     return None if value is None else Number(value, unit)
 
 
-def gaps(run: Run, studies: Sequence[Section], lost: Sequence[NotRun]) -> tuple[Part, ...]:
+def gaps(run: Run, lost: Sequence[NotRun], left_out: Sequence[Text]) -> tuple[Part, ...]:
     """Return what could not be measured, and why."""
     columns = [
         Column[NotRun](Text("Count"), lambda row: row.cases),
@@ -169,7 +158,7 @@ def gaps(run: Run, studies: Sequence[Section], lost: Sequence[NotRun]) -> tuple[
         Column(Text("For example"), lambda row: list(map(Name, row.names))),
     ]
     table = Table("not-run", Text("What could not be measured"), columns, lost)
-    items = (*_left_out(run, studies), *missing(run))
+    items = (*left_out, *missing(run))
     return (
         table if lost else Text("Everything that was asked for was measured."),
         *([Bullets(Text("What is not here"), items)] if items else []),
@@ -187,25 +176,6 @@ def not_run(run: Run, key: str) -> tuple[NotRun, ...]:
         NotRun(status, reason, len(names), tuple(names[:EXAMPLES]))
         for (status, reason), names in ranked
     )
-
-
-def _left_out(run: Run, studies: Sequence[Section]) -> list[Text]:
-    """Return the sections that the targets of the run allow, but not its cases."""
-    if not run.bench.empty:
-        return [
-            Text(
-                'Section "{title}" is left out: {reason}.', title=study.title, reason=study.without
-            )
-            for study in left_out(run, studies)
-        ]
-    step = run.manifest.step("bench")
-    reasons = run.gaps[run.gaps["table"] == "bench"]["reason"].tolist()
-    reason: Value = Text("no case was measured")
-    if step is not None and step.error:
-        reason = step.error
-    elif reasons:
-        reason = str(reasons[0])
-    return [Text("All sections are left out: {reason}.", reason=reason)]
 
 
 def missing(run: Run) -> list[Text]:

@@ -20,7 +20,7 @@ from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import Picture
 from nsight_prof.reports.render.templating import FILTERS
-from nsight_prof.reports.studies.report import BenchReport
+from nsight_prof.reports.studies.models import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.sweep.models import SweepView

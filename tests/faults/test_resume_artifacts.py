@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.orchestrator import cli
-from nsight_prof.orchestrator.report.reporting import ensure_tables
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers import whole_folder
 from nsight_prof.parsers.build.run_tables import build_tables
 from nsight_prof.parsers.errors import ArtifactUnreadable, StepFailed, UsageError

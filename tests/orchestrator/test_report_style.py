@@ -9,7 +9,7 @@ from nsight_prof.orchestrator.recipe.read import load_recipe
 from nsight_prof.orchestrator.report import reporting
 from nsight_prof.parsers.errors import RecipeError
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 
 
 @pytest.fixture

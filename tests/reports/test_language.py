@@ -20,7 +20,7 @@ from nsight_prof.reports.page.values import placeholders
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.report import render_report, render_template
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 

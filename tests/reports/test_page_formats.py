@@ -6,7 +6,7 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.render.report import ReportPaths, render_report
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 
 
 def contents(made: ReportPaths) -> dict[str, bytes]:

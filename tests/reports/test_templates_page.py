@@ -11,7 +11,7 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.render import report as render
 from nsight_prof.reports.render import templating
-from nsight_prof.reports.render.templating import templates_folder
+from nsight_prof.reports.render.style import templates_folder
 from scripts.pages.templates_page import PAGES, models, templates_page
 
 

@@ -10,7 +10,8 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.render import report as rendering
 from nsight_prof.reports.render.report import render_report
-from nsight_prof.reports.render.templating import Style, render, style_of, templates_folder
+from nsight_prof.reports.render.style import Style, style_of, templates_folder
+from nsight_prof.reports.render.templating import render
 
 
 @pytest.fixture(autouse=True)

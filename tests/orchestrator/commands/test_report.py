@@ -11,7 +11,7 @@ from nsight_prof.orchestrator.report import reporting
 from nsight_prof.orchestrator.terminal import display
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 
 
 @pytest.fixture

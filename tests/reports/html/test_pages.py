@@ -19,7 +19,7 @@ from nsight_prof.reports.render.body import Carried, body
 from nsight_prof.reports.render.folds import pack, table_of
 from nsight_prof.reports.render.html_page import html_page, html_pages
 from nsight_prof.reports.render.report import render_report
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 
 LARGEST = 3_000_000
 SVG = "<svg></svg>"

@@ -20,7 +20,7 @@ from nsight_prof.reports.page.charts import BarFigure, Chart, LineFigure, Roofli
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render.metrics_json import schema
 from nsight_prof.reports.render.report import render_report
-from nsight_prof.reports.studies import roofline
+from nsight_prof.reports.studies.roofline import section as roofline
 from nsight_prof.reports.studies.trust import missing
 
 Row = dict[str, Any]

@@ -1,0 +1,38 @@
+"""Makes the tables of a run where they are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsight_prof.orchestrator.system.run_lock import writing
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.run.artifacts import check_artifacts
+from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run, read_manifest
+
+
+def ensure_tables(path: Path) -> None:
+    """Make tables/ of a run, or of each variant of a sweep, where this version's are not there."""
+    from nsight_prof.parsers.build.run_tables import build_tables
+
+    check_one_run(path)
+    variants = read_manifest(RunDir(path)).variants
+    for run in [RunDir(path / VARIANTS / name) for name in variants] or [RunDir(path)]:
+        if not _are_of_now(run):
+            with writing(run.path):
+                check_artifacts(run)
+                build_tables(run)
+
+
+def _are_of_now(run: RunDir) -> bool:
+    """Tell whether the tables are there with the columns that this version declares."""
+    from nsight_prof.parsers import tables
+
+    if not run.tables.is_dir():
+        return False
+    try:
+        for table in tables.tables():
+            if table != "launches":  # large, and as old as the others
+                tables.read(run.tables, table)
+    except ProfError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""The report of a benchmark run: its sections, and how far to trust them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsight_prof.reports.analysis.roof_comparison import (
+    RoofComparison,
+)
+from nsight_prof.reports.page import Fact, Finding, Section, Text
+from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method
+from nsight_prof.reports.profile.view_models import Fact as FileFact
+
+ANSWERS = 6
+"""Findings whose verdicts make the answer at the top; all stand in their sections."""
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Cases that have no time for one reason; `names` are some of them."""
+
+    status: str
+    reason: str
+    cases: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """The whole report of a benchmark run.
+
+    `gpu` is its name. `overview` is one line of numbers. `caveats` are what a reader must know
+    before using a number. `trust` is the section about conditions, roofs, method and what is
+    missing. `roofs` are all roofs of the run, of every source. `data` are (what, markdown link) of
+    files with numbers.
+    """
+
+    title: str
+    question: str
+    run_id: str
+    created: str
+    replayed_from: str
+    gpu: str
+    overview: tuple[Fact, ...]
+    caveats: tuple[Caveat, ...]
+    sections: tuple[Section, ...]
+    trust: Section
+    not_run: tuple[NotRun, ...]
+    roofs: tuple[Roof, ...]
+    roof_comparison: tuple[RoofComparison, ...]
+    method: Method
+    data: tuple[FileFact, ...]
+    glossary: tuple[GlossaryEntry, ...]
+
+    @property
+    def answer(self) -> tuple[Text, ...]:
+        """Verdicts of the first findings: of every section in turn, until there are enough."""
+        return tuple(finding.verdict for finding in leading(self.sections, ANSWERS))
+
+    @property
+    def answer_anchors(self) -> tuple[str, ...]:
+        """The id of the section that each sentence of the answer rests on."""
+        keys = {id(finding): s.key for s in self.sections for finding in s.findings}
+        return tuple(f"section-{keys[id(finding)]}" for finding in leading(self.sections, ANSWERS))
+
+
+def leading(studies: Sequence[Section], limit: int) -> list[Finding]:
+    """Return at most `limit` findings, the first of each section before the second of any.
+
+    Technical findings of a section come after its others.
+    """
+    room = max(limit, len(studies))
+    ranked = [
+        sorted(section.findings, key=lambda finding: finding.technical) for section in studies
+    ]
+    chosen: dict[int, list[Finding]] = defaultdict(list)
+    for turn in range(max(map(len, ranked), default=0)):
+        for index, findings in enumerate(ranked):
+            if turn < len(findings) and sum(map(len, chosen.values())) < room:
+                chosen[index].append(findings[turn])
+    return [finding for index in sorted(chosen) for finding in chosen[index]]
