@@ -13,15 +13,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nsight_prof.parsers.errors import UsageError
-
-SECONDS = 5.0
-"""CPU time for one pattern on all names of a trace; usual ones take microseconds a name."""
 _PROBE_SECONDS, _PROBE_LENGTH, _PROBES = 0.5, 28, 64
 
 
-class _Slow(Exception):
-    pass
+class TooSlow(Exception):
+    """A pattern takes longer than its limit."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -35,10 +31,10 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
     try:
-        with _limit(_PROBE_SECONDS):
+        with limit_time(_PROBE_SECONDS):
             for character in sorted({*text, *"a0 _"})[:_PROBES]:
                 pattern.search(f"{character * _PROBE_LENGTH}\n\0")
-    except _Slow:
+    except TooSlow:
         raise ValueError(
             f"not usable as a regular expression: on {_PROBE_LENGTH} characters {character!r} it "
             f"takes longer than {_PROBE_SECONDS} s, because repeats stand inside of repeats"
@@ -47,31 +43,14 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 
 @contextmanager
-def matching(what: str) -> Iterator[None]:
-    """Match users' patterns inside: `what` names them.
-
-    Raises:
-        UsageError: that takes more than SECONDS of CPU time.
-    """
-    try:
-        with _limit(SECONDS):
-            yield
-    except _Slow:
-        raise UsageError(
-            f"{what} takes longer than {SECONDS:g} s on the names of this trace",
-            "write it without repeats inside of repeats: `(a+)+` and `(a|a)*` are `a+` and `a*`",
-        ) from None
-
-
-@contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-    """Raise _Slow after so much CPU time; `re` looks for signals while it matches."""
+def limit_time(seconds: float) -> Iterator[None]:
+    """Raise TooSlow after so much CPU time; `re` looks for signals while it matches."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(_number: int, _frame: object) -> None:
-        raise _Slow
+        raise TooSlow
 
     old = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)

@@ -15,9 +15,9 @@ import numpy as np
 
 from nsight_prof.reports.render.html_page import html_page
 from nsight_prof.reports.trace_view.bins import reduced
+from nsight_prof.reports.trace_view.models import KERNELS, Item, Node, Row
 from nsight_prof.reports.trace_view.page import TIMELINE, pack, parts_of
-from nsight_prof.reports.trace_view.tracks import KERNELS, MOST_LAUNCHES, Item, Row
-from nsight_prof.reports.trace_view.tree import Node
+from nsight_prof.reports.trace_view.tracks import MOST_LAUNCHES
 
 COLOURS = ("blue", "orange", "green", "vermillion", "sky", "purple", "grey")
 KINDS = 60

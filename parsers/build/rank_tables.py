@@ -19,7 +19,7 @@ import pandas as pd
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
-from nsight_prof.parsers.nsys.stages.stages import ALL
+from nsight_prof.parsers.nsys.stages.work import ALL
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"

@@ -30,7 +30,8 @@ from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
 from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
-from nsight_prof.parsers.nsys.stages.stages import Work, attribute_calls
+from nsight_prof.parsers.nsys.stages.stages import attribute_calls
+from nsight_prof.parsers.nsys.stages.work import Work
 from nsight_prof.parsers.reading import reading, reads
 from nsight_prof.parsers.run.directory import plain_file
 

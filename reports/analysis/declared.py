@@ -75,7 +75,7 @@ def _printed(log: Path | None, key: str, make: Callable[[dict[str, Any]], Item])
     for line in lines:
         try:
             items += [make(item) for item in json.loads(line[line.index("{") :])[key]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return items
 

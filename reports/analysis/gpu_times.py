@@ -7,12 +7,11 @@ number, which stands beside them as what it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, count, known, number, records, text
 from nsight_prof.parsers.run.run import Run, once
+from nsight_prof.reports.analysis.models import GpuTime
 
 ALL = "(all)"
 """Name of the row of table `stages` that stands for the whole capture."""
@@ -20,31 +19,6 @@ MEAN = ("wall_ns", "gpu_busy_ns", "idle_ns")
 """Columns of table `stages` that are one GPU's, on average of several; the others add up."""
 PARTS = ("gaps", "idle_ns", "late_calls", "before_call_ns", "in_call_ns")
 """Columns of table `idle_gaps` that add up over gaps."""
-
-
-@dataclass(frozen=True)
-class GpuTime:
-    """What one GPU did in the run; times in ns, of the wall time of all GPUs.
-
-    `gpu` is its number (table `devices`) and `processes` how many used it. `busy_ns` is time in
-    which a kernel, copy or memset ran, `kernel_busy_ns` the part in which a kernel ran and
-    `copies_alone_ns` the rest; `gpu_time_ns` and `copies_ns` add up kernels, and copies and
-    memsets, also where they ran at the same time. None is unknown.
-    """
-
-    gpu: int
-    name: str
-    uuid: str
-    processes: int
-    launches: int
-    wall_ns: float
-    gpu_time_ns: float
-    kernel_busy_ns: float
-    busy_ns: float
-    idle_ns: float
-    idle_share: float | None
-    copies_ns: float
-    copies_alone_ns: float
 
 
 @once

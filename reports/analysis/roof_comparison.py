@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nsight_prof.parsers.build.roofline import Ceiling
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page.figure_models import Roof
 
 ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
-
-
-@dataclass(frozen=True)
-class RoofComparison:
-    """One roof from each source; None where a source has none.
-
-    `of_counters` is measured over counters at the clock of the measurement, `of_datasheet`
-    measured over datasheet, each at its own clock.
-    """
-
-    key: str
-    dtype: str
-    label: str
-    unit: str
-    measured: float | None
-    measured_clock_hz: float | None
-    counters: float | None
-    counters_clock_hz: float | None
-    datasheet: float | None
-    of_counters: float | None
-    of_datasheet: float | None
 
 
 def compare_roofs(roofs: tuple[Roof, ...]) -> tuple[RoofComparison, ...]:

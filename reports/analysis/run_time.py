@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from nsight_prof.parsers.cells import number, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.gpu_times import gpu_of, per_gpu_gaps, working
+from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import wall_time
 from nsight_prof.reports.analysis.timeline import union
 
 WALL, GPU = "wall", "gpu"
 """What a time is a part of: the run from its first to its last GPU work, or its kernels' time."""
-
-
-@dataclass(frozen=True)
-class RunTime:
-    """The time of a run in ns; `kernels_ns`, `copies_ns` and `idle_ns` add up to `whole_ns`.
-
-    `basis` is "wall" (from the first to the last work of the GPU), "gpu" where only the time of the
-    kernels is known, or "" where no time is. Of several GPUs each time is the mean of those that
-    ran kernels (`gpus`, 0 for unknown, of `present` in the machine; `gpu` is their name), but
-    `gpu_time_ns` is the sum of all kernels of all of them. Kernels of one GPU that ran at the same
-    time count once, and copies count where no kernel ran. `queued_ns` is the part of the idle time
-    between operations that were issued before; `waits` says for what the rest waited: the cause of
-    idle time with the most time. None is unknown.
-    """
-
-    basis: str
-    whole_ns: float | None
-    kernels_ns: float | None
-    copies_ns: float | None
-    idle_ns: float | None
-    queued_ns: float | None
-    waits: str
-    gpu_time_ns: float | None
-    gpu: str
-    gpus: int
-    present: int
-
-    def of_kernels(self, gpu_time_ns: float) -> float | None:
-        """Return what a part of the summed kernel time is of the run's own time, in ns."""
-        if self.kernels_ns is None or not self.gpu_time_ns:
-            return None
-        return gpu_time_ns * self.kernels_ns / self.gpu_time_ns
-
-    def part(self, share: float | None) -> float | None:
-        """Return what a share of the summed kernel time is as a share of the whole, 0 to 1."""
-        if share is None or self.kernels_ns is None or not self.whole_ns:
-            return None
-        return share * self.kernels_ns / self.whole_ns
 
 
 @once

@@ -12,8 +12,9 @@ from nsight_prof.parsers.metrics.columns import IMPOSSIBLE, NOT_COLLECTED
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
+from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import profiled
-from nsight_prof.reports.analysis.run_time import WALL, RunTime
+from nsight_prof.reports.analysis.run_time import WALL
 from nsight_prof.reports.page import Number, Text, Value, Verbatim
 from nsight_prof.reports.page.formats import shorten
 from nsight_prof.reports.profile.view_models import Caveat, KernelRow

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsight_prof.reports.analysis.gpu_times import GpuTime as GpuTime
-from nsight_prof.reports.analysis.roof_comparison import RoofComparison
-from nsight_prof.reports.analysis.run_time import RunTime as RunTime
+from nsight_prof.reports.analysis.models import GpuTime as GpuTime
+from nsight_prof.reports.analysis.models import RoofComparison
+from nsight_prof.reports.analysis.models import RunTime as RunTime
 from nsight_prof.reports.findings.model import BoundShare, Finding
 from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.page import OpenQuestion, Section, Text

@@ -15,7 +15,7 @@ from nsight_prof.reports.page.html import Fragment, Heading
 from nsight_prof.reports.render.body import Body, Carried, body
 from nsight_prof.reports.render.folds import pack
 from nsight_prof.reports.render.templating import render
-from nsight_prof.reports.trace_view import page as trace
+from nsight_prof.reports.trace_view import assets as trace
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"

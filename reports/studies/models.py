@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsight_prof.reports.analysis.roof_comparison import (
-    RoofComparison,
-)
+from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.page import Fact, Finding, Section, Text
 from nsight_prof.reports.page.figure_models import Roof
 from nsight_prof.reports.profile.view_models import Caveat, GlossaryEntry, Method

@@ -8,7 +8,7 @@ from typing import Any
 
 from nsight_prof.parsers.cells import records, text
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.roof_comparison import RoofComparison
+from nsight_prof.reports.analysis.models import RoofComparison
 from nsight_prof.reports.cases.conditions import of_cases
 from nsight_prof.reports.page import (
     Bullets,

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.run_time import GPU, RunTime
+from nsight_prof.reports.analysis.models import RunTime
+from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle import IDLE as IDLE_RULE
 from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim
 from nsight_prof.reports.page.writer import Writer

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nsight_prof.reports.analysis.run_time import GPU, RunTime
+from nsight_prof.reports.analysis.models import RunTime
+from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.page import Name, Text, Verbatim
 from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView

@@ -12,30 +12,25 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.trace_view.bins import Array
+from nsight_prof.reports.trace_view.models import Item, Items, Node, Row
 from nsight_prof.reports.trace_view.still import legend, timeline_svg, tree_svg
 from nsight_prof.reports.trace_view.tracks import (
-    Item,
-    Items,
-    Row,
     gaps_of,
     kernel_items,
     read_trace,
     read_work,
     rows_of,
 )
-from nsight_prof.reports.trace_view.tree import Node, tree_of
+from nsight_prof.reports.trace_view.tree import tree_of
 
 TIMELINE, TREE = "gpu-timeline", "nvtx-tree"
 """Names of the pictures, without their suffix."""
-TRACE = 'id="trace"'
-"""What a page with a timeline has in it."""
 ALT = {
     TIMELINE: "Timeline: streams and idle time of each GPU, ranges and calls of the host",
     TREE: "NVTX ranges and the kernels in them, each as wide as its GPU time and idle time",
@@ -94,16 +89,6 @@ def parts_of(
         TracePart(name, TITLES[name], ALT[name], pictures[False][name], bodies[name])
         for name in (TIMELINE, TREE)
     )
-
-
-def script() -> str:
-    """Return the script that draws the parts of `trace_parts` on a page."""
-    return _file("timeline.js")
-
-
-def style() -> str:
-    """Return the style sheet of these parts."""
-    return _file("timeline.css")
 
 
 def pack(
@@ -176,7 +161,3 @@ def _html(name: str, picture: str, data: str = "") -> str:
         f'<div class="{name}" id="{name}"><div class="live" hidden></div>'
         f'<div class="still">{picture}</div>{note}{packed}</div>'
     )
-
-
-def _file(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8").strip()

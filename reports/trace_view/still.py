@@ -11,9 +11,16 @@ import numpy as np
 from nsight_prof.reports.page.formats import duration, share
 from nsight_prof.reports.plots.palette import COLOURS, families
 from nsight_prof.reports.trace_view.bins import Array, coverage
-from nsight_prof.reports.trace_view.tracks import CALLS, IDLE, KERNELS, Item, Row
-from nsight_prof.reports.trace_view.tree import IDLE as IDLE_NODE
-from nsight_prof.reports.trace_view.tree import KERNEL, Node
+from nsight_prof.reports.trace_view.models import (
+    CALLS,
+    IDLE,
+    IDLE_NODE,
+    KERNEL,
+    KERNELS,
+    Item,
+    Node,
+    Row,
+)
 
 WIDTH, GUTTER, COLUMN = 900, 150, 2
 HEIGHTS = {KERNELS: 26, IDLE: 10, CALLS: 12}

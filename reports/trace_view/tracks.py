@@ -6,8 +6,8 @@ and CUDA calls, from its trace. All times are ns from the start of the capture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,102 +25,30 @@ from nsight_prof.reports.export.host_part import closed
 from nsight_prof.reports.export.lanes import disjoint
 from nsight_prof.reports.page.formats import counted
 from nsight_prof.reports.plots.palette import COLOURS, SKY, family
-from nsight_prof.reports.trace_view.bins import Array, Segments, reduced
+from nsight_prof.reports.trace_view.bins import Array, reduced
+from nsight_prof.reports.trace_view.models import (
+    CALLS,
+    IDLE,
+    KERNELS,
+    RANGES,
+    STAGES,
+    STEPS,
+    Gaps,
+    Item,
+    Items,
+    Row,
+    Work,
+)
 
 MOST_LAUNCHES, MOST_OTHERS = 1_000_000, 60_000
 """Segments of all streams together, and of each other row: the page stays below 20 MB."""
 MOST_HOST_LAUNCHES = 2_000_000
 """Launches up to which calls and ranges of the host are read, which takes as long as the rest."""
 MOST_STREAMS, MOST_LANES, MOST_THREADS, DEEPEST = 12, 4, 8, 6
-KERNELS, STAGES, STEPS, IDLE, RANGES, CALLS = (
-    "kernels", "stages", "steps", "idle", "ranges", "calls",
-)  # fmt: skip
 _COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device", "pid", "context", "stream"]
 _CODED = ["stage", "nvtx_path"]
 _WAITS = ("ynchronize", "cuMemcpy", "cudaMemcpy")
 QUEUED, LATE, UNKNOWN = "queued: the host had issued the next work", "the next call came late", ""
-
-
-@dataclass(frozen=True)
-class Item:
-    """What segments stand for: a kernel in a stage, a copy, a range, a call, a cause of idle time.
-
-    `colour` is a CSS variable of the page (without --), "" for a row of quiet boxes. `kernel` is
-    the number of the kernel on the page, 0 for none. `facts` are further lines of its tooltip.
-    """
-
-    name: str
-    colour: str = ""
-    kernel: int = 0
-    stage: str = ""
-    facts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the timeline; `group` is the GPU or process that it belongs to."""
-
-    group: str
-    kind: str
-    name: str
-    segments: Segments
-
-
-@dataclass
-class Work:
-    """Launches and copies as columns, launches first; `path` and `stage` are -1 for none.
-
-    `queue` is a code into `queues`: GPU, process, context, stream. `key` is what an operation has
-    in common with the CUDA call that issued it. `launches` is the number of launches.
-    """
-
-    start: Array
-    duration: Array
-    kernel: Array
-    stage: Array
-    path: Array
-    queue: Array
-    key: Array
-    queues: list[tuple[int, int, int, int]]
-    stages: list[str]
-    paths: list[str]
-    kernels: list[str]
-    launches: int
-    memory: list[str] = field(default_factory=list)
-
-    @property
-    def gpu(self) -> Array:
-        """GPU of each operation."""
-        return np.array([queue[0] for queue in self.queues], np.int64)[self.queue]
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Times in which a GPU had nothing to do; `op` is the operation that ended each."""
-
-    gpu: Array
-    start: Array
-    duration: Array
-    op: Array
-
-
-@dataclass
-class Items:
-    """The items of a timeline and the code of each, in the order of their first use."""
-
-    all: list[Item] = field(default_factory=list)
-    _codes: dict[Item, int] = field(default_factory=dict)
-
-    def code(self, item: Item) -> int:
-        """Return the code of an item, a new one where there is none yet."""
-        found = self._codes.setdefault(item, len(self.all))
-        if found == len(self.all):
-            self.all.append(item)
-        return found
-
-    def codes(self, items: Iterable[Item]) -> Array:
-        """Return the codes of several items."""
-        return np.array([self.code(item) for item in items], np.int64)
 
 
 def read_trace(run: Run) -> tuple[Events | None, str]:

@@ -8,39 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from nsight_prof.parsers.names.ranges import fold_repeats, shorten
-from nsight_prof.reports.trace_view.tracks import Gaps, Work
+from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, REST, Gaps, Node, Work
 
-RANGE, KERNEL, IDLE, REST = "range", "kernel", "idle", "rest"
 SMALLEST = 0.001
 """Share of the whole below which children of a node are gathered."""
-
-
-@dataclass
-class Node:
-    """A range, or a kernel in it; times in ns over all of the run.
-
-    `busy_ns` adds up kernels and copies, `idle_ns` the idle time that work of the node ended.
-    `colour` is a CSS variable of the page and `kernel` the kernel's number there, 0 for none.
-    """
-
-    name: str
-    kind: str = RANGE
-    busy_ns: int = 0
-    idle_ns: int = 0
-    launches: int = 0
-    colour: str = ""
-    kernel: int = 0
-    children: list[Node] = field(default_factory=list)
-
-    @property
-    def total_ns(self) -> int:
-        """What the node's width stands for."""
-        return self.busy_ns + self.idle_ns
 
 
 def tree_of(
@@ -60,7 +35,7 @@ def tree_of(
         _add(root, names[pair // width], leaf)
     for path, time in enumerate(idle.tolist()):
         if time:
-            _add(root, names[path], Node("idle", IDLE, 0, int(time)))
+            _add(root, names[path], Node("idle", IDLE_NODE, 0, int(time)))
     return _gathered(root, max(root.total_ns, 1) * SMALLEST)
 
 
@@ -100,7 +75,7 @@ def _gathered(node: Node, least: float) -> Node:
     """Return the node with its children by size, small ones as one, idle time last."""
     groups: dict[bool, list[Node]] = defaultdict(list)
     for child in node.children:
-        groups[child.total_ns >= least or child.kind == IDLE].append(child)
+        groups[child.total_ns >= least or child.kind == IDLE_NODE].append(child)
     small = groups[False]
     kept = [_gathered(child, least) for child in groups[True]]
     if len(small) == 1:
@@ -110,6 +85,6 @@ def _gathered(node: Node, least: float) -> Node:
         for child in small:
             _count(rest, child)
         kept.append(rest)
-    kept.sort(key=lambda child: (child.kind == IDLE, child.kind == REST, -child.total_ns))
+    kept.sort(key=lambda child: (child.kind == IDLE_NODE, child.kind == REST, -child.total_ns))
     node.children = kept
     return node

@@ -6,7 +6,7 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.recipe.read import MOST_VARIANTS
-from nsight_prof.parsers import patterns, safe_yaml
+from nsight_prof.parsers import matching, patterns, safe_yaml
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.names.ranges import name_stages
 
@@ -81,7 +81,7 @@ def test_a_pattern_that_is_slow_on_these_names_ends(monkeypatch: pytest.MonkeyPa
     """It needs two characters in turn, which no probe has."""
     slow = "(ab|a|b)+$"
     patterns.compile_pattern(slow)
-    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    monkeypatch.setattr(matching, "SECONDS", 0.2)
     with pytest.raises(UsageError, match="longer than"):
         name_stages([("", "ab" * 40 + "!")], [slow])
 

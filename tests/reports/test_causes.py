@@ -8,7 +8,8 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
 from nsight_prof.reports.analysis.profiled import TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import causes
-from nsight_prof.reports.findings.kernels.measure import Context, blocks
+from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.measure import blocks
 from nsight_prof.reports.findings.kernels.waits import stall_meaning
 from tests.reports.programs import amount, english
 

@@ -15,7 +15,9 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.analysis.profiled import TRACE_ONLY
 from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, explain, gain
-from nsight_prof.reports.findings.kernels.measure import Context, measure, resource_use, unaligned
+from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.matrix import unaligned
+from nsight_prof.reports.findings.kernels.measure import measure, resource_use
 from nsight_prof.reports.findings.kernels.roofs import RESOURCES
 from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES

@@ -17,7 +17,7 @@ from nsight_prof.parsers.nsys.engine.ranges import HostRange, StepRange
 from nsight_prof.parsers.nsys.engine.work import RankWork
 from nsight_prof.parsers.nsys.sqlite.codes import totals
 from nsight_prof.parsers.nsys.sqlite.database import Array
-from nsight_prof.parsers.nsys.stages.stages import Attributed, Work
+from nsight_prof.parsers.nsys.stages.work import Attributed, Work
 
 OUTSIDE = ""
 

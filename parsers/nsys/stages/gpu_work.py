@@ -12,7 +12,7 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.rows.devices import Devices
 from nsight_prof.parsers.nsys.rows.timeline import Operations, busy
 from nsight_prof.parsers.nsys.sqlite.database import Array
-from nsight_prof.parsers.nsys.stages.stages import ALL, Attributed, Work
+from nsight_prof.parsers.nsys.stages.work import ALL, Attributed, Work
 
 
 def by_gpu(work: Work, devices: Devices) -> Iterator[tuple[int, Work]]:

@@ -32,7 +32,7 @@ from nsight_prof.parsers.nsys.sqlite.schema import (
     read_strings,
 )
 from nsight_prof.parsers.nsys.stages.gpu_work import by_gpu, on_gpu
-from nsight_prof.parsers.nsys.stages.stages import Work
+from nsight_prof.parsers.nsys.stages.work import Work
 
 QUEUED, LAUNCHES, SYNCHRONISATION, HOST = "queued", "launches", "synchronisation", "host"
 UNKNOWN = "unknown"

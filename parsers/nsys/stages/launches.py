@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.nsys.sqlite.database import Array
-from nsight_prof.parsers.nsys.stages.stages import Work
+from nsight_prof.parsers.nsys.stages.work import Work
 
 ROWS = 1 << 18  # launches of a row group: a frame of them takes 120 MB
 

@@ -23,7 +23,7 @@ from nsight_prof.parsers.nsys.rows.kernels import KernelRows
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
 from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, NVTX, PROCESS, RUNTIME, STRINGS
 from nsight_prof.parsers.nsys.stages.payloads import SCHEMA_ENTRIES, Payload, read_payloads
-from nsight_prof.parsers.nsys.stages.stages import Work
+from nsight_prof.parsers.nsys.stages.work import Work
 
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
 OPERATIONS = {

@@ -10,9 +10,11 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from nsight_prof.parsers.build.roofline import Ceilings
 from nsight_prof.parsers.cells import Row, text
+from nsight_prof.reports.analysis.declared import Need
 from nsight_prof.reports.page.values import Number, Ref, Text, Verbatim
 
 Facts = Mapping[str, float]
@@ -24,6 +26,19 @@ TESTS: dict[str, Callable[[float, float], bool]] = {
     AT_MOST: operator.le,
     BELOW: operator.lt,
 }
+
+
+@dataclass(frozen=True)
+class Context:
+    """What facts need beside the counters of a kernel; `sms` is NaN where unknown."""
+
+    sms: float = math.nan
+    roofs: Ceilings = field(default_factory=lambda: Ceilings({}, {}))
+    needs: dict[str, Need] = field(default_factory=dict)
+
+    def need(self, row: Row) -> Need:
+        """Return what the work of a kernel needs, as far as the program tells."""
+        return self.needs.get(text(row.get("kernel_id")), Need())
 
 
 @dataclass(frozen=True)

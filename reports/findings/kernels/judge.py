@@ -19,7 +19,8 @@ from nsight_prof.reports.findings.kernels.causes import (
     contradictions,
     explain,
 )
-from nsight_prof.reports.findings.kernels.measure import Context, resource_use
+from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.measure import resource_use
 from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim

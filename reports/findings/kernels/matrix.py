@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from nsight_prof.parsers.cells import text
 from nsight_prof.reports.findings.kernels import facts
-from nsight_prof.reports.findings.kernels.measure import unaligned
 from nsight_prof.reports.findings.kernels.rule import NONE, Kernel, Rule
 from nsight_prof.reports.page.values import Text, Verbatim
 
 NARROW = 8
 """Rows or columns of a product up to which it is too narrow for a tile of the Tensor Cores."""
+ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
+"""Elements in 16 bytes, which TMA and the vector loads of libraries need; 8 of 2-byte types."""
+
+
+def unaligned(size: tuple[int, ...], dtype: str) -> tuple[str, ...]:
+    """Return the sides of a product ("n = 1023") whose rows do not start at 16 bytes each.
+
+    `size` is m, n, k or empty: rows are k long (factors) and n long (output), m counts them.
+    """
+    step = ELEMENTS.get(dtype, 8)
+    sides = zip(("n", "k"), size[1:], strict=False)
+    return tuple(f"{side} = {length}" for side, length in sides if length % step)
 
 
 def _odd_sizes(kernel: Kernel) -> Text | str:

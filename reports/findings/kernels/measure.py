@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW, shares
-from nsight_prof.parsers.build.roofline import Ceilings
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.analysis.declared import Need
+from nsight_prof.reports.findings.kernels.fact import Context
+from nsight_prof.reports.findings.kernels.matrix import ELEMENTS, unaligned
 
 MATRIX = ("gemm", "conv", "attention")
 """Categories whose work is matrix multiplication, which belongs on the Tensor Cores."""
@@ -54,23 +54,8 @@ CHAIN = 3.0
 of them when all threads add to one float (H200, ncu 2025.3.1)."""
 WARP_BYTES = 128
 """Bytes of an access by the 32 threads of a warp, 4 bytes each."""
-ELEMENTS = {"fp64": 2, "fp32": 4, "tf32": 4, "fp8": 16, "int8": 16}
-"""Elements in 16 bytes, which TMA and the vector loads of libraries need; 8 of 2-byte types."""
 ALIGNED = re.compile(r"align(\d+)")
 """Elements to which the operands of a kernel of CUTLASS are aligned, in its name."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """What facts need beside the counters of a kernel; `sms` is NaN where unknown."""
-
-    sms: float = math.nan
-    roofs: Ceilings = field(default_factory=lambda: Ceilings({}, {}))
-    needs: dict[str, Need] = field(default_factory=dict)
-
-    def need(self, row: Row) -> Need:
-        """Return what the work of a kernel needs, as far as the program tells."""
-        return self.needs.get(text(row.get("kernel_id")), Need())
 
 
 def blocks(grid: str) -> float:
@@ -353,16 +338,6 @@ def slow_name(row: Row) -> bool:
     """
     found = None if "simt" in _name(row) else ALIGNED.search(_name(row))
     return found is not None and int(found.group(1)) < ELEMENTS.get(text(row["dtype"]), 8)
-
-
-def unaligned(size: tuple[int, ...], dtype: str) -> tuple[str, ...]:
-    """Return the sides of a product ("n = 1023") whose rows do not start at 16 bytes each.
-
-    `size` is m, n, k or empty: rows are k long (factors) and n long (output), m counts them.
-    """
-    step = ELEMENTS.get(dtype, 8)
-    sides = zip(("n", "k"), size[1:], strict=False)
-    return tuple(f"{side} = {length}" for side, length in sides if length % step)
 
 
 def _name(row: Row) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nsight_prof.parsers.cells import Row
-from nsight_prof.reports.findings.kernels.fact import Condition, Expression, Fact, Facts
-from nsight_prof.reports.findings.kernels.measure import Context
+from nsight_prof.reports.findings.kernels.fact import Condition, Context, Expression, Fact, Facts
 from nsight_prof.reports.page.section import Confidence
 from nsight_prof.reports.page.values import Number, Text
 

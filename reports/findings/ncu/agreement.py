@@ -15,8 +15,8 @@ from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.causes import Judged
-from nsight_prof.reports.findings.kernels.fact import Condition, Facts
-from nsight_prof.reports.findings.kernels.measure import Context, measure
+from nsight_prof.reports.findings.kernels.fact import Condition, Context, Facts
+from nsight_prof.reports.findings.kernels.measure import measure
 from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of

@@ -10,7 +10,8 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.analysis.run_time import RunTime, run_time
+from nsight_prof.reports.analysis.models import RunTime
+from nsight_prof.reports.analysis.run_time import run_time
 
 STARTS = {0: [(0, 40), (30, 30), (90, 10)], 1: [(10, 50), (80, 20)]}
 """Start and duration in ns of launches by device; on device 0 the first two overlap by 10."""

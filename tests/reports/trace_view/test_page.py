@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from nsight_prof.reports.render.html_page import html_page
+from nsight_prof.reports.trace_view.assets import script
 from nsight_prof.reports.trace_view.bins import reduced, single
-from nsight_prof.reports.trace_view.page import TIMELINE, TREE, TracePart, pack, parts_of, script
-from nsight_prof.reports.trace_view.tracks import IDLE, KERNELS, RANGES, Item, Row
-from nsight_prof.reports.trace_view.tree import Node
+from nsight_prof.reports.trace_view.models import IDLE, KERNELS, RANGES, Item, Node, Row
+from nsight_prof.reports.trace_view.page import TIMELINE, TREE, TracePart, pack, parts_of
 from scripts.bench_timeline import made_up
 
 Ask = Callable[..., Any]
@@ -290,7 +290,7 @@ def test_without_decompression_the_picture_and_a_sentence_stay(
 ) -> None:
     old = script().replace('typeof DecompressionStream === "undefined"', "true")
     assert old != script()
-    monkeypatch.setattr("nsight_prof.reports.trace_view.page.script", lambda: old)
+    monkeypatch.setattr("nsight_prof.reports.trace_view.assets.script", lambda: old)
     still, sentence, hidden = in_browser(
         page(),
         """

@@ -10,9 +10,10 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.trace_view import tracks
+from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, Items, Node, Work
 from nsight_prof.reports.trace_view.page import trace_parts
-from nsight_prof.reports.trace_view.tracks import Items, Work, gaps_of, kernel_items
-from nsight_prof.reports.trace_view.tree import IDLE, KERNEL, Node, tree_of
+from nsight_prof.reports.trace_view.tracks import gaps_of, kernel_items
+from nsight_prof.reports.trace_view.tree import tree_of
 from tests.recorded import with_tables
 
 NAMES = ("h200-top-kernels", "h200-vllm-kernels", "h200-data-parallel")
@@ -163,7 +164,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def leaves(node: Node) -> Iterator[Node]:
-    return (one for one in walk(node) if not one.children and one.kind != IDLE)
+    return (one for one in walk(node) if not one.children and one.kind != IDLE_NODE)
 
 
 def test_items_name_kernels_with_their_colour_number_and_grid(recorded: Recorded) -> None:
