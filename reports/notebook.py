@@ -147,15 +147,14 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
 
 def _sections(run: Run) -> tuple[Section, ...]:
     """Return the sections of a report that have findings of their own."""
-    from nsight_prof.reports import engine
     from nsight_prof.reports.profile.kernel_rows import kernel_rows
-    from nsight_prof.reports.profile.views import savings
+    from nsight_prof.reports.profile.views import engine_sections, savings
     from nsight_prof.reports.studies import registry
     from nsight_prof.reports.verdicts.ranking import findings
 
     if run.is_bench:
         return tuple(registry.sections(run))
-    return engine.sections(run, savings(kernel_rows(run), findings(run)))
+    return engine_sections(run, savings(kernel_rows(run), findings(run)))
 
 
 def _figure(run: Run, name: str) -> Figure:

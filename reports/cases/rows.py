@@ -115,3 +115,26 @@ def case_name(row: Row) -> Name:
     """Return the name of a case, with a link to its row; mode and data only where unusual."""
     state = text(row["mode"]), text(row["data"])
     return Name("|".join((text(row["name"]), *(() if state == USUAL else state))), case_ref(row))
+
+
+def data_pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Return the cases on random data that differ from one on zeros in nothing else, with it."""
+    zeros = [row for row in rows if row["data"] == "zeros"]
+    pairs = (
+        (row, next((on_zeros for on_zeros in zeros if _alike(row, on_zeros)), None))
+        for row in rows
+        if row["data"] == "normal"
+    )
+    return [(row, on_zeros) for row, on_zeros in pairs if on_zeros is not None]
+
+
+def _alike(row: Row, on_zeros: Row) -> bool:
+    keys = ("operation", "mode", "duration", "dtype")
+    return row["params"] == on_zeros["params"] and all(
+        text(row[k]) == text(on_zeros[k]) for k in keys
+    )
+
+
+def slowdown(pair: tuple[Row, Row]) -> float:
+    """Return the time on random data over that on zeros."""
+    return ratio(pair[0]["median_s"], pair[1]["median_s"])

@@ -12,13 +12,18 @@ from typing import Any
 
 from nsight_prof.parsers.cells import count, known, number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports import page
 from nsight_prof.reports.analysis.gpu_times import ALL, gpu_times, idle_range, working
 from nsight_prof.reports.analysis.padding import Padding, paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
-from nsight_prof.reports.engine import Saving, Savings, leading, sections
+from nsight_prof.reports.engine import collectives, model
+from nsight_prof.reports.engine.operators.savings import Saving, Savings
+from nsight_prof.reports.engine.operators.section import section as operators
+from nsight_prof.reports.engine.stages.section import section as stages_of_engine
+from nsight_prof.reports.engine.steps.section import section as steps
 from nsight_prof.reports.findings.kernels.findings import abstentions
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.ncu.view import rules_view
@@ -62,6 +67,8 @@ TIERS = ("trace and counters", "trace only", "counters only", "nothing")
 """What a report rests on."""
 ALL_OF_IT = 0.9995
 """A share that is shown as 100.0 %."""
+BACKGROUND = (model.KEY, collectives.KEY)
+"""Sections that do not answer what the run was asked."""
 
 
 def report_view(run: Run) -> ReportView:
@@ -72,7 +79,7 @@ def report_view(run: Run) -> ReportView:
     kinds = kind_table(run)
     panels, missed = rooflines(run, kernels)
     unanswered = open_questions(run)
-    made = sections(run, savings(kernels, found))
+    made = engine_sections(run, savings(kernels, found))
     answer, anchors = _answer(found, unanswered, made)
     spent = run_time(run)
     roofs = all_roofs(run)
@@ -199,15 +206,40 @@ def tier(run: Run) -> str:
     return counters if counted else nothing
 
 
+def engine_sections(run: Run, savings: Savings) -> tuple[Section, ...]:
+    """Return the sections that a run of a serving engine allows, in the order of the report.
+
+    `savings` is what the report says of single kernels.
+    """
+    found = (
+        stages_of_engine(run),
+        steps(run),
+        operators(run, savings),
+        model.section(run),
+        collectives.section(run),
+    )
+    return tuple(section for section in found if section is not None)
+
+
+def _leading(sections: tuple[Section, ...]) -> tuple[page.Finding, ...]:
+    """Return what leads the answer: two findings of the first section, one of each other.
+
+    The first section of a serving engine is about prefill and decode, a finding each.
+    """
+    leads = [section for section in sections if section.findings and section.key not in BACKGROUND]
+    first = leads[0].findings[:2] if leads else ()
+    return (*first, *(section.findings[0] for section in leads[1:]))
+
+
 def section_verdicts(made: tuple[Section, ...]) -> tuple[Text, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
-    return tuple(finding.verdict for finding in leading(made))
+    return tuple(finding.verdict for finding in _leading(made))
 
 
 def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the ids of the sections whose findings `section_verdicts` returns, in its order."""
     of = {id(finding): section.key for section in made for finding in section.findings}
-    return tuple(f"section-{of[id(finding)]}" for finding in leading(made))
+    return tuple(f"section-{of[id(finding)]}" for finding in _leading(made))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:

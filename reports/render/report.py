@@ -51,7 +51,7 @@ from nsight_prof.reports.render.results_json import render_results
 from nsight_prof.reports.render.style import HTML, MARKDOWN, Style, style_of, templates_folder
 from nsight_prof.reports.render.templating import render
 from nsight_prof.reports.studies.models import leading
-from nsight_prof.reports.studies.report import bench_report
+from nsight_prof.reports.studies.registry import bench_report
 from nsight_prof.reports.studies.summary import BenchSummary, bench_summary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise

@@ -17,6 +17,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     first,
     samples,
     select,
+    sequences,
     slowdown,
     title,
 )
@@ -66,11 +67,6 @@ def decode_backends(found: Sequence[Point], model: str) -> Finding | None:
         "one new token of {batch} with {keys} positions each", batch=sequences(batch), keys=keys
     )
     return _comparison("decode_attention", ranked, where, ranked[0].byte_rate)
-
-
-def sequences(n: int) -> Text:
-    """Return "1 sequence" or "16 sequences"."""
-    return Text("{n} sequence", "{n} sequences", n=n)
 
 
 def _cases(found: Sequence[Point], stage: str, **params: Any) -> list[Point]:

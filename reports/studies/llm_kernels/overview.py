@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from nsight_prof.reports.page import Column, Evidence, Finding, Number, Ref, Table, Text
 from nsight_prof.reports.page.charts import Bar, BarFigure
 from nsight_prof.reports.page.units import percent
-from nsight_prof.reports.studies.llm_kernels.attention import sequences
 from nsight_prof.reports.studies.llm_kernels.points import (
     Point,
     at_roofs,
@@ -18,6 +17,7 @@ from nsight_prof.reports.studies.llm_kernels.points import (
     of_tokens,
     samples,
     select,
+    sequences,
     title,
     variants_by_shape,
 )

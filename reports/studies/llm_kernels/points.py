@@ -333,3 +333,8 @@ def samples(found: Iterable[Point]) -> Text:
 def of_tokens(tokens: int) -> Text:
     """Return "1 token" or "8,192 tokens"."""
     return Text("{n} token", "{n} tokens", n=tokens)
+
+
+def sequences(n: int) -> Text:
+    """Return "1 sequence" or "16 sequences"."""
+    return Text("{n} sequence", "{n} sequences", n=n)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nsight_prof.parsers.build.roofline import LEVELS
 from nsight_prof.parsers.cells import Row, known, number, text
 from nsight_prof.reports.cases.roofs import ARITHMETIC, MEMORY, MeasuredRoof, Search
-from nsight_prof.reports.cases.rows import ratio, shape_text
+from nsight_prof.reports.cases.rows import data_pairs, shape_text, slowdown
 from nsight_prof.reports.page.charts import Bar, BarFigure, Chart, RooflineFigure
 from nsight_prof.reports.page.figure_models import Roof, RooflinePanel, ridges
 from nsight_prof.reports.page.units import quantity
@@ -116,29 +116,6 @@ def _duration(roofs: Sequence[MeasuredRoof]) -> BarFigure | None:
         subtitle="Burst: the first 20 ms after a pause (FP16 to FP64: short samples). Steady: "
         "after 2 s of load. Behind each bar: the SM clock.",
     ) if bars else None  # fmt: skip
-
-
-def data_pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Return the cases on random data that differ from one on zeros in nothing else, with it."""
-    zeros = [row for row in rows if row["data"] == "zeros"]
-    pairs = (
-        (row, next((on_zeros for on_zeros in zeros if _alike(row, on_zeros)), None))
-        for row in rows
-        if row["data"] == "normal"
-    )
-    return [(row, on_zeros) for row, on_zeros in pairs if on_zeros is not None]
-
-
-def _alike(row: Row, on_zeros: Row) -> bool:
-    keys = ("operation", "mode", "duration", "dtype")
-    return row["params"] == on_zeros["params"] and all(
-        text(row[k]) == text(on_zeros[k]) for k in keys
-    )
-
-
-def slowdown(pair: tuple[Row, Row]) -> float:
-    """Return the time on random data over that on zeros."""
-    return ratio(pair[0]["median_s"], pair[1]["median_s"])
 
 
 def _data(rows: Sequence[Row]) -> BarFigure | None:

@@ -13,22 +13,16 @@ from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page import Evidence, Finding, Number, Text
 from nsight_prof.reports.page.charts import LineFigure, Panel, Series
 from nsight_prof.reports.page.units import quantity
+from nsight_prof.reports.studies.roofline.sweeps import series, size_of
 
 TERA = 1e12
 PATTERNS = {"private": "a slice per SM", "shared": "all SMs the same"}
-SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
 LEAK = 0.05
 """Fraction of the L2's bytes that come from DRAM above which it no longer holds the footprint."""
 FULL_SPEED = 0.9
 """The L2 serves a footprint while its bandwidth is at least this fraction of the best."""
 Sweep = list[tuple[float, Row]]
 """(footprint in bytes, case), by footprint."""
-
-
-def size_of(row: Row) -> float:
-    """Return the bytes that a case of a sweep works on; NaN where its parameters do not say."""
-    params = row["params"]
-    return next((number(params[key]) for key in SIZES if key in params), math.nan)
 
 
 def sweeps(rows: Iterable[Row]) -> dict[str, Sweep]:
@@ -50,11 +44,6 @@ def sweeps(rows: Iterable[Row]) -> dict[str, Sweep]:
         if size not in by_size or _rate(row) > _rate(by_size[size]):
             by_size[size] = row
     return {name: sorted(by_size.items()) for name, by_size in fastest.items()}
-
-
-def series(name: str, points: Sequence[tuple[float, float]]) -> Series:
-    """Return a line through points (x, y)."""
-    return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
 def _rate(row: Row) -> float:

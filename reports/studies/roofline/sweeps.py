@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from nsight_prof.parsers.build.roofline import roof_label
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.page.charts import LineFigure, Series
-from nsight_prof.reports.studies.roofline.l2 import series, size_of
 
 GIGA = 1e9
+SIZES = ("footprint_bytes", "footprint", "working_set_bytes", "size_bytes", "bytes")
 Points = dict[str, list[tuple[float, float]]]
+
+
+def size_of(row: Row) -> float:
+    """Return the bytes that a case of a sweep works on; NaN where its parameters do not say."""
+    params = row["params"]
+    return next((number(params[key]) for key in SIZES if key in params), math.nan)
+
+
+def series(name: str, points: Sequence[tuple[float, float]]) -> Series:
+    """Return a line through points (x, y)."""
+    return Series(name, tuple(x for x, _ in points), tuple(y for _, y in points))
 
 
 def _lines(lines: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[Series, ...]:

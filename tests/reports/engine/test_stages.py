@@ -12,10 +12,10 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.serving.model_shape import model_shape
-from nsight_prof.reports.engine import sections
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, Stages, stages_of
 from nsight_prof.reports.engine.stages.section import section
 from nsight_prof.reports.profile.links import page_links
+from nsight_prof.reports.profile.views import engine_sections as sections
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.metrics_json import render_metrics, schema
 from nsight_prof.reports.serving.formulas import decode, flops, prefill, traffic

@@ -11,7 +11,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.cases.conditions import caveats, throttled
 from nsight_prof.reports.page import Bullets, Number, Table, Text
 from nsight_prof.reports.page.writer import Writer
-from nsight_prof.reports.studies.report import bench_report
+from nsight_prof.reports.studies.registry import bench_report
 from nsight_prof.reports.studies.report_json import report_json
 
 Row = dict[str, Any]

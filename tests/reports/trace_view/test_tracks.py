@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.trace_view import tracks
+from nsight_prof.reports.trace_view import models, tracks
 from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, Items, Node, Work
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import gaps_of, kernel_items
@@ -26,7 +26,7 @@ class Recorded:
 
     run: Run
     work: Work
-    rows: tuple[tracks.Row, ...]
+    rows: tuple[models.Row, ...]
     items: Items
     tree: Node
     db: sqlite3.Connection
@@ -69,7 +69,7 @@ def operations(one: Recorded) -> str:
     return " UNION ALL ".join(f"SELECT deviceId, streamId, start, end FROM {t}" for t in tables)
 
 
-def busy(rows: list[tracks.Row]) -> int:
+def busy(rows: list[models.Row]) -> int:
     return sum(int(row.segments.busy.sum()) for row in rows)
 
 
@@ -78,7 +78,7 @@ def test_streams_have_the_time_of_the_trace(recorded: Recorded) -> None:
         f"SELECT deviceId, streamId, sum(end - start), count(*) FROM ({operations(recorded)}) "
         "GROUP BY deviceId, streamId"
     )
-    streams = [row for row in recorded.rows if row.kind == tracks.KERNELS]
+    streams = [row for row in recorded.rows if row.kind == models.KERNELS]
     for device, stream, time, count in sums:
         own = [
             row
@@ -98,7 +98,7 @@ def test_idle_time_is_that_between_the_operations(recorded: Recorded) -> None:
         f"PRECEDING) AS reached FROM ({operations(recorded)})) WHERE reached IS NOT NULL "
         "GROUP BY deviceId"
     ):
-        own = [row for row in recorded.rows if row.kind == tracks.IDLE]
+        own = [row for row in recorded.rows if row.kind == models.IDLE]
         assert busy([row for row in own if row.group.startswith(f"GPU {device}")]) == idle
 
 
@@ -106,7 +106,7 @@ def test_ranges_have_the_time_of_the_trace(recorded: Recorded) -> None:
     ((time,),) = recorded.sql(
         "SELECT sum(end - start) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NOT NULL"
     )
-    ranges = [row for row in recorded.rows if row.kind == tracks.RANGES]
+    ranges = [row for row in recorded.rows if row.kind == models.RANGES]
     assert busy(ranges) == time
     for row in ranges:
         end = row.segments.start + row.segments.duration
@@ -116,7 +116,7 @@ def test_ranges_have_the_time_of_the_trace(recorded: Recorded) -> None:
 
 def test_calls_are_those_of_the_trace(recorded: Recorded) -> None:
     ((count,),) = recorded.sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    calls = [row for row in recorded.rows if row.kind == tracks.CALLS]
+    calls = [row for row in recorded.rows if row.kind == models.CALLS]
     assert sum(len(row.segments) for row in calls) == count
 
 
@@ -125,7 +125,7 @@ def test_the_tree_adds_up_to_the_trace(recorded: Recorded) -> None:
     ((count,),) = recorded.sql("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     tree = recorded.tree
     assert (tree.busy_ns, tree.launches) == (time, count)
-    idle = [row for row in recorded.rows if row.kind == tracks.IDLE]
+    idle = [row for row in recorded.rows if row.kind == models.IDLE]
     assert tree.idle_ns == busy(idle)
     for node in walk(tree):
         if node.children:
@@ -181,9 +181,9 @@ def test_without_the_trace_there_are_launches_alone(recorded: Recorded) -> None:
     assert work is not None
     rows = tracks.rows_of(recorded.run, {}, Items(), work, None)
     kinds = {row.kind for row in rows}
-    assert tracks.KERNELS in kinds
-    assert not kinds & {tracks.RANGES, tracks.CALLS}
-    kernels = [row for row in rows if row.kind == tracks.KERNELS]
+    assert models.KERNELS in kinds
+    assert not kinds & {models.RANGES, models.CALLS}
+    kernels = [row for row in rows if row.kind == models.KERNELS]
     assert busy(kernels) == recorded.run.kernels["total_ns"].sum()
 
 
