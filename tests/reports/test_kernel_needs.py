@@ -50,7 +50,8 @@ def test_a_program_tells_its_bytes_by_kernel_and_stage(run: Run) -> None:
 @pytest.mark.parametrize(
     "line",
     ['{"work": 3}', '{"work": ["x"]}', '{"work": [{"kernel": "x"}]}', '{"work"',
-     work(kernel="splitK", bytes=-1), work(bytes=5), '{"work": [{"kernel": "splitK", "bytes": "many"}]}'],
+     work(kernel="splitK", bytes=-1), work(bytes=5),
+     '{"work": [{"kernel": "splitK", "bytes": "many"}]}'],
 )  # fmt: skip
 def test_lines_that_say_something_else_are_left_alone(run: Run, line: str) -> None:
     assert needs(declare(run, line)) == {}
