@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from nsight_prof.parsers.substeps import substep
 from nsight_prof.reports.render.gallery import Picture
-from nsight_prof.reports.render.templating import HTML, MARKDOWN, Style
+from nsight_prof.reports.render.style import HTML, MARKDOWN, Style
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nsight_prof.reports.page.figure_models import TimeBar
 from nsight_prof.reports.plots.bars import plot_time
 from nsight_prof.reports.render.drawing import draw_here, drawing_beside
 from nsight_prof.reports.render.gallery import Picture
-from nsight_prof.reports.render.templating import Style
+from nsight_prof.reports.render.style import Style
 
 TIME = partial(plot_time, [TimeBar("1", "gemm", "gemm", 1.0, 1e6, 3)], 1e6)
 
