@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from typing import Any
 
+from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.page.section import Column, Evidence, Finding, Section, Table
 from nsight_prof.reports.page.values import Name, Number, Text, Value
 from nsight_prof.reports.page.writer import Writer
 
+OPERANDS = 3
+"""Rows that a derived number names of those that it is worked out from."""
 LEVELS = {"high": Text("high"), "medium": Text("medium"), "low": Text("low")}
 
 
-def lines(finding: Finding, write: Writer) -> Iterator[str]:
-    """Yield what stands below the verdict of a finding, one line for each matter."""
-    gain = "" if finding.gain is None else write.value(finding.gain)
+def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> Iterator[str]:
+    """Yield what stands below the verdict of a finding, one line for each matter.
+
+    `write` leads to the evidence of the finding, `evidence` from there to the rows of tables.
+    """
+    seen = (
+        mark(places.marked(place)) + _evidence(one, evidence)
+        for place, one in places.evidence(finding).items()
+    )
+    gain = "" if finding.gain is None else evidence.value(finding.gain)
     sure = write.text(LEVELS[finding.confidence]) if finding.confidence else ""
     matters = (
         (Text("Do: "), write.text(finding.action) if finding.action else ""),
         (Text("Saves: "), gain),
         (Text("Confidence: "), sure),
-        (Text("Evidence: "), "; ".join(_evidence(one, write) for one in finding.evidence)),
-        (Text("Found in: "), "; ".join(write.value(one) for one in finding.source)),
+        (Text("Evidence: "), "; ".join(seen)),
+        (Text("Found in: "), "; ".join(evidence.value(one) for one in finding.source)),
         (Text("Limits: "), write.text(finding.disproof) if finding.disproof else ""),
     )
     yield from (f"{write.text(label)}{words}" for label, words in matters if words)
+
+
+def mark(anchor: str) -> str:
+    """Return the HTML of an id, that of markdown too; nothing for ""."""
+    return f'<a id="{escape(anchor)}"></a>' if anchor else ""
 
 
 def _evidence(one: Evidence | Text, write: Writer) -> str:
@@ -45,53 +61,133 @@ def more(table: Table[Any], shown: Sequence[int]) -> list[Text]:
     return [Text("{n} more rows are in report.html and metrics.json.", n=left)] if left else []
 
 
-def wanted(section: Section) -> frozenset[str]:
-    """Return the ids of rows that the findings of a section lead to."""
-    found = set()
-    for finding in section.findings:
-        for value in values(finding):
-            refs = value.refs if isinstance(value, Number) else ()
-            if isinstance(value, Name) and value.ref is not None:
-                refs = (value.ref,)
-            found |= {ref.anchor for ref in refs}
-    return frozenset(found)
+def told(finding: Finding) -> list[Value]:
+    """Return the values of the sentences of a finding: its verdict, action and disproof."""
+    return inside((finding.verdict, finding.action or "", finding.disproof or ""))
 
 
-def values(finding: Finding) -> list[Value]:
-    """Return all values of a finding, those of its texts included."""
-    given: list[Value | None] = [finding.verdict, finding.action, finding.disproof, finding.gain]
-    given += [one if isinstance(one, Text) else one.value for one in finding.evidence]
-    return [inner for one in (*given, *finding.source) if one is not None for inner in _inside(one)]
+def derived(finding: Finding, find: Callable[[Number], str]) -> list[Number]:
+    """Return the numbers of a finding's sentences for which `find` knows no row, but their cells.
+
+    Each stands there once.
+    """
+    found = (n for n in told(finding) if isinstance(n, Number) and n.value is not None and n.refs)
+    return list(dict.fromkeys(number for number in found if not find(number)))
 
 
-def _inside(value: Value) -> list[Value]:
+def rests(finding: Finding) -> list[Value]:
+    """Return the values that a finding rests on: of its evidence, cases or kernels, and gain."""
+    given = [one.value if isinstance(one, Evidence) else one for one in finding.evidence]
+    return inside((*given, *finding.source, "" if finding.gain is None else finding.gain))
+
+
+def numbers(value: Value | None) -> Iterator[Number]:
+    """Yield the numbers of a value, those of texts and lists in it too; a count is a number."""
+    for one in inside(value):
+        if isinstance(one, Number):
+            yield one
+        elif isinstance(one, int):
+            yield Number(one, "count")
+
+
+def inside(value: Value | None) -> list[Value]:
+    """Return a value, or those in a text or a list, however deep; none of None."""
     if isinstance(value, Text):
-        return [inner for one in value.values.values() for inner in _inside(one)]
+        return [inner for one in value.values.values() for inner in inside(one)]
     if isinstance(value, (list, tuple)):
-        return [inner for one in value for inner in _inside(one)]
-    return [value]
+        return [inner for one in value for inner in inside(one)]
+    return [] if value is None else [value]
 
 
-def shown_rows(table: Table[Any], wanted: frozenset[str]) -> list[int]:
-    """Return the rows that a page shows of a long table: the first, and what findings lead to."""
-    anchors, first = table.row_anchors(), table.first_rows
-    return [n for n in range(len(table.rows)) if n < first or wanted.intersection(anchors[n])]
+class Places:
+    """Ids of a section's page: of the rows of its tables and of the evidence of its findings.
 
+    Only what a finding leads to gets an id: thousands of them would make a page too large.
+    """
 
-def shown_by_table(section: Section, wanted: frozenset[str]) -> dict[str, list[int]]:
-    """Return the rows that a page shows of each table; what findings lead to stands in one."""
-    shown, remaining = {}, wanted
-    for table in section.tables:
-        shown[table.key] = shown_rows(table, remaining)
-        anchors = table.row_anchors()
-        remaining = remaining.difference(*(anchors[row] for row in shown[table.key]))
-    return shown
+    def __init__(self, section: Section) -> None:
+        self._of: dict[tuple[str, int], str] = {}
+        self._names: dict[str, str] = {}
+        rows = [one for table in section.tables for one in self._rows(table)]
+        self._tables = Rows(rows)
+        self._evidence = {
+            id(finding): {
+                f"evidence-{section.key}-{n}-{m}": one
+                for m, one in enumerate((*finding.evidence, *self._worked_out(finding)), 1)
+            }
+            for n, finding in enumerate(section.findings, 1)
+        }
+        self._all = Rows([*rows, *self._from_evidence()])
+        self.wanted = frozenset(self._wanted(section))
 
+    def _rows(self, table: Table[Any]) -> Iterator[Shown]:
+        every = [[] for _ in table.rows] if table.refs is None else map(table.refs, table.rows)
+        for n, (refs, cells) in enumerate(zip(every, table.cells(), strict=True)):
+            free = (ref.anchor for ref in refs if ref.anchor not in self._names)
+            row = self._of[table.key, n] = next(free, f"row-{table.key}-{n + 1}")
+            for ref in refs:
+                self._names.setdefault(ref.anchor, row)
+            about = frozenset(ref.row for ref in refs)
+            for value in cells:
+                yield from (Shown(row, one, about) for one in numbers(value))
 
-def row_ids(table: Table[Any], wanted: frozenset[str], rows: list[int]) -> dict[int, list[str]]:
-    """Return the ids that each of the `rows` gets: only what is led to, for small pages."""
-    anchors = table.row_anchors()
-    return {n: [a for a in dict.fromkeys(anchors[n]) if a in wanted] for n in rows}
+    def _from_evidence(self) -> Iterator[Shown]:
+        for seen in self._evidence.values():
+            for place, one in seen.items():
+                found = numbers(one if isinstance(one, Text) else one.value)
+                yield from (Shown(place, number, frozenset(seen)) for number in found)
+
+    def _worked_out(self, finding: Finding) -> Iterator[Text]:
+        """Yield what the numbers of the sentences are made of that have no row of their own."""
+        own = {"evidence"}
+        seen = Rows(Shown("-", n, frozenset(own)) for one in rests(finding) for n in numbers(one))
+        for number in derived(finding, lambda one: self._tables.find(one) or seen.find(one, own)):
+            rows = {r.row: Name(r.row, r) for r in number.refs if r.anchor in self._names}
+            if rows:
+                names = list(rows.values())[:OPERANDS]
+                yield Text("{number} from {rows}", number=number, rows=names)
+
+    def _wanted(self, section: Section) -> Iterator[str]:
+        for finding in section.findings:
+            yield from (self._place(one, finding) for one in told(finding))
+            seen = inside([t for t in self.evidence(finding).values() if isinstance(t, Text)])
+            yield from (self._place(one) for one in (*rests(finding), *seen))
+        for part in section.all_parts():
+            if isinstance(part, Text):
+                yield from (self._place(one) for one in inside(part))
+
+    def _place(self, value: Value, finding: Finding | None = None) -> str:
+        if isinstance(value, Name):
+            return self._names.get(value.ref.anchor, "") if value.ref is not None else ""
+        if not isinstance(value, Number):
+            return ""
+        row = self._tables.find(value)
+        return row or (self._all.find(value, self.evidence(finding)) if finding else "")
+
+    def of(self, value: Value, finding: Finding | None = None) -> str:
+        """Return the id of what a value rests on, "" for none: a row, or evidence of `finding`."""
+        return self.marked(self._place(value, finding))
+
+    def marked(self, place: str) -> str:
+        """Return the id of a place that something leads to, "" for another."""
+        return place if place in self.wanted else ""
+
+    def name(self, value: Value) -> str:
+        """Return the id of the row that a name stands for, "" for a number."""
+        return self.of(value) if isinstance(value, Name) else ""
+
+    def evidence(self, finding: Finding) -> dict[str, Evidence | Text]:
+        """Return the evidence of a finding by its ids, and what its numbers are made of."""
+        return self._evidence[id(finding)]
+
+    def row(self, table: Table[Any], row: int) -> str:
+        """Return the id of a row of a table that a finding leads to, else ""."""
+        return self.marked(self._of[table.key, row])
+
+    def shown(self, table: Table[Any]) -> list[int]:
+        """Return the rows that a page shows of a long table: the first, and what is led to."""
+        first = table.first_rows
+        return [n for n in range(len(table.rows)) if n < first or self.row(table, n)]
 
 
 def reasons(table: Table[Any]) -> list[Text]:

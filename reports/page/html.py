@@ -61,12 +61,12 @@ def section_html(
 class _Page:
     def __init__(self, section: Section, pictures: Mapping[str, str], language: str) -> None:
         self.pictures = pictures
-        self.wanted = frame.wanted(section)
-        anchors = (one for t in section.tables for row in t.row_anchors() for one in row)
+        self.places = frame.Places(section)
         self.plain = Writer(language)
-        self.write = Writer(language, InHtml(), self.wanted.intersection(anchors))
+        self.write = Writer(language, InHtml(), self.places.of)
+        # Numbers of a table lead nowhere: its rows are what others lead to.
+        self.cell = Writer(language, InHtml(), self.places.name)
         self.headings: list[Heading] = []
-        self.placed: set[str] = set()
 
     def section(self, section: Section, level: int) -> str:
         title = self.heading(section.heading, level, f"section-{section.key}")
@@ -103,9 +103,11 @@ class _Page:
         return self.table(part, level)
 
     def finding(self, finding: Finding) -> str:
-        lines = "".join(f"<li>{line}</li>" for line in frame.lines(finding, self.write))
-        below = f"<ul>{lines}</ul>" if lines else ""
-        return f"<li><strong>{self.write.text(finding.verdict)}</strong>{below}</li>"
+        told = Writer(self.plain.language, InHtml(), lambda value: self.places.of(value, finding))
+        below = frame.lines(finding, told, self.write, self.places)
+        lines = "".join(f"<li>{line}</li>" for line in below)
+        below_it = f"<ul>{lines}</ul>" if lines else ""
+        return f"<li><strong>{told.text(finding.verdict)}</strong>{below_it}</li>"
 
     def table(self, table: Table[Any], level: int) -> str:
         lead = [table.lead] if table.lead is not None else []
@@ -127,14 +129,14 @@ class _Page:
         """Yield the table, or its first rows and all of them to be unfolded."""
         every = range(len(table.rows))
         if len(table.rows) == table.first_rows:
-            yield self.grid(table, list(every), table.row_anchors())
+            yield self.grid(table, every)
             return
-        yield self.grid(table, frame.shown_rows(table, frozenset()), [[] for _ in every])
+        yield self.grid(table, range(table.first_rows), ids=False)
         title = self.write.text(Text("All {n} rows", n=len(table.rows)))
-        whole = self.grid(table, list(every), table.row_anchors())
+        whole = self.grid(table, every)
         yield f"<details><summary>{title}</summary>{whole}</details>"
 
-    def grid(self, table: Table[Any], rows: list[int], anchors: list[list[str]]) -> str:
+    def grid(self, table: Table[Any], rows: range, *, ids: bool = True) -> str:
         cells = table.cells()
         shown = [self.cells(table, cells[row]) for row in rows]
         columns = range(len(table.columns))
@@ -151,14 +153,12 @@ class _Page:
             heads.append(f"<th{_class(marks)}>{frame.heading(column, self.write)}</th>")
         lines = []
         for row, texts in zip(rows, shown, strict=True):
-            own = [a for a in anchors[row] if a in self.wanted and a not in self.placed]
-            self.placed.update(own)
-            ids = "".join(f'<a id="{escape(one)}"></a>' for one in own)
+            mark = frame.mark(self.places.row(table, row)) if ids else ""
             tds = [
                 f"<td{_class(['n'] if number else [])}{_sort(cell)}>{text}</td>"
                 for number, cell, text in zip(right, cells[row], texts, strict=True)
             ]
-            tds[0] = tds[0].replace(">", f">{ids}", 1)
+            tds[0] = tds[0].replace(">", f">{mark}", 1)
             lines.append(f"<tr>{''.join(tds)}</tr>")
         body = "\n".join(lines)
         return (
@@ -168,7 +168,7 @@ class _Page:
 
     def cells(self, table: Table[Any], row: list[Value | None]) -> list[str]:
         return [
-            self.write.cell(cell, column) for cell, column in zip(row, table.columns, strict=True)
+            self.cell.cell(cell, column) for cell, column in zip(row, table.columns, strict=True)
         ]
 
 

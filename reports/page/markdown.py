@@ -37,14 +37,14 @@ def section_in_two(section: Section, language: str = ENGLISH, level: int = 2) ->
 
 class _Page:
     def __init__(self, section: Section, language: str, *, whole: bool = False) -> None:
-        self.wanted = frame.wanted(section)
-        self.rows = {t.key: list(range(len(t.rows))) for t in section.tables}
-        if not whole:
-            self.rows = frame.shown_by_table(section, self.wanted)
-        ids = (frame.row_ids(t, self.wanted, self.rows[t.key]) for t in section.tables)
-        there = frozenset(one for of_table in ids for row in of_table.values() for one in row)
-        self.write = Writer(language, InMarkdown(), there)
-        self.placed: set[str] = set()
+        self.places = frame.Places(section)
+        self.rows = {
+            t.key: list(range(len(t.rows))) if whole else self.places.shown(t)
+            for t in section.tables
+        }
+        self.write = Writer(language, InMarkdown(), self.places.of)
+        # Numbers of a table lead nowhere: its rows are what others lead to.
+        self.cell = Writer(language, InMarkdown(), self.places.name)
 
     def section(self, section: Section, level: int) -> str:
         blocks = [f'<a id="section-{section.key}"></a>',
@@ -75,8 +75,12 @@ class _Page:
             yield "\n".join(findings)
 
     def finding(self, finding: Finding, number: int) -> str:
-        lines = [f"{number}. **{self.write.text(finding.verdict)}**"]
-        lines += [f"   - {line}" for line in frame.lines(finding, self.write)]
+        told = Writer(
+            self.write.language, InMarkdown(), lambda value: self.places.of(value, finding)
+        )
+        lines = [f"{number}. **{told.text(finding.verdict)}**"]
+        below = frame.lines(finding, told, self.write, self.places)
+        lines += [f"   - {line}" for line in below]
         return "\n".join(lines)
 
     def figure(self, figure: Figure) -> str:
@@ -102,13 +106,10 @@ class _Page:
         yield f"| {' | '.join(heads)} |"
         yield f"| {' | '.join('---:' if number else '---' for number in right)} |"
         shown = self.rows[table.key]
-        ids, cells = frame.row_ids(table, self.wanted, shown), table.cells()
+        cells = table.cells()
         for row in shown:
-            own = [one for one in ids[row] if one not in self.placed]
-            self.placed.update(own)
-            marks = "".join(f'<a id="{one}"></a>' for one in own)
             texts = [
-                self.write.cell(cell, column)
+                self.cell.cell(cell, column)
                 for cell, column in zip(cells[row], table.columns, strict=True)
             ]
-            yield f"| {marks}{' | '.join(texts)} |"
+            yield f"| {frame.mark(self.places.row(table, row))}{' | '.join(texts)} |"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections.abc import Callable, Set
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.section import Column
-from nsight_prof.reports.page.values import Interval, Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page.values import Interval, Name, Number, Text, Value, Verbatim
 
 NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""
@@ -90,20 +89,19 @@ PLAIN = Plain()
 
 
 class Writer:
-    """Writes values in `language` and `markup`; links lead to `anchors`, the ids of the page.
+    """Writes values in `language` and `markup`.
 
-    `target` returns the id for a cell, "" for none, where ids are not those of the refs.
+    `target` returns the id of the page that a name or a number leads to, "" for none.
     """
 
     def __init__(
         self,
         language: str = ENGLISH,
         markup: Markup = PLAIN,
-        anchors: Set[str] = frozenset(),
-        target: Callable[[Ref], str] | None = None,
+        target: Callable[[Name | Number], str] | None = None,
     ) -> None:
-        self.language, self.markup, self.anchors = language, markup, anchors
-        self._target = target or (lambda ref: ref.anchor if ref.anchor in anchors else "")
+        self.language, self.markup = language, markup
+        self._target = target or (lambda _: "")
         self._known = catalogue(language)
 
     def translates(self, text: Text) -> bool:
@@ -141,7 +139,7 @@ class Writer:
         if isinstance(value, Text):
             return self.text(value, digits)
         if isinstance(value, Name):
-            return self._linked(self.markup.code(value.name), (value.ref,) if value.ref else ())
+            return self._linked(self.markup.code(value.name), value)
         if isinstance(value, Number):
             return self._number(value, digits, unit)
         if isinstance(value, Interval):
@@ -157,9 +155,7 @@ class Writer:
     def cell(self, value: Value | None, column: Column[Any]) -> str:
         """Return a cell of a table: numbers in the unit of the column, with their intervals."""
         digits = column.digits or IN_TABLE
-        # The row is where they are from: a link would lead to itself.
-        unlinked = replace(value, refs=()) if isinstance(value, Number) else value
-        shown = self.value(unlinked, digits, column.unit)
+        shown = self.value(value, digits, column.unit)
         if not isinstance(value, Number) or value.low is value.high is None:
             return shown
         ends = self._interval(value.interval, value.digits or digits, column.unit)
@@ -170,7 +166,7 @@ class Writer:
         if number.value is None:
             return self.markup.escape(NA)
         shown = _quantity(number.value, number.unit, number.digits or digits, unit)
-        return self._linked(self.markup.escape(shown), number.refs)
+        return self._linked(self.markup.escape(shown), number)
 
     def _interval(self, interval: Interval, digits: int, unit: str) -> str:
         low, high = (
@@ -195,8 +191,8 @@ class Writer:
         message = Text("{all_but_last} and {last}", all_but_last="", last="").message
         return self._known.get(message, message).format(all_but_last=", ".join(most), last=last)
 
-    def _linked(self, shown: str, refs: tuple[Ref, ...]) -> str:
-        anchor = next((anchor for ref in refs if (anchor := self._target(ref))), "")
+    def _linked(self, shown: str, value: Name | Number) -> str:
+        anchor = self._target(value)
         return self.markup.link(shown, f"#{anchor}") if anchor else shown
 
 

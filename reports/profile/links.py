@@ -6,8 +6,9 @@ The ids are those of templates/report.md.j2, templates/tables.md.j2 and template
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from nsight_prof.parsers.cells import Row, known, records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
@@ -16,18 +17,28 @@ from nsight_prof.reports.analysis.padding import paddings
 from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.stages import ALL
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
+from nsight_prof.reports.page import Evidence, Name, Number, Ref, Section, Text, Value
 from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, code
-from nsight_prof.reports.page.frame import values
+from nsight_prof.reports.page.frame import Places, derived, inside, told
+from nsight_prof.reports.page.rows import Rows
 from nsight_prof.reports.page.writer import IN_TABLE, InMarkdown, Writer
 from nsight_prof.reports.profile.figure_views import all_roofs
-from nsight_prof.reports.profile.provenance import shown_columns
+from nsight_prof.reports.profile.provenance import Provenance, provenance, shown_columns
+from nsight_prof.reports.profile.shown_rows import (
+    IDLE,
+    evidence_rows,
+    idle_anchor,
+    limit_anchor,
+    roof_anchor,
+    shown_rows,
+    stage_anchor,
+)
 from nsight_prof.reports.profile.time_models import IdleRow
 from nsight_prof.reports.profile.time_views import host_costs
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
-KINDS, KERNELS, STAGES, IDLE = "by-kind", "kernels", "by-stage", "idle"
+KINDS, KERNELS, STAGES = "by-kind", "kernels", "by-stage"
 LIMITS, SAVED, PEAKS, ROOFS = "by-limit", "could-save", "peaks", "roofs"
 OPERATIONS, PRODUCTS, OPEN = "memory-operations", "products", "open-questions"
 CELLS = {
@@ -57,6 +68,7 @@ SUMMED = {
     "padding": (PRODUCTS,),
 }
 """Key of a finding -> tables that its sentence sums up; of others it is the kernel table."""
+DERIVED = Text("worked out for the sentence")
 TITLES = {
     KINDS: Text("GPU time by kind"),
     KERNELS: Text("every kernel"),
@@ -89,12 +101,18 @@ class Links:
     """Ids of the pages by cell, row and table of the run, and the numbers of kernels by id.
 
     A row is a Ref without a column, a column of all rows one without a row, a table one with
-    neither. Only the rows of kernels in `wanted` get an id: thousands of rows that nothing leads
-    to would make a page too large to be shown.
+    neither. `rows` are the rows of the tables by their numbers; `told` has the id of what a number
+    or name in a sentence rests on, by the id of the place of the finding ("finding-1",
+    "section-stages"), and `derived` the numbers of sentences that no row shows. Only what is in
+    `wanted` gets an id: thousands of rows that nothing leads to would make a page too large to be
+    shown.
     """
 
     kernels: Mapping[str, int]
     ids: Mapping[Ref, str]
+    rows: Rows = field(default_factory=Rows)
+    told: Mapping[tuple[str, Value], str] = field(default_factory=dict)
+    derived: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
 
     def target(self, ref: Ref) -> str:
@@ -103,14 +121,20 @@ class Links:
         keys = (ref, Ref(table, row), Ref(table, "", column), Ref(table, ""))
         return next((self.ids[key] for key in keys if key in self.ids), "")
 
+    def lead(self, value: Name | Number, place: str) -> str:
+        """Return the id of what a value rests on in a sentence of the finding at `place`."""
+        found = self.told.get((place, value), "")
+        if found or isinstance(value, Number):
+            return found
+        return self.target(value.ref) if value.ref is not None else ""
+
     def cell(self, evidence: Evidence) -> str:
-        """Return the id of the row that holds a number itself; "" for a derived one."""
-        refs = evidence.value.refs if isinstance(evidence.value, Number) else ()
-        if len(refs) != 1 or not refs[0].row:
-            return ""
-        (ref,) = refs
-        sections = ("kernels", "counters", "stalls")
-        return self.ids.get(ref, "" if ref.table in sections else self.ids.get(_row(ref), ""))
+        """Return the id of the row of a table that shows a number of evidence; "" for none."""
+        return self.rows.find(evidence.value) if isinstance(evidence.value, Number) else ""
+
+    def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
+        """Return the evidence of a finding, and the numbers of its sentences that no row shows."""
+        return (*finding.evidence, *self.derived.get(finding.anchor, ()))
 
     def places(self, evidence: Evidence) -> tuple[Place, ...]:
         """Return the columns that a number is read or worked out from."""
@@ -146,22 +170,39 @@ class Links:
         """Return the HTML of an id that a finding leads to, else nothing."""
         return f'<a id="{anchor}"></a>' if anchor in self.wanted else ""
 
-    def with_wanted(self, findings: Iterable[Finding]) -> Links:
-        """Return the same, with ids for what the findings lead to."""
-        refs = (ref for finding in findings for ref in _refs(finding))
-        return Links(self.kernels, self.ids, frozenset(self.target(ref) for ref in refs))
+    def leading(self, findings: Sequence[Finding], sections: Sequence[Section]) -> Links:
+        """Return the same, with ids for what the findings and those of the sections lead to."""
+        shown = Rows((*self.rows.shown, *(one for f in findings for one in evidence_rows(f))))
+        leads: dict[tuple[str, Value], str] = {}
+        made = {}
+        found = set()
+        for finding in findings:
+            place, about = finding.anchor, (finding.kernel_ids, {finding.stage})
+            find = partial(_find, shown, ({place}, *about))
+            missing = derived(finding, find)
+            made[place] = tuple(Evidence(DERIVED, number) for number in missing)
+            for value in told(finding):
+                if isinstance(value, Number):
+                    leads[place, value] = find(value)
+                elif isinstance(value, Name) and value.ref is not None:
+                    found.add(self.target(value.ref))
+            first = len(finding.evidence) + 1
+            leads |= {(place, one): f"{place}-{n}" for n, one in enumerate(missing, first)}
+            for seen in (*finding.evidence, *made[place]):
+                found |= {self.cell(seen), *(where.anchor for where in self.places(seen))}
+        for section in sections:
+            places = Places(section)
+            for of_section in section.findings:
+                for value in inside(of_section.verdict):
+                    if isinstance(value, (Name, Number)):
+                        of_text = f"section-{section.key}", value
+                        leads[of_text] = places.of(value, of_section)
+        wanted = frozenset({*found, *leads.values()})
+        return replace(self, told=leads, derived=made, wanted=wanted)
 
 
-def _row(ref: Ref) -> Ref:
-    return Ref(ref.table, ref.row)
-
-
-def _refs(finding: Finding) -> Iterator[Ref]:
-    for value in values(finding):
-        if isinstance(value, Number):
-            yield from value.refs
-        elif isinstance(value, Name) and value.ref is not None:
-            yield value.ref
+def _find(rows: Rows, about: Sequence[Collection[str]], number: Number) -> str:
+    return rows.find(number, *about)
 
 
 def column_name(ref: Ref) -> str:
@@ -170,8 +211,10 @@ def column_name(ref: Ref) -> str:
     return ref.column if alone else f"{ref.table}.{ref.column}"
 
 
-def page_links(run: Run, view: ReportView) -> Links:
-    """Return where the report of `run` shows its tables."""
+def page_links(
+    run: Run, view: ReportView, sources: Mapping[str, Provenance] | None = None
+) -> Links:
+    """Return where the report of `run` shows its tables; `sources` are those of its counters."""
     kernels, stages, idle, kinds = view.kernels, view.stages, view.idle, view.kinds
     ids = dict(_tables(run, kernels, idle))
     ids |= {Ref("stages", row.stage): stage_anchor(row.stage, "stage") for row in stages}
@@ -189,8 +232,9 @@ def page_links(run: Run, view: ReportView) -> Links:
     for kernel in kernels:
         key = kernel.kernel_id
         ids |= _section(kernel, counted.get(key), key in stalled)
-    links = Links({row.kernel_id: row.number for row in kernels}, ids)
-    return links.with_wanted(view.findings)
+    rows = Rows(shown_rows(view, provenance(run) if sources is None else sources))
+    links = Links({row.kernel_id: row.number for row in kernels}, ids, rows)
+    return links.leading(view.findings, view.sections)
 
 
 def _section(kernel: KernelRow, counters: Row | None, stalls: bool) -> Iterator[tuple[Ref, str]]:
@@ -250,25 +294,9 @@ def _tables(
         yield Ref("measured_roofs", "host-launch"), "host-costs"
 
 
-def roof_anchor(label: str) -> str:
-    """Return the id of the row of a roof with its label, such as "Tensor bf16 measured"."""
-    return stage_anchor(label, "roof")
-
-
-def idle_anchor(row: IdleRow) -> str:
-    """Return the id of a row of idle time: its stage and cause."""
-    return stage_anchor(f"{row.stage}-{row.cause}", IDLE)
-
-
-def stage_anchor(stage: str, prefix: str) -> str:
-    """Return the id of a stage's row: the prefix, letters and digits of its name, and dashes."""
-    kept = "".join(c if c.isalnum() else "-" for c in stage)
-    return f"{prefix}-{kept.strip('-') or 'none'}"
-
-
-def linked(text: Text | str, links: Links, language: str = ENGLISH) -> Markdown:
-    """Return a text with its kernels, stages and numbers as links to their rows."""
-    write = Writer(language, InMarkdown(), target=links.target)
+def linked(text: Text | str, links: Links, place: str = "", language: str = ENGLISH) -> Markdown:
+    """Return a sentence of the finding at `place` with names and numbers as links to their rows."""
+    write = Writer(language, InMarkdown(), lambda value: links.lead(value, place))
     return Markdown(write.value(text))
 
 
@@ -293,6 +321,7 @@ def _place(place: Place) -> str:
 FILTERS: dict[str, Callable[..., str]] = {
     "stage_anchor": stage_anchor,
     "idle_anchor": idle_anchor,
+    "limit_anchor": limit_anchor,
     "roof_anchor": roof_anchor,
     "linked": linked,
     "evidence_value": evidence_value,

@@ -122,14 +122,15 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     first = overview_pictures(overview(run, view))
     shown = [*first, *pictures(view)]
     drawn = draw(shown, style)
-    links = page_links(run, view)
+    sources = provenance(run)
+    links = page_links(run, view, sources)
     summary = summarise(view)
     picture = first[0].name if first else ""
     summary = replace(summary, first=replace(summary.first, picture=picture))
     trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
     leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
-        **{"view": view, "pictures": shown, "sources": provenance(run), "notes": Footnotes()},
+        **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
         **{"links": links, "trace": trace, "summary": summary},
         "leads": list(leads) if summary.first.actions else zip_answer(view),
     }

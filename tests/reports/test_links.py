@@ -11,7 +11,7 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.model import Finding, verbatim
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text
-from nsight_prof.reports.page.formats import escape, quantity
+from nsight_prof.reports.page.rows import Rows, Shown
 from nsight_prof.reports.profile.links import Links, evidence_value, linked, places
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.body import slug
@@ -29,6 +29,16 @@ PROGRAMS = [
 ]
 ID = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+CELL = re.compile(r"(?<!\\)\|")
+UNIT = re.compile(r"s|(?:FLOP|B)(?:/s|/B)?|Hz|W|(?:tokens|requests)/s")
+NUMBER = re.compile(
+    rf"(?<![\w.`-])(-?\d[\d,]*(?:\.\d+)?)(?: ?(%|points|x|[numkMGTP]?(?:{UNIT.pattern}))(?![\w/]))?"
+)
+TOLD = re.compile(r"\[((?:&lt;)?-?\d[^\]]*)\]\(#([^)]+)\)")
+"""A number that leads somewhere."""
+PLACE = re.compile(r"(?:kernel|finding)-\d+")
+"""Where the number of a kernel or a finding leads to."""
+PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def ids(text: str) -> list[str]:
@@ -37,9 +47,51 @@ def ids(text: str) -> list[str]:
     return [*ID.findall(text), *(slug(heading) for heading in headings)]
 
 
-def rows(text: str) -> dict[str, str]:
-    """The line of each id."""
-    return {name: line for line in text.splitlines() for name in ID.findall(line)}
+def rows(text: str) -> dict[str, tuple[str, list[str]]]:
+    """What stands behind each id, and the units that the headings of its table give to columns."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    units: list[str] = []
+    before = ""
+    for line in text.splitlines():
+        in_table = line.startswith("|")
+        if in_table and not before.startswith("|"):
+            ends = (head.strip().rpartition(", ")[2] for head in CELL.split(line))
+            units = [end if NUMBER.fullmatch(f"1 {end}") else "" for end in ends]
+        for mark in ID.finditer(line):
+            behind = line[mark.end() :].partition("; <a id=")[0]
+            found[mark[1]] = (line, units) if in_table else (behind, [])
+        before = line
+    return found
+
+
+def quantities(text: str, unit: str = "") -> list[tuple[float, str, float]]:
+    """The numbers of a text in base units, their units, and half of their last digits.
+
+    `unit` is that of numbers without one, as in a column with a unit.
+    """
+    found = []
+    for number, own in NUMBER.findall(text):
+        shown = own or unit
+        scale = PREFIXES.get(shown[:1], 1.0) if UNIT.fullmatch(shown[1:]) else 1.0
+        whole, _, part = number.replace(",", "").lstrip("-").partition(".")
+        zeros = min(len(whole) - len(whole.rstrip("0")), max(len(whole) - 2, 0))
+        half = 0.5 * 10.0 ** (-len(part) if part else zeros)
+        base = shown if scale == 1.0 else shown[1:]
+        found.append((float(number.replace(",", "")) * scale, base, half * scale))
+    return found
+
+
+def shows(row: str, units: list[str], told: str) -> bool:
+    """Whether a row of a table, or a line, shows the number of a sentence, with its unit."""
+    if told.startswith("&lt;"):
+        return told in row
+    ((value, unit, half),) = quantities(told)
+    cells = CELL.split(row)
+    columns = units if len(units) == len(cells) else [""] * len(cells)
+    there = (one for cell, of in zip(cells, columns, strict=True) for one in quantities(cell, of))
+    return any(
+        of == unit and abs(value - other) <= (half + least) * 1.001 for other, of, least in there
+    )
 
 
 def dead(text: str, folder: Path) -> list[str]:
@@ -80,6 +132,13 @@ LINKS = Links(
         Ref("stages", "decode"): "stage-decode",
         Ref("launches", ""): "launches",
     },
+    Rows(
+        [
+            Shown("kernel-1-dram_pct", Number(12.0, "%"), frozenset({"k1"})),
+            Shown("kernel-2-dram_pct", Number(12.34567, "%"), frozenset({"k2"})),
+            Shown("whole-run", Number(4321e3, "ns")),
+        ]
+    ),
 )
 
 
@@ -95,26 +154,48 @@ def test_a_cell_is_looked_for_in_its_row_and_then_in_its_table() -> None:
     assert LINKS.target(Ref("gpus", "", "sm_count")) == ""
 
 
-def test_a_value_leads_to_the_row_that_holds_it() -> None:
+def test_a_value_leads_to_the_row_that_shows_it() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)), source=Text("ncu"))
     assert evidence_value(busy, LINKS) == "[12.0 %](#kernel-1-dram_pct)"
     assert places(LINKS.places(busy)) == "[`dram_pct`](#kernel-1-dram_pct)"
 
 
+def test_no_value_leads_to_a_row_that_shows_another_or_that_of_another_kernel() -> None:
+    other = Evidence(Text("DRAM busy"), Number(13.0, "%", (COPY,)))
+    neighbour = Evidence(Text("DRAM busy"), Number(12.34567, "%", (COPY,)))
+    assert evidence_value(other, LINKS) == "13.0 %"
+    assert evidence_value(neighbour, LINKS) == "12.3 %"
+
+
+def test_only_digits_that_tell_it_from_others_lead_a_number_of_no_row_somewhere() -> None:
+    assert LINKS.rows.find(Number(4321e3, "ns")) == "whole-run"
+    assert LINKS.rows.find(Number(0.1234567, "fraction")) == "kernel-2-dram_pct"
+    assert LINKS.rows.find(Number(12.0, "%")) == ""
+
+
 def test_a_derived_value_leads_to_the_columns_it_is_made_of() -> None:
     refs = (COPY, Ref("counters", "k2", "dram_pct"), Ref("gpus", "", "sm_count"))
-    mean = Evidence(Text("mean"), Number(12.0, "%", refs))
-    assert evidence_value(mean, LINKS) == "12.0 %"
+    mean = Evidence(Text("mean"), Number(11.0, "%", refs))
+    assert evidence_value(mean, LINKS) == "11.0 %"
     assert places(LINKS.places(mean)) == (
         "[`dram_pct` of 1](#kernel-1-dram_pct), `dram_pct` of 2, `gpus.sm_count`"
     )
     assert places(()) == "–"
 
 
+def test_a_sentence_leads_to_the_evidence_where_no_table_shows_its_number() -> None:
+    half, other = Number(6.0, "%", (COPY,)), Number(7.0, "%")
+    verdict = Text("It takes {half}, {other}.", half=half, other=other)
+    finding = Finding("a_rule", verdict, evidence=(Evidence(Text("half"), half),), rank=1)
+    found = LINKS.leading([finding], ())
+    assert linked(verdict, found, "finding-1") == "It takes [6.0 %](#finding-1-1), 7.0 %."
+    assert linked(verdict, found, "finding-2") == "It takes 6.0 %, 7.0 %."
+
+
 def test_only_what_findings_lead_to_gets_an_id() -> None:
     busy = Evidence(Text("DRAM busy"), Number(12.0, "%", (COPY,)))
     finding = Finding("a_rule", verbatim("It is slow."), evidence=(busy,))
-    found = LINKS.with_wanted([finding])
+    found = LINKS.leading([finding], ())
     assert found.mark("kernel-1-dram_pct") == '<a id="kernel-1-dram_pct"></a>'
     assert found.mark("kernel-1-l2_pct") == ""
 
@@ -205,18 +286,14 @@ def test_what_to_do_is_in_the_order_of_what_it_gains(
 
 
 @pytest.mark.parametrize("recorded", REPLAYED)
-def test_the_row_of_a_counter_holds_the_value_of_the_evidence(
+def test_every_number_that_leads_somewhere_leads_to_a_row_that_shows_it(
     replay: Callable[[str], Path], recorded: str
 ) -> None:
-    folder = replay(recorded.removeprefix("h200-")) / "report"
-    told = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    shown = rows(whole_report(folder))
-    for finding in told.get("findings", ()):
-        for seen in finding["evidence"]:
-            names = [place["name"] for place in seen["where"]]
-            unit = seen["unit"].removeprefix("count")
-            value = escape(quantity(seen["value"], unit))
-            if seen["anchor"].startswith(("kernel-", "idle-", "stage-", "roof-")):
-                assert value in shown[seen["anchor"]] or "grid" in seen["anchor"], seen
-            if seen["metric"].endswith(" busy") and len(names) == 1:
-                assert value in shown[seen["where"][0]["anchor"]], (finding["title"], seen)
+    text = whole_report(replay(recorded.removeprefix("h200-")) / "report")
+    there = rows(text)
+    wrong = [
+        (told, anchor, there.get(anchor))
+        for told, anchor in TOLD.findall(text)
+        if not PLACE.fullmatch(anchor) and not (anchor in there and shows(*there[anchor], told))
+    ]
+    assert wrong == []

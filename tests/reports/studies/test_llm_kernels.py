@@ -10,7 +10,7 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Finding, Number, Section, Table, Text
-from nsight_prof.reports.page.frame import values, wanted
+from nsight_prof.reports.page.frame import Places, told
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.studies.llm_kernels.agreement import PADDED, agreements
 from nsight_prof.reports.studies.llm_kernels.overview import steps
@@ -199,15 +199,9 @@ def test_what_a_user_would_not_expect_is_said(made: Cases, make_bench_run: MakeR
 
 
 def test_the_numbers_of_findings_lead_to_rows(made_section: Section) -> None:
-    shown = {
-        anchor
-        for table in made_section.tables
-        for anchors in table.row_anchors()
-        for anchor in anchors
-    }
-    assert wanted(made_section) <= shown
-    linked = [f for f in made_section.findings if any(_refs(value) for value in values(f))]
-    assert linked == list(made_section.findings)
+    places = Places(made_section)
+    led = {f.rule: any(places.of(value, f) for value in told(f)) for f in made_section.findings}
+    assert not [rule for rule, leads in led.items() if not leads]
     rivals = rule(made_section, "prefill_attention").verdict.values["slower"]
     assert isinstance(rivals, list)
     ids = [ref.row for text in rivals for ref in _refs(text.values["longer"])]

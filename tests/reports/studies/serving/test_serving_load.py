@@ -12,7 +12,8 @@ import pytest
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import Evidence, Finding, Number, Section, Table, Text, Value
 from nsight_prof.reports.page.charts import LineFigure
-from nsight_prof.reports.page.frame import values
+from nsight_prof.reports.page.frame import rests
+from nsight_prof.reports.page.frame import told as values
 from nsight_prof.reports.page.markdown import section_markdown
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.serving.scaling_fit import Scaling
@@ -303,7 +304,9 @@ def test_percentiles_need_values_beyond_them(run: Run, told: Section) -> None:
 
 
 def test_nothing_is_missing_in_a_finding(told: Section) -> None:
-    numbers = [v for one in told.findings for v in values(one) if isinstance(v, Number)]
+    numbers = [
+        v for one in told.findings for v in (*values(one), *rests(one)) if isinstance(v, Number)
+    ]
     assert [n for n in numbers if n.value is None] == []
     assert "nan" not in section_markdown(told)
 
