@@ -32,13 +32,24 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 CELL = re.compile(r"(?<!\\)\|")
 UNIT = re.compile(r"s|(?:FLOP|B)(?:/s|/B)?|Hz|W|(?:tokens|requests)/s")
 NUMBER = re.compile(
-    rf"(?<![\w.`-])(-?\d[\d,]*(?:\.\d+)?)(?: ?(%|points|x|[numkMGTP]?(?:{UNIT.pattern}))(?![\w/]))?"
+    r"(?<![\w.`-])(-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)"
+    rf"(?: ?(%|points|x|[pnumkMGTP]?(?:{UNIT.pattern}))(?![\w/]))?"
 )
 TOLD = re.compile(r"\[((?:&lt;)?-?\d[^\]]*)\]\(#([^)]+)\)")
 """A number that leads somewhere."""
 PLACE = re.compile(r"(?:kernel|finding)-\d+")
 """Where the number of a kernel or a finding leads to."""
-PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+PREFIXES = {
+    "p": 1e-12,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+}
 
 
 def ids(text: str) -> list[str]:
@@ -73,9 +84,10 @@ def quantities(text: str, unit: str = "") -> list[tuple[float, str, float]]:
     for number, own in NUMBER.findall(text):
         shown = own or unit
         scale = PREFIXES.get(shown[:1], 1.0) if UNIT.fullmatch(shown[1:]) else 1.0
-        whole, _, part = number.replace(",", "").lstrip("-").partition(".")
+        digits, _, power = number.replace(",", "").lstrip("-").partition("e")
+        whole, _, part = digits.partition(".")
         zeros = min(len(whole) - len(whole.rstrip("0")), max(len(whole) - 2, 0))
-        half = 0.5 * 10.0 ** (-len(part) if part else zeros)
+        half = 0.5 * 10.0 ** (int(power or 0) + (-len(part) if part else zeros))
         base = shown if scale == 1.0 else shown[1:]
         found.append((float(number.replace(",", "")) * scale, base, half * scale))
     return found
