@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from nsight_prof.orchestrator.recipe.read import Recipe
     from nsight_prof.orchestrator.run.runner import RunOutcome
 
+UNPROFILED = (
+    "untraced.enabled=true",
+    "trace.enabled=false",
+    "counters.enabled=false",
+    "operators.enabled=false",
+)
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -67,6 +74,11 @@ class Asked:
     show_default=True,
     help="Hold kernels against the measured roofs of this GPU, where there are any.",
 )
+@click.option(
+    "--no-profile",
+    is_flag=True,
+    help="Run the program alone (the step untraced): what it writes, and no profile of it.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
 @style_options.options
@@ -99,6 +111,7 @@ def command(
       prof run own-command --set 'target.command=[./my_app, --size, 4096]'
       prof run roofline --repeat 3
       prof run top-kernels --language ko
+      prof run inference --set dataset.root=pages --no-profile
       prof run top-kernels --dry-run
       prof run top-kernels --replay runs/recorded
       prof run top-kernels --resume runs/top-kernels-20260101-120000
@@ -107,8 +120,9 @@ def command(
     from nsight_prof.orchestrator.recipe.read import load_recipe
     from nsight_prof.parsers.errors import UsageError
 
+    unprofiled = UNPROFILED if options.pop("no_profile") else ()
     asked = Asked(**options)  # type: ignore[arg-type]
-    overrides = (*overrides, *style_options.overrides(templates, languages))
+    overrides = (*overrides, *style_options.overrides(templates, languages), *unprofiled)
     loaded = load_recipe(recipe, overrides)
     if asked.repeat is not None:
         if loaded.bench is None:

@@ -107,7 +107,8 @@ def _bench_steps(recipe: Recipe, bench: Bench, capabilities: Capabilities) -> li
 def _program(recipe: Recipe, capabilities: Capabilities) -> dict[str, str]:
     """Return the inputs that nsys and ncu share: the program and what of it is captured."""
     target = recipe.target
-    return {
+    dataset = recipe.dataset
+    return ({} if dataset is None else {"dataset": _text(dataset.model_dump())}) | {
         "target.file": target.file or "",
         "target.command": _text(target.command),
         "target.args": _text(target.args),

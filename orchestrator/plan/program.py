@@ -17,6 +17,7 @@ from nsight_prof.orchestrator.recipe.sections import Target
 from nsight_prof.parsers.errors import RecipeError
 
 BUNDLED_TARGETS = Path(__file__).resolve().parents[2] / "targets"
+BUNDLED_DATASETS = BUNDLED_TARGETS / "inference" / "datasets"
 TORCH_PROFILER = BUNDLED_TARGETS / "under_torch_profiler.py"
 HEAD = 2000  # characters of a file that may say how it is run
 INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?")
@@ -70,7 +71,42 @@ def resolve_program(recipe: Recipe) -> Program:
         argv = [_interpreter(target), str(path)]
     else:
         argv = _command(target)
-    return Program((*argv, *render_args(target.args)), dict(target.env), cwd, digest)
+    args = _dataset_args(recipe) | target.args
+    return Program((*argv, *render_args(args)), dict(target.env), cwd, digest)
+
+
+def _dataset_args(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe's dataset as arguments of the program; none without one.
+
+    Raises:
+        RecipeError: its folder or its list is nowhere.
+    """
+    if recipe.dataset is None:
+        return {}
+    given = recipe.dataset.model_dump()
+    root, filelist = (_find_data(key, given[key], recipe) for key in ("root", "filelist"))
+    return {
+        "dataset_root": root,
+        "filelist": filelist,
+        "dataset_seed": given["seed"],
+        **{key: given[key] for key in ("samples", "epochs", "shuffle")},
+    }
+
+
+def _find_data(key: str, name: str | None, recipe: Recipe) -> str | None:
+    if name is None:
+        return None
+    wanted = Path(os.path.expanduser(name))
+    own = os.environ.get("DATASETS_ROOT")
+    places = [*recipe.folders, *([Path(own)] if own else []), BUNDLED_DATASETS, Path.cwd()]
+    for place in places:
+        if (place / wanted).exists():
+            return str((place / wanted).resolve())
+    raise RecipeError(
+        f"dataset.{key} {name} does not exist; sought in {', '.join(map(str, places))}",
+        "give a path, set DATASETS_ROOT to the folder that holds your data sets, or take the "
+        "bundled pages: --set dataset.root=pages",
+    )
 
 
 def measuring_program(program: Program, out: Path, turn: Turn) -> Program:

@@ -12,6 +12,7 @@ from nsight_prof.orchestrator.recipe.languages import Language
 from nsight_prof.orchestrator.recipe.sections import (
     Bench,
     Counters,
+    Dataset,
     NvtxCapture,
     Operators,
     Select,
@@ -61,6 +62,11 @@ class Recipe(Model):
         "lists and values replaced; another target starts with no arguments.",
     )
     target: Target = Field(description="The program to profile.")
+    dataset: Dataset | None = Field(
+        default=None,
+        description="What the program works on, for targets that take --dataset-root, --filelist, "
+        "--samples, --epochs, --shuffle and --dataset-seed (inference/run.py).",
+    )
     capture: Annotated[
         Annotated[Literal["all", "profiler-api"], Tag("<text>")]
         | Annotated[NvtxCapture, Tag("<other>")],
@@ -202,9 +208,10 @@ class Recipe(Model):
             return self
         traced = self.trace.enabled or self.trace.from_run is not None
         counted, seen = self.counters.enabled, self.operators.enabled
-        if not traced and not counted and not seen:
+        if not (traced or counted or seen or self.untraced.enabled):
             raise ValueError(
-                "neither the trace nor the counters nor the operators are enabled: nothing to do"
+                "neither the program without a profiler nor the trace nor the counters nor the "
+                "operators are enabled: nothing to do"
             )
         if counted and not traced and self.select.kernels is None:
             raise ValueError(

@@ -67,6 +67,34 @@ class Target(Model):
         return self
 
 
+class Dataset(Model):
+    """What the program works on: images of a folder, or prompts of a file."""
+
+    root: Text | None = Field(
+        default=None,
+        description="Folder of images, sought beside the recipe, in $DATASETS_ROOT, among the "
+        "bundled sets (pages) and in the current folder. Becomes --dataset-root.",
+    )
+    filelist: Text | None = Field(
+        default=None,
+        description="Which samples: a text file with a path a line, or JSON lines with `prompt` "
+        "and `image` or `images`; paths are relative to root, else to the file. Default: all "
+        "images under root. Becomes --filelist.",
+    )
+    samples: int | None = Field(
+        default=None, ge=1, description="How many of them, from the first. Default: all."
+    )
+    epochs: int = Field(default=1, ge=1, description="How often all samples are gone through.")
+    shuffle: bool = Field(default=False, description="true: in a random order, which seed fixes.")
+    seed: int = Field(default=0, ge=0, description="Of the order.")
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.root is None and self.filelist is None:
+            raise ValueError("names no data: give dataset.root or dataset.filelist")
+        return self
+
+
 def _own_args(example: str) -> Any:
     return Field(
         default_factory=dict,

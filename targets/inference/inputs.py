@@ -6,6 +6,7 @@ import inspect
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 
+from nsight_prof.targets.inference.dataset import Sample
 from nsight_prof.targets.inference.model import Loaded, kinds, special_tokens
 from nsight_prof.targets.serving.failures import EngineFailure
 
 IMAGES = ("pixel_values",)
 SOUNDS = ("input_features", "input_values")
+BYTES_A_TOKEN = 4
+"""Of a prompt without a tokenizer: its length alone counts, as of English text."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Request:
 
     Attributes:
         name: what it is called in its prediction.
-        images: each (height, width, 3), bytes.
+        images: PIL images, or files, which preprocessing opens.
         sound: mono samples from -1 to 1, None without.
         tokens: ids of its text, with those that stand for images.
     """
@@ -58,7 +62,8 @@ class Inputs:
         sees = model.main_input_name in IMAGES or hasattr(model, "get_image_features")
         hears = model.main_input_name in SOUNDS
         self.tokenizer = _from_folder(AutoTokenizer, source)
-        self._images = args.images or int(model.main_input_name in IMAGES)
+        given = args.dataset_root is not None or args.filelist is not None
+        self._images = args.images or int(given or model.main_input_name in IMAGES)
         self._processor: Any = None
         if sees and self._images:
             self._processor = self._image_processor(source)
@@ -69,10 +74,18 @@ class Inputs:
         """Return requests of the sizes that the command line asks for, of random content."""
         return [self._made_up(f"made-up-{number}") for number in range(1, count + 1)]
 
+    def real(self, samples: Sequence[Sample]) -> list[Request]:
+        """Return the requests of a data set.
+
+        Raises:
+            EngineFailure: the model takes no such data.
+        """
+        return [self._real(sample) for sample in samples]
+
     def batch(self, requests: Sequence[Request]) -> dict[str, Any]:
         """Return what the model's forward takes for a batch, on its device."""
         found: dict[str, Any] = {}
-        images = [image for request in requests for image in request.images]
+        images = [_opened(image) for request in requests for image in request.images]
         if images:
             found |= self._processor(images=images, return_tensors="pt")
         if self._extractor is not None:
@@ -98,14 +111,34 @@ class Inputs:
         if self._extractor is not None:
             samples = round(self._args.audio_seconds * self._extractor.sampling_rate)
             sound = self._random.uniform(-1, 1, samples).astype(np.float32)
-        text = self._random_text() if self._reads else []
+        text = self._prompt(None) if self._reads else []
         return Request(name, images, sound, (*self._image_tokens(images), *text))
 
-    def _random_text(self) -> list[int]:
+    def _real(self, sample: Sample) -> Request:
+        if self._extractor is not None or (self._processor is None and not self._reads):
+            raise EngineFailure(
+                "a data set holds images or prompts, and the model takes sound",
+                "leave the data set out: sound is made up (--audio-seconds)",
+                "unsupported",
+            )
+        images = sample.images if self._processor is not None else ()
+        if not images and not self._reads:
+            raise EngineFailure(f"{sample.name} has no image", "the model takes nothing else")
+        tokens = [*self._image_tokens(images), *self._prompt(sample.prompt)] if self._reads else ()
+        return Request(sample.name, images, None, tuple(tokens))
+
+    def _prompt(self, prompt: str | None) -> list[int]:
+        if prompt is None:
+            return self._random_text(self._args.prompt_tokens)
+        if self.tokenizer is None:
+            return self._random_text(-(-len(prompt.encode()) // BYTES_A_TOKEN))
+        return list(self.tokenizer(prompt)["input_ids"])
+
+    def _random_text(self, count: int) -> list[int]:
         special = special_tokens(self._config)
         size = self._config.get_text_config().vocab_size
         allowed = np.setdiff1d(np.arange(size), list(special))
-        return [int(t) for t in self._random.choice(allowed, self._args.prompt_tokens)]
+        return [int(t) for t in self._random.choice(allowed, count)]
 
     def _image_tokens(self, images: Sequence[Any]) -> list[int]:
         """Return the tokens that stand for images in the text."""
@@ -120,6 +153,7 @@ class Inputs:
 
     def _image_vectors(self, image: Any) -> int:
         """Return how many vectors the model makes of an image: its size alone decides."""
+        image = _opened(image)
         if image.size not in self._vectors:
             takes = inspect.signature(self._model.get_image_features).parameters
             given = self._processor(images=[image], return_tensors="pt")
@@ -173,6 +207,11 @@ class Inputs:
         bins = getattr(self._config, "num_mel_bins", None)
         kind = FEATURE_EXTRACTOR_MAPPING[type(self._config)]
         return kind() if bins is None else kind(feature_size=bins)
+
+
+def _opened(image: Any) -> Any:
+    """Return an image of three channels; a file is read."""
+    return Image.open(image).convert("RGB") if isinstance(image, Path) else image
 
 
 def _image_token(of: Mapping[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
     python inference/run.py --model qwen2.5-vl-7b --images 1 --prompt-tokens 128 --output-tokens 32
     python inference/run.py --model vit-base --batch 64
+    python inference/run.py --model deepseek-ocr-2 --dataset-root datasets/pages --samples 4
     python inference/run.py --model ./my-model --override num_hidden_layers=2 --device cpu
 
 The model comes from a folder, the hub or a bundled configuration; weights are made up where the
@@ -27,6 +28,7 @@ import statistics
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,8 @@ need("torch", "transformers", "PIL", "yaml")
 import torch
 
 from nsight_prof.targets.harness.options import Parser, positive, seconds, whole
-from nsight_prof.targets.inference.inputs import IMAGES, Inputs
+from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
+from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
 from nsight_prof.targets.inference.stages import MODULES, Stages
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
@@ -59,7 +62,9 @@ class Run:
         self._loaded, self._records, self._args = loaded, records, args
         self._model = loaded.module
         self._inputs = Inputs(loaded, args)
-        self._requests = self._inputs.made_up(args.batch)
+        samples = read_samples(args)
+        requests = self._inputs.real(samples) * args.epochs if samples else []
+        self._batches = _batches(requests or self._inputs.made_up(args.batch), args.batch)
         self._stages = Stages(args.device)
         encodes = getattr(loaded.config, "is_encoder_decoder", False)
         self.hooked = self._stages.watch(
@@ -69,14 +74,14 @@ class Run:
     def measure(self) -> dict[str, Any]:
         """Warm up, time the batch, and run it once for a profiler; return what was found."""
         for _ in range(self._args.warmups):
-            self._request()
+            self._request(self._batches[0])
         timed = [self._timed() for _ in range(self._args.repeats)]
         if timed:
             self._record([seconds for seconds, _ in timed], {})
         if self._args.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.profiler.start()
-        predictions = self._request()
+        predictions = [said for batch in self._batches for said in self._request(batch)]
         if self._args.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.profiler.stop()
@@ -94,19 +99,22 @@ class Run:
         self._record([], {"status": failure.status, "reason": failure.message})
 
     def _timed(self) -> tuple[float, dict[str, float]]:
+        """Run all batches once; return the seconds they took, and those of their stages."""
+        stages: dict[str, float] = defaultdict(float)
         begin = time.perf_counter()
-        self._request()
-        if self._args.device == "cuda":
-            torch.cuda.synchronize()
+        for batch in self._batches:
+            self._request(batch)
+            for stage, took in self._stages.seconds().items():
+                stages[stage] += took
         took = time.perf_counter() - begin
         print(f"{self._args.model}: {took:.4f} s", file=sys.stderr)
-        return took, self._stages.seconds()
+        return took, stages
 
-    def _request(self) -> list[dict[str, Any]]:
-        """Run the batch once; return its predictions."""
+    def _request(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Run a batch once; return its predictions."""
         with torch.inference_mode(), self._stages.request():
             self._stages.enter("preprocess")
-            inputs = self._inputs.batch(self._requests)
+            inputs = self._inputs.batch(requests)
             if self._model.can_generate():
                 self._stages.enter("prefill")
                 made = self._model.generate(**inputs, **self._generation())
@@ -114,15 +122,17 @@ class Run:
                 self._stages.enter("head")
                 made = self._model(**inputs)
             self._stages.enter("postprocess")
-            return self._predictions(made, inputs)
+            return self._predictions(requests, made, inputs)
 
     def _generation(self) -> dict[str, Any]:
         count = self._args.output_tokens
         least = {"min_new_tokens": count} if self._loaded.found.dummy else {}
         return {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0, **least}
 
-    def _predictions(self, made: Any, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-        names = [{"request": request.name} for request in self._requests]
+    def _predictions(
+        self, requests: Sequence[Request], made: Any, inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        names = [{"request": request.name} for request in requests]
         if isinstance(made, torch.Tensor):
             prompt = 0 if self._loaded.config.is_encoder_decoder else inputs["input_ids"].shape[1]
             tokens = made[:, prompt:].tolist()
@@ -156,6 +166,7 @@ class Run:
             "experiment": "inference",
             "model": self._loaded.found.name,
             "batch": args.batch,
+            "requests": sum(map(len, self._batches)),
             "images": args.images,
             "prompt_tokens": args.prompt_tokens,
             "output_tokens": args.output_tokens,
@@ -165,6 +176,10 @@ class Run:
         dtype = str(self._model.dtype).removeprefix("torch.")
         case = f"inference/{self._loaded.found.name}/b{args.batch}"
         self._records.case(case, params, samples, operation="infer", dtype=dtype, **more)
+
+
+def _batches(requests: Sequence[Request], size: int) -> list[Sequence[Request]]:
+    return [requests[at : at + size] for at in range(0, len(requests), size)]
 
 
 def write_predictions(folder: Path, predictions: Sequence[dict[str, Any]]) -> None:
@@ -248,6 +263,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     )
     add("--seed", type=int, default=0, help="of weights and inputs (0)")
     add("--out", metavar="FILE", help="records go there (the variable PROF_RESULTS)")
+    add_dataset_arguments(parser)
     args = parser.parse_args(argv)
     args.argv = list(argv)
     return args

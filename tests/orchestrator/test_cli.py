@@ -290,6 +290,13 @@ def test_a_dry_run_prints_quoted_commands_and_makes_nothing(
 
 
 @pytest.mark.usefixtures("no_tools")
+def test_without_a_profile_the_program_runs_alone() -> None:
+    text = run("run", "top-kernels", "--dry-run", "--no-profile")
+    assert "# untraced" in text
+    assert not any(step in text for step in ("nsys", "ncu", "# operators", "# select"))
+
+
+@pytest.mark.usefixtures("no_tools")
 def test_a_dry_run_with_given_kernels_is_exact() -> None:
     text = run("run", "counters-only", "--dry-run", "--set", "select.kernels=[a$b]")
     assert "nsys profile" not in text

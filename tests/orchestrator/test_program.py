@@ -81,3 +81,24 @@ def test_the_interpreter_of_the_recipe_replaces_a_leading_python(write: Write) -
 def test_a_missing_working_folder_is_refused(write: Write) -> None:
     with pytest.raises(RecipeError, match="not a folder"):
         resolve_program(load_recipe(write("target: {command: [a], cwd: /nonexistent}\n")))
+
+
+def test_a_dataset_becomes_options_and_is_sought_in_datasets_root(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "target: {file: inference/run.py}\ndataset: {root: scans, samples: 3, shuffle: true}\n"
+    recipe = load_recipe(write(text))
+    with pytest.raises(RecipeError, match=r"dataset\.root scans does not exist"):
+        resolve_program(recipe)
+    (tmp_path / "sets" / "scans").mkdir(parents=True)
+    monkeypatch.setenv("DATASETS_ROOT", str(tmp_path / "sets"))
+    words = " ".join(resolve_program(recipe).argv)
+    assert f"--dataset-root {tmp_path / 'sets' / 'scans'} --dataset-seed 0" in words
+    assert words.endswith("--samples 3 --epochs 1 --shuffle")
+    bundled_set = load_recipe("inference", ["dataset.root=pages"])
+    assert str(BUNDLED_TARGETS / "inference/datasets/pages") in resolve_program(bundled_set).argv
+
+
+def test_a_dataset_without_data_is_refused(write: Write) -> None:
+    with pytest.raises(RecipeError, match="names no data"):
+        load_recipe(write("target: {file: inference/run.py}\ndataset: {samples: 3}\n"))

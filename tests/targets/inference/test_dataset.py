@@ -1,0 +1,71 @@
+"""Samples of a folder, a list of paths and JSON lines."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
+from nsight_prof.targets.serving.failures import EngineFailure
+
+
+def samples(*words: object) -> list[tuple[str, int, str | None]]:
+    parser = ArgumentParser()
+    add_dataset_arguments(parser)
+    found = read_samples(parser.parse_args([str(word) for word in words]))
+    return [(sample.name, len(sample.images), sample.prompt) for sample in found]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("b.png", "a/c.JPG", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_all_images_under_a_folder_are_samples(root: Path) -> None:
+    assert samples("--dataset-root", root) == [("a-c", 1, None), ("b", 1, None)]
+    assert samples() == []
+
+
+def test_a_list_chooses_samples_and_brings_prompts(root: Path) -> None:
+    (root / "two.txt").write_text("b.png\n\na/c.JPG\n")
+    assert samples("--filelist", root / "two.txt") == [("b", 1, None), ("a-c", 1, None)]
+    rows = [{"prompt": "Say it."}, {"prompt": "Both?", "images": ["b.png", "a/c.JPG"]}]
+    (root / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = samples("--filelist", root / "q.jsonl")
+    assert found == [("prompt-1", 0, "Say it."), ("b", 2, "Both?")]
+
+
+def test_the_order_is_that_of_the_seed_and_samples_cut_it(root: Path) -> None:
+    for number in range(9):
+        (root / f"{number}.png").touch()
+    every, given = ("--dataset-root", root, "--shuffle", "--dataset-seed"), 7
+    assert samples(*every, given) == samples(*every, given) != samples(*every, 8)
+    assert samples(*every, given, "--samples", 3) == samples(*every, given)[:3]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("none.txt", "\n", "holds no sample"),
+        ("absent.txt", "z.png\n", "z.png does not exist"),
+        ("bad.jsonl", "{}\n", "bad.jsonl:1 is no sample"),
+    ],
+)
+def test_what_is_no_data_set_is_told(root: Path, name: str, text: str, told: str) -> None:
+    (root / name).write_text(text)
+    with pytest.raises(EngineFailure, match=told) as caught:
+        samples("--filelist", root / name)
+    assert caught.value.hint
+
+
+def test_the_bundled_pages_are_small_and_have_prompts() -> None:
+    import nsight_prof.targets.inference.dataset as module
+
+    pages = Path(module.__file__).parent / "datasets" / "pages"
+    assert sum(path.stat().st_size for path in pages.iterdir()) < 200_000
+    found = samples("--filelist", pages / "prompts.jsonl")
+    assert [name for name, _, _ in found] == sorted(path.stem for path in pages.glob("*.png"))
