@@ -32,6 +32,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.aiconfigurator import read_aiconfigurator
 from nsight_prof.parsers.predict.costs import Gpu, datasheet
 from nsight_prof.parsers.predict.imported import Imported
+from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
     BATCHED_TOKENS,
     Engine,
@@ -40,7 +41,7 @@ from nsight_prof.parsers.predict.serving import (
     Workload,
     point,
 )
-from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape
 
 SAMPLE = "aic-core/src/aiconfigurator_core/systems/silicon_sample.csv"
 LLAMA = {"model_type": "llama", "torch_dtype": "bfloat16", "vocab_size": 128256, "head_dim": 128}
@@ -118,9 +119,9 @@ def predicted(
 ) -> dict[str, float]:
     """Return the numbers of a point: those of `nsight_prof.parsers.predict.serving.point`."""
     predictor = costs[row["model_path"], row["tp_size"]]
-    shape, size = predictor.shape, 1.0 if row["precision"] == "fp8" else 2.0
+    shape = predictor.shape
     room = BATCHED_TOKENS * (3 * shape.intermediate + 2 * shape.hidden) * shape.weight_bytes
-    free = gpu.memory_bytes * UTILIZATION - shape.parameters() * size - room
+    free = gpu.memory_bytes * UTILIZATION - shape.parameter_bytes() - room
     clients = row["batch_size"]
     random = np.random.default_rng(Workload.SEED)
     lengths = random.uniform(*spread, (rounds * clients, 2)) * (row["isl"], row["osl"])
@@ -146,8 +147,9 @@ def ours(frame: pd.DataFrame, given: argparse.Namespace) -> pd.DataFrame:
         for row in records(group):
             key = row["model_path"], row["tp_size"]
             if key not in predictors:
-                shape: ModelShape = model_shape(MODELS[key[0]]).shard(key[1])
-                costs = Imported(found.frame, gpu, shape, weights=str(precision))
+                dtype = "fp8" if precision == "fp8" else ""
+                shape: ModelShape = quantized_shape(MODELS[key[0]], dtype).shard(key[1])
+                costs = Imported(found.frame, gpu, shape)
                 predictors[key] = Predictor(shape, costs, gpu, Engine())
             try:
                 numbers = predicted(row, predictors, gpu, given.rounds, (given.shortest, 1.0))

@@ -87,6 +87,20 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--tp", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs that share it."
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "fp8"]),
+    default="auto",
+    show_default=True,
+    help="Type of the layers' weights: fp8 quantizes a model in 16 bits when it is loaded.",
+)
+@click.option(
+    "--kv-cache-dtype",
+    type=click.Choice(["auto", "fp8"]),
+    default="auto",
+    show_default=True,
+    help="Type of the KV cache.",
+)
 @click.option("--prompt", type=Numbers(), default="512", show_default=True, help="Prompt tokens.")
 @click.option("--output", type=Numbers(), default="128", show_default=True, help="Output tokens.")
 @click.option("--batch", type=Numbers(), help="Requests at once. [default: 1,8,32,128]")
@@ -152,6 +166,8 @@ def command(
     runs: tuple[Path, ...],
     gpu: str,
     tp: int,
+    dtype: str,
+    kv_cache_dtype: str,
     prompt: tuple[int, ...],
     output: tuple[int, ...],
     batch: tuple[int, ...] | None,
@@ -177,7 +193,8 @@ def command(
     vllm-kernels, vllm-baseline); the more of them, the narrower the interval. With --gpu alone
     they are the roofline of a datasheet. Every number says its tier: T0 datasheet, T1 kernels of
     other shapes measured on such a GPU, T2 the very products of this model, T3 a recorded engine
-    that served it. What was never measured is refused: experts, quantized weights, MLA.
+    that served it. What was never measured is refused: experts, weights other than of 16 bits or
+    in fp8, MLA.
 
     \b
     Examples:
@@ -187,6 +204,7 @@ def command(
       prof predict qwen2.5-7b --on runs/llm-kernels --rate 5,10,20 --goodput ttft:500,tpot:50
       prof predict qwen2.5-7b --on runs/llm-kernels --workload trace.jsonl --price-per-hour 3.5
       prof predict llama-3.1-8b --on runs/llm-kernels --gpu h100-sxm --prompt 512,4096
+      prof predict llama-3.1-8b --on runs/llm-kernels --dtype fp8
       prof predict --validate runs/vllm-baseline --on runs/llm-kernels --fail-on 'tpot_mape>15%'
       prof predict qwen2.5-7b --gpu h200-sxm --json | jq -r .metrics
     """
@@ -216,6 +234,8 @@ def command(
             Goal(**(goodput or {})),
             math.nan if price is None else price,
             max_num_seqs or 0,
+            "" if dtype == "auto" else dtype,
+            kv_cache_dtype,
         )
         run, headline, _ = predict(plan(model, runs, settings), out)
     notes = read_manifest(run).assumptions

@@ -30,6 +30,7 @@ from nsight_prof.parsers.predict.costs import (
 from nsight_prof.parsers.predict.imported import benchmarked
 from nsight_prof.parsers.predict.operators import check_known, operators
 from nsight_prof.parsers.predict.points import Prediction, frames
+from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
     BATCHED_TOKENS,
     CAPTURED,
@@ -61,7 +62,7 @@ from nsight_prof.parsers.run.directory import (
     StepState,
     write_manifest,
 )
-from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape
 
 STEP = "predict"
 UTILIZATION = 0.9
@@ -82,6 +83,8 @@ class Settings:
     goal: Goal = Goal()
     price_per_hour: float = math.nan
     max_requests: int = 0
+    dtype: str = ""
+    kv_cache_dtype: str = "auto"
 
 
 @dataclass
@@ -280,7 +283,7 @@ class Plan:
     @property
     def weights(self) -> float:
         """Bytes of the weights on each GPU."""
-        return self.shard.parameters() * self.shard.weight_bytes
+        return self.shard.parameter_bytes()
 
     @property
     def memory(self) -> float:
@@ -312,10 +315,10 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
     """
     name, config = read_model(model)
     try:
-        shape = model_shape(config)
+        shape = quantized_shape(config, settings.dtype, settings.kv_cache_dtype)
     except ArtifactUnreadable as error:
         raise UsageError(
-            error.message, "only what was measured is predicted: dense decoders in 16 bits"
+            error.message, "only what was measured is predicted: decoders in 16 bits, or in fp8"
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
@@ -327,6 +330,13 @@ def _unusual(
 ) -> list[str]:
     """Return what holds for this model or these lengths beside what is predicted."""
     notes = []
+    if shape.quantized is not None:
+        scales = "each token" if shape.quantized.dynamic else "the checkpoint"
+        notes.append(
+            f"the matrices of the layers are in {shape.quantized.dtype}, activations by a scale of "
+            f"{scales}; the output projection stays in 16 bits. The lower bound takes the "
+            "quantization of activations to be merged with what is before it"
+        )
     if shape.qk_norm:
         notes.append(
             "assumed: the norms of queries and keys cost nothing beside the rotary embedding that "

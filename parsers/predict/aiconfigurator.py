@@ -21,7 +21,7 @@ from nsight_prof.parsers import safe_yaml
 from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.costs import Gpu, datasheet
-from nsight_prof.parsers.predict.operators import Kind
+from nsight_prof.parsers.predict.operators import DYNAMIC, FP8, STATIC, Kind
 from nsight_prof.parsers.tables import check, tables
 
 TABLE = "imported_operators"
@@ -33,17 +33,23 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "bf16"}
 """Names of types there -> here; half of NCCL's are 2 bytes, whichever they mean."""
 GEMM, PREFILL, DECODE = "gemm_perf", "context_attention_perf", "generation_attention_perf"
 REDUCE, NCCL = "custom_allreduce_perf", "nccl_perf"
-FOLDERS = {GEMM: "gemm", PREFILL: "attention", DECODE: "attention", REDUCE: "comm", NCCL: "comm"}
+SCALE, COMPUTE = "scale_matrix_perf", "computescale_perf"
+"""Quantization of activations by a known scale, and what finding the scale of each token adds."""
+FOLDERS = {GEMM: "gemm", PREFILL: "attention", DECODE: "attention", REDUCE: "comm", NCCL: "comm",
+           SCALE: "quantize", COMPUTE: "quantize"}  # fmt: skip
 NUMBERS = {
     GEMM: ("m", "n", "k"),
     PREFILL: ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step"),
     DECODE: ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step"),
     REDUCE: ("num_gpus", "message_size"),
     NCCL: ("num_gpus", "message_size"),
+    SCALE: ("m", "k"),
+    COMPUTE: ("m", "k"),
 }
 TYPES = {GEMM: ("gemm_dtype",), PREFILL: ("attn_dtype", "kv_cache_dtype"),
          DECODE: ("attn_dtype", "kv_cache_dtype"), REDUCE: ("allreduce_dtype",),
-         NCCL: ("nccl_dtype", "op_name")}  # fmt: skip
+         NCCL: ("nccl_dtype", "op_name"), SCALE: ("quant_dtype",),
+         COMPUTE: ("quant_dtype",)}  # fmt: skip
 ELEMENT_BYTES = 2
 FALSE_ROWS = 0.01
 """Part of a file's rows that may be false (they are left out) before all of it is refused."""
@@ -97,18 +103,21 @@ def read_aiconfigurator(given: Path, system: str, framework: str, version: str) 
             notes.append(f"no {table} of {of}: tensor parallelism may lack a collective")
         else:
             found[table] = path
-    frames, device = [], ""
+    optional = {table: _table(folder, table, framework, version) for table in (SCALE, COMPUTE)}
+    found |= {table: path for table, path in optional.items() if path is not None}
+    frames, device = {}, ""
     for table, path in found.items():
         frame = _read(path, table)
         device = device or next(iter(frame.get("device", pd.Series(dtype=str)).dropna()), "")
         source = path.relative_to(folder).as_posix()
-        frames.append(_tidy(frame, table).assign(source=source))
+        frames[table] = _tidy(frame, table).assign(source=source)
+    notes += _without_quantization(frames)
     if not device:
         raise ArtifactUnreadable(
             f"the tables in {folder} do not say which GPU they were measured on",
             "use tables of a newer version, with a column device",
         )
-    cleaned, dropped = _cleaned(pd.concat(frames, ignore_index=True), _known_gpu(device))
+    cleaned, dropped = _cleaned(pd.concat(frames.values(), ignore_index=True), _known_gpu(device))
     if dropped:
         notes.append(
             f"{dropped:,} rows were left out: no time, or more FLOP/s than the datasheet has"
@@ -225,6 +234,11 @@ def _tidy(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         frame = frame.assign(kind=str(Kind.PRODUCT), dtype=types[0])
         products: pd.DataFrame = frame[["kind", "dtype", "m", "n", "k", "seconds"]]
         return products
+    if table in (SCALE, COMPUTE):
+        kinds = {SCALE: STATIC, COMPUTE: DYNAMIC}
+        frame = frame.assign(kind=kinds[table], dtype=types[0])
+        small: pd.DataFrame = frame[["kind", "dtype", "m", "k", "seconds"]]
+        return small
     if table in (PREFILL, DECODE):
         kind = Kind.PREFILL if table == PREFILL else Kind.DECODE
         none = pd.Series(0, index=frame.index)
@@ -250,6 +264,40 @@ def _tidy(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     )
     chosen: pd.DataFrame = frame[["kind", "dtype", "gpus", "bytes", "seconds"]]
     return chosen[frame["dtype"].eq("bf16")]
+
+
+def _without_quantization(frames: dict[str, pd.DataFrame]) -> list[str]:
+    """Bring products in fp8 and quantizations apart, in place; return what is to be said.
+
+    A product in fp8 was measured with the quantization of its input, by the scales of tokens, and
+    that with the scale found beside one that is known. Products in fp8_block hold their own, and
+    were timed outside of a CUDA graph: what they take at few tokens is their launches.
+    """
+    products = frames[GEMM]
+    block, narrow = products["dtype"].eq("fp8_block"), products["dtype"].eq(FP8)
+    notes = []
+    if block.any():
+        notes.append(
+            f"{block.sum():,} products in fp8_block were left out: their launches were timed, and "
+            "not their kernels"
+        )
+    if not {SCALE, COMPUTE} <= frames.keys():
+        if narrow.any():
+            notes.append(
+                f"{narrow.sum():,} products in fp8 were left out: they hold the quantization of "
+                "activations, and no table tells how long that takes"
+            )
+        frames[GEMM] = products[~block & ~narrow]
+        return notes
+    size = ["dtype", "m", "k"]
+    known = frames[SCALE].groupby(size)["seconds"].median()
+    whole = known + frames[COMPUTE].groupby(size)["seconds"].median()
+    inside = whole.reindex(pd.MultiIndex.from_frame(products[size])).to_numpy()
+    seconds = products["seconds"].where(~narrow, products["seconds"] - inside)
+    frames[GEMM] = products.assign(seconds=seconds)[~block & seconds.notna()]
+    source = frames[COMPUTE]["source"].iloc[0]
+    frames[COMPUTE] = whole.dropna().reset_index().assign(kind=DYNAMIC, source=source)
+    return notes
 
 
 def _known_gpu(device: str) -> Gpu | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
-from nsight_prof.parsers.predict.operators import Kind, Operator
+from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
 
 LOW, HIGH = 5, 95
 """Percentiles of held-out residuals that bound an estimate."""
@@ -47,7 +47,10 @@ class Costs(Protocol):
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the datasheet promises: FLOP/s (bf16, dense), B/s of DRAM, bytes of memory."""
+    """What the datasheet promises: FLOP/s (bf16 and fp8, dense), B/s of DRAM, bytes of memory.
+
+    `fp8_flop_per_s` is 0 where its Tensor Cores have no fp8.
+    """
 
     name: str
     flop_per_s: float
@@ -55,15 +58,34 @@ class Gpu:
     memory_bytes: float
     source: str
     names: tuple[str, ...] = ()
+    fp8_flop_per_s: float = 0.0
+
+    def rate(self, dtype: str) -> float:
+        """Return the FLOP/s of products in a type.
+
+        Raises:
+            UsageError: its Tensor Cores do not have the type.
+        """
+        rate = self.fp8_flop_per_s if dtype == FP8 else self.flop_per_s
+        if not rate:
+            raise UsageError(
+                f"the Tensor Cores of {self.name} do not multiply in {dtype}",
+                "give the model in 16 bits, or another GPU",
+            )
+        return rate
 
     def roofline(self, operator: Operator) -> float:
         """Return the least seconds of an operator: computing or moving, whichever is longer."""
-        return max(operator.flops / self.flop_per_s, operator.bytes / self.bytes_per_s)
+        return max(operator.flops / self._rate(operator), operator.bytes / self.bytes_per_s)
 
     def bound(self, operator: Operator) -> str:
         """Return which of both that is: Tensor Cores or DRAM."""
         moving = operator.bytes / self.bytes_per_s
-        return "tensor" if operator.flops / self.flop_per_s > moving else "dram"
+        return "tensor" if operator.flops / self._rate(operator) > moving else "dram"
+
+    def _rate(self, operator: Operator) -> float:
+        # Attention multiplies in 16 bits, whichever type the KV cache has.
+        return self.rate(operator.dtype if operator.kind is Kind.PRODUCT else BF16)
 
 
 def datasheets() -> dict[str, Gpu]:
@@ -76,6 +98,7 @@ def datasheets() -> dict[str, Gpu]:
             float(facts["memory_bytes"]),
             str(facts["source"]),
             tuple(facts["names"]),
+            float(facts.get("fp8_flop_per_s", 0.0)),
         )
         for name, facts in packaged_yaml("nsight_prof.parsers.predict", "gpus.yaml").items()
     }

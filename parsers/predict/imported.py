@@ -35,22 +35,24 @@ from nsight_prof.parsers.predict.measured import (
     has_products,
     measured_costs,
     measured_products,
+    perhaps_fused,
     roofline_fit,
 )
-from nsight_prof.parsers.predict.operators import Kind, Operator
+from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator, Step, operators
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 SEED, HELD_OUT = 20, 40
 """Shapes that are left out in turn, chosen at random: all of them would take minutes."""
 FITTED = 3000
 """Products that the smooth roofline is fitted to."""
+ONE = Step(decode=1, context=1)
+"""A step that has an operator of each product."""
 NEAR = 0.3
 """Distance of shapes, in octaves, within which their ratios weigh alike."""
 SMALL_FIXED_S, SMALL_EFFICIENCY, SMALL_HIGH = 3e-6, 0.8, 2.0
 """Small operators, not measured: 3 us and 80 % of the bandwidth, as aiconfigurator's description of
 its systems has them (`mem_empirical_constant_latency`, `mem_bw_empirical_scaling_factor`); they lie
 between the roofline of the datasheet and twice that."""
-BF16 = "bf16"
 
 
 @dataclass
@@ -62,19 +64,20 @@ class MatrixProducts:
     parameters: Array
     residuals: Residuals
     anchored: Residuals
+    dtype: str = BF16
     _cache: dict[tuple[int, int], tuple[Array, Array]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array) -> MatrixProducts:
+    def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array, dtype: str = BF16) -> MatrixProducts:
         """Return the curves, with residuals of shapes and of every other size left out."""
         random = np.random.default_rng(SEED)
         chosen = np.sort(random.permutation(len(sizes))[:FITTED])
         ones = np.ones(len(chosen))
         start = np.array(Products.START)
         parameters = fit(
-            lambda p: roofline_fit(gpu, sizes[chosen], p), seconds[chosen], ones, start
+            lambda p: roofline_fit(gpu, sizes[chosen], p, dtype), seconds[chosen], ones, start
         )
-        logs = np.log(seconds / roofline_fit(gpu, sizes, parameters))
+        logs = np.log(seconds / roofline_fit(gpu, sizes, parameters, dtype))
         ordered = np.lexsort((sizes[:, 0], sizes[:, 2], sizes[:, 1]))
         shapes, starts = np.unique(sizes[ordered, 1:], axis=0, return_index=True)
         curves = {
@@ -82,7 +85,7 @@ class MatrixProducts:
             for (n, k), rows in zip(shapes, np.split(ordered, starts[1:]), strict=True)
         }
         nothing = Residuals(0.0, math.inf)
-        bare = cls(gpu, curves, parameters, nothing, nothing)
+        bare = cls(gpu, curves, parameters, nothing, nothing, dtype)
         names = sorted(curves)
         others: list[float] = []
         between: list[float] = []
@@ -93,8 +96,8 @@ class MatrixProducts:
                 others += np.exp(y - np.interp(x, *blended)).tolist()
             n, k = names[index]
             size = np.stack([np.exp(x), np.full(len(x), n), np.full(len(x), k)], axis=1)
-            between += every_other(x, y + np.log(roofline_fit(gpu, size, parameters)))
-        return cls(gpu, curves, parameters, bounds(others), bounds(between))
+            between += every_other(x, y + np.log(roofline_fit(gpu, size, parameters, dtype)))
+        return cls(gpu, curves, parameters, bounds(others), bounds(between), dtype)
 
     def blended(self, n: int, k: int) -> tuple[Array, Array]:
         """Return the curve of a shape from those of all others, by inverse distance."""
@@ -120,7 +123,8 @@ class MatrixProducts:
         if measured:
             index = int(np.clip(np.searchsorted(x, math.log(operator.m)), 1, max(1, len(x) - 1)))
             ms += np.exp(x[index - 1 : index + 1]).tolist()
-        smooth = roofline_fit(self.gpu, np.array([(m, *key) for m in ms]), self.parameters)
+        sizes = np.array([(m, *key) for m in ms])
+        smooth = roofline_fit(self.gpu, sizes, self.parameters, self.dtype)
         inside = measured and len(ms) == 3 and ms[1] <= ms[0] <= ms[2]
         wanted = math.log(operator.m)
         log_s = math.log(smooth[0]) + float(np.interp(wanted, x, ratios))
@@ -187,7 +191,8 @@ class Attention:
             UsageError: heads of this dimension were not measured.
         """
         frame = frame[frame["kind"].eq(str(kind))]
-        frame = frame[frame["dtype"].eq(BF16) & frame["kv_dtype"].eq(BF16)]
+        cache = BF16 if shape.kv_bytes == shape.weight_bytes else FP8
+        frame = frame[frame["dtype"].eq(BF16) & frame["kv_dtype"].eq(cache)]
         known = sorted(frame["head_dim"].dropna().unique().tolist())
         frame = frame[frame["head_dim"].eq(shape.head_dim)]
         # Models with a window that nobody measured: what it leaves out is in the work already.
@@ -195,7 +200,8 @@ class Attention:
         frame = frame[frame["window"].isna()] if windowed.empty else windowed
         if frame.empty:
             raise UsageError(
-                f"the imported tables have no {kind} with heads of {shape.head_dim} values",
+                f"the imported tables have no {kind} with heads of {shape.head_dim} values and a "
+                f"KV cache in {cache}",
                 f"they know {', '.join(map(str, known)) or 'none'}; import another version, or add "
                 "a run of this GPU: prof run llm-kernels",
             )
@@ -208,7 +214,8 @@ class Attention:
         weights = _nearest(configurations, shape.heads, shape.kv_heads)
         surfaces, ratios = [], []
         for key, weight in weights:
-            surface, held_out = _surface(kind, configurations[key], gpu, fixed)
+            rows = configurations[key]
+            surface, held_out = _surface(kind, rows, gpu, fixed, shape.kv_bytes)
             surfaces.append((weight, surface))
             ratios += held_out
         return cls(kind, gpu, shape, fixed, tuple(surfaces), bounds(ratios))
@@ -231,7 +238,8 @@ class Attention:
             length = max(1.0, 2 * pairs / operator.m - 1)
             return operator.m / length, length
         wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        keys = (operator.bytes / shape.kv_bytes - 2 * operator.m * wide) / (2 * grouped)
+        moved = operator.bytes - 2 * operator.m * wide * shape.weight_bytes
+        keys = moved / (2 * grouped * shape.kv_bytes)
         return float(operator.m), max(1.0, keys / operator.m)
 
 
@@ -256,11 +264,13 @@ def _nearest(
     return [((below, grouped), 1 - weight), ((above, grouped), weight)]
 
 
-def _surface(kind: Kind, rows: pd.DataFrame, gpu: Gpu, fixed: float) -> tuple[Surface, list[float]]:
+def _surface(
+    kind: Kind, rows: pd.DataFrame, gpu: Gpu, fixed: float, kv_bytes: float
+) -> tuple[Surface, list[float]]:
     """Return the ratios of one configuration, and those of every other length left out."""
     curves: dict[int, dict[float, float]] = {}
     for row in records(rows):
-        roofline, length = _work(kind, row, gpu)
+        roofline, length = _work(kind, row, gpu, kv_bytes)
         ratio = math.log(row["seconds"] / (fixed + roofline))
         curves.setdefault(int(row["batch"]), {})[math.log(length)] = ratio
     found, held_out = [], []
@@ -271,7 +281,7 @@ def _surface(kind: Kind, rows: pd.DataFrame, gpu: Gpu, fixed: float) -> tuple[Su
     return Surface(np.log(np.array(sorted(curves), dtype=float)), tuple(found)), held_out
 
 
-def _work(kind: Kind, row: Row, gpu: Gpu) -> tuple[float, float]:
+def _work(kind: Kind, row: Row, gpu: Gpu, kv_bytes: float) -> tuple[float, float]:
     """Return the roofline of a measured attention, and its length: as `operators` counts them."""
     batch, tokens, context = (float(row[key]) for key in ("batch", "tokens", "context"))
     heads, kv_heads, dim = (float(row[key]) for key in ("heads", "kv_heads", "head_dim"))
@@ -282,7 +292,7 @@ def _work(kind: Kind, row: Row, gpu: Gpu) -> tuple[float, float]:
     pairs = batch * growing * (context + (growing + 1) / 2)
     if growing < tokens:
         pairs += batch * (tokens - growing) * window
-    moved = 2 * batch * (2 * tokens * heads + 2 * keys * kv_heads) * dim
+    moved = batch * (2 * 2 * tokens * heads + kv_bytes * 2 * keys * kv_heads) * dim
     flops = 4.0 * heads * dim * (pairs if kind is Kind.PREFILL else batch * keys)
     roofline = max(flops / gpu.flop_per_s, moved / gpu.bytes_per_s)
     return roofline, max(1.0, 2 * pairs / (batch * tokens) - 1) if kind is Kind.PREFILL else keys
@@ -315,24 +325,58 @@ class SmallOperators:
         """Return the estimate between the datasheet's roofline and twice the estimate."""
         roofline = self.gpu.roofline(operator)
         seconds = SMALL_FIXED_S + roofline / SMALL_EFFICIENCY
-        return Estimate(seconds, roofline, SMALL_HIGH * seconds, T1)
+        return perhaps_fused(Estimate(seconds, roofline, SMALL_HIGH * seconds, T1), operator)
+
+
+@dataclass(frozen=True)
+class Quantizations:
+    """Quantization of activations: logarithms of seconds by tokens, for each measured width.
+
+    Between two widths, and beyond them, time per call lies on the line through the nearest two.
+    """
+
+    curves: Mapping[int, tuple[Array, Array]]
+    residuals: Residuals
+
+    @classmethod
+    def of_rows(cls, rows: pd.DataFrame) -> Quantizations:
+        """Return the curves of the measured widths."""
+        curves, held_out = {}, []
+        for width in rows["k"].unique().astype(int).tolist():
+            group = rows[rows["k"].eq(width)].sort_values("m")
+            x, y = (np.log(group[name].to_numpy(dtype=float)) for name in ("m", "seconds"))
+            curves[width] = x, y
+            held_out += every_other(x, y)
+        return cls(curves, bounds(held_out))
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate; the compiler may merge it with what is before, so that low is 0."""
+        known = sorted(self.curves)
+        upper = min(max(1, bisect.bisect_left(known, operator.k)), len(known) - 1)
+        nearest = known[max(0, upper - 1) : upper + 1]
+        wanted = math.log(operator.m)
+        ends = [math.exp(float(np.interp(wanted, *self.curves[width]))) for width in nearest]
+        seconds = ends[0]
+        if len(nearest) > 1:
+            rate = (ends[1] - ends[0]) / (nearest[1] - nearest[0])
+            seconds = max(min(ends) / 2, ends[0] + rate * (operator.k - nearest[0]))
+        return Estimate(seconds, 0.0, seconds * self.residuals.high, T1)
 
 
 @dataclass
 class Imported:
-    """T1: what a foreign benchmark measured on the same kind of GPU, for the shard `shape`.
-
-    `weights`: type of the products in the layers; the output projection stays in 16 bits.
-    """
+    """T1: what a foreign benchmark measured on the same kind of GPU, for the shard `shape`."""
 
     frame: pd.DataFrame
     gpu: Gpu
     shape: ModelShape
     leave_out: frozenset[tuple[int, int]] = frozenset()
-    weights: str = BF16
     _products: dict[str, MatrixProducts] = field(default_factory=dict, repr=False)
     _attention: dict[Kind, Attention] = field(default_factory=dict, repr=False)
     _collectives: dict[str, Collective] = field(default_factory=dict, repr=False)
+    _quantizations: dict[str, Quantizations | SmallOperators] = field(
+        default_factory=dict, repr=False
+    )
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate of the operator's kind.
@@ -341,9 +385,11 @@ class Imported:
             UsageError: the tables have nothing like it.
         """
         if operator.kind is Kind.PRODUCT:
-            return self.products(BF16 if operator.name == "lm_head" else self.weights).of(operator)
+            return self.products(operator.dtype).of(operator)
         if operator.kind is Kind.COLLECTIVE:
             return self.collective(operator.name).of(operator.bytes)
+        if operator.quantizes:
+            return self.quantizations(operator.dtype).of(operator)
         if operator.kind is Kind.POINTWISE:
             return SmallOperators(self.gpu).of(operator)
         if operator.kind not in self._attention:
@@ -353,7 +399,7 @@ class Imported:
 
     def spread(self) -> Spread:
         """Return the residuals of products, and of small operators, which nobody measured."""
-        found = self.products(self.weights)
+        found = self.products(BF16)
         return Spread(found.anchored, found.residuals, Residuals(0.0, SMALL_HIGH))
 
     def products(self, dtype: str) -> MatrixProducts:
@@ -374,8 +420,20 @@ class Imported:
                 )
             sizes = rows[["m", "n", "k"]].to_numpy(dtype=float)
             seconds = rows["seconds"].to_numpy(dtype=float)
-            self._products[dtype] = MatrixProducts.fitted(self.gpu, sizes, seconds)
+            self._products[dtype] = MatrixProducts.fitted(self.gpu, sizes, seconds, dtype)
         return self._products[dtype]
+
+    def has_quantization(self, operator: Operator) -> bool:
+        """Tell whether the tables have the quantization that the operator is."""
+        return operator.quantizes and bool(self.frame["kind"].eq(operator.dtype).any())
+
+    def quantizations(self, how: str) -> Quantizations | SmallOperators:
+        """Return the quantizations of activations, or small operators where none was measured."""
+        if how not in self._quantizations:
+            rows = self.frame[self.frame["kind"].eq(how)]
+            found = SmallOperators(self.gpu) if rows.empty else Quantizations.of_rows(rows)
+            self._quantizations[how] = found
+        return self._quantizations[how]
 
     def collective(self, name: str) -> Collective:
         """Return a collective among the GPUs that share the model.
@@ -402,31 +460,45 @@ class Imported:
 
 @dataclass(frozen=True)
 class Completed:
-    """Own measurements, and the imported tables for what these lack."""
+    """Own measurements, and the imported tables for what these lack.
 
-    measured: Mapping[Kind, Costs]
+    `products` by their type; `small`: small operators, None where there were too few.
+    """
+
+    products: Mapping[str, Products]
+    small: Measured | None
     imported: Imported
-    known_spread: Spread
 
     @classmethod
-    def of_both(cls, measured: Measured | Products, imported: Imported) -> Completed:
+    def of_both(cls, measured: Measured | Mapping[str, Products], imported: Imported) -> Completed:
         """Return own products and small operators, and all else of the tables.
 
         Their attention is that of the engine's own back end; ours is PyTorch's, which is faster.
         """
         if isinstance(measured, Measured):
-            kinds = dict.fromkeys((Kind.PRODUCT, Kind.POINTWISE), measured)
-            return cls(kinds, imported, measured.spread())
-        spread = Spread(measured.anchored, measured.residuals, imported.spread().small)
-        return cls({Kind.PRODUCT: measured}, imported, spread)
+            return cls(measured.products, measured, imported)
+        return cls(measured, None, imported)
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate of the own source where there is one."""
-        return self.measured.get(operator.kind, self.imported).of(operator)
+        return self._source(operator).of(operator)
+
+    def _source(self, operator: Operator) -> Costs:
+        if operator.kind is Kind.PRODUCT:
+            return self.products.get(operator.dtype, self.imported)
+        if self.small is None or operator.kind is not Kind.POINTWISE:
+            return self.imported
+        return self.imported if self.imported.has_quantization(operator) else self.small
+
+    def has(self, kind: Kind) -> bool:
+        """Tell whether operators of a kind have an own source."""
+        return kind is Kind.PRODUCT or (kind is Kind.POINTWISE and self.small is not None)
 
     def spread(self) -> Spread:
-        """Return the residuals of own products."""
-        return self.known_spread
+        """Return the residuals of own products and small operators."""
+        own = self.products[BF16]
+        small = (self.small or self.imported).spread().small
+        return Spread(own.anchored, own.residuals, small)
 
 
 def benchmarked(
@@ -448,21 +520,22 @@ def benchmarked(
     Raises:
         UsageError: there are own cases, too few, and no imported ones.
     """
+    dtypes = tuple(dict.fromkeys(o.dtype for o in operators(shape, ONE) if o.kind is Kind.PRODUCT))
     if foreign.empty:
         known = has_products(bench)
-        return measured_costs(bench, gpu, leave_out) if known else Datasheet(gpu), []
+        return measured_costs(bench, gpu, leave_out, dtypes) if known else Datasheet(gpu), []
     imported = Imported(foreign, gpu, shape, leave_out)
-    measured: Measured | Products | None = None
+    measured: Measured | Mapping[str, Products] | None = None
     if has_products(bench):
         try:
-            measured = measured_costs(bench, gpu, leave_out)
+            measured = measured_costs(bench, gpu, leave_out, dtypes)
         except UsageError:
-            measured = measured_products(bench, gpu, leave_out)
+            measured = measured_products(bench, gpu, leave_out, dtypes)
     costs: Costs = imported if measured is None else Completed.of_both(measured, imported)
     taken = [
         str(kind)
         for kind in Kind
-        if (not isinstance(costs, Completed) or kind not in costs.measured)
+        if (not isinstance(costs, Completed) or not costs.has(kind))
         and (kind is not Kind.COLLECTIVE or shape.tensor_parallel > 1)
     ]
     if not taken:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import (
     T1,
@@ -23,10 +23,12 @@ from nsight_prof.parsers.predict.costs import (
     no_collective,
 )
 from nsight_prof.parsers.predict.fit import Array, fit
-from nsight_prof.parsers.predict.operators import Kind, Operator
+from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
 
 ALIGNED = 16
 """Products whose outputs or inputs are no multiple of it take slower kernels; no model has any."""
+LEAST_SHAPES = 4
+"""Shapes of products, (n, k), that a fit needs at least."""
 POINTWISE = ("rms-norm", "add-rms-norm", "silu-mul", "rotary")
 """Measured small operators that a decoder has; others move their bytes in other ways."""
 
@@ -38,7 +40,7 @@ class Products:
     The smooth roofline is t0 + ((F (1 + s / mn) / e)^p + (B / b)^p)^(1/p) with F and B the
     seconds of the datasheet for computing and moving: a fixed cost, two efficiencies, how sharp
     the ridge is, and the output elements at which half of the GPU has work. What near shapes differ
-    from it is weighted by inverse distance in log2 of the sizes.
+    from it is weighted by inverse distance in log2 of the sizes. `dtype`: of weights and inputs.
     """
 
     gpu: Gpu
@@ -48,15 +50,16 @@ class Products:
     residuals: Residuals
     anchored: Residuals
     held_out: tuple[tuple[tuple[int, int, int], float, float], ...] = ()
+    dtype: str = BF16
     _logs: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
     START = (3e-6, 0.8, 0.9, 3.0, 3e5)
     NEAR, STRETCH = 1.0, (2.0, 1.0, 1.0)
 
     @classmethod
-    def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array) -> Products:
+    def fitted(cls, gpu: Gpu, sizes: Array, seconds: Array, dtype: str = BF16) -> Products:
         """Return the fit, with its residuals: each (n, k) left out in turn."""
-        full_fit = cls._once(gpu, sizes, seconds, np.array(cls.START))
+        full_fit = cls._once(gpu, sizes, seconds, np.array(cls.START), dtype)
         held_out_cases: list[tuple[tuple[int, int, int], float, float]] = []
         ratios: list[float] = []
         anchored: list[float] = []
@@ -64,7 +67,7 @@ class Products:
             out = (sizes[:, 1] == n) & (sizes[:, 2] == k)
             if out.all():
                 break
-            rest = cls._once(gpu, sizes[~out], seconds[~out], full_fit.parameters)
+            rest = cls._once(gpu, sizes[~out], seconds[~out], full_fit.parameters, dtype)
             predicted = rest.predict(sizes[out])
             ratio = seconds[out] / predicted
             # Many sizes of one matrix weigh no more than those of a model's.
@@ -77,17 +80,18 @@ class Products:
             ]
         return cls(
             gpu, sizes, seconds, full_fit.parameters, Residuals.of(ratios),
-            Residuals.of(np.exp(anchored)), tuple(held_out_cases), full_fit._logs,
+            Residuals.of(np.exp(anchored)), tuple(held_out_cases), dtype, full_fit._logs,
         )  # fmt: skip
 
     @classmethod
-    def _once(cls, gpu: Gpu, sizes: Array, seconds: Array, start: Array) -> Products:
+    def _once(cls, gpu: Gpu, sizes: Array, seconds: Array, start: Array, dtype: str) -> Products:
         groups = pd.Series(1, index=range(len(sizes))).groupby([sizes[:, 1], sizes[:, 2]])
         weights = 1 / np.sqrt(np.maximum(groups.transform("size").to_numpy() / 8, 1))
-        found = fit(lambda p: roofline_fit(gpu, sizes, p), seconds, weights, start)
-        logs = np.log(seconds / roofline_fit(gpu, sizes, found))
+        found = fit(lambda p: roofline_fit(gpu, sizes, p, dtype), seconds, weights, start)
+        logs = np.log(seconds / roofline_fit(gpu, sizes, found, dtype))
         nothing = Residuals(0.0, math.inf)
-        return cls(gpu, sizes, seconds, found, nothing, nothing, (), np.stack([logs, weights]))
+        known = np.stack([logs, weights])
+        return cls(gpu, sizes, seconds, found, nothing, nothing, (), dtype, known)
 
     def predict(self, sizes: Array) -> Array:
         """Return the seconds of products (rows of m, n, k)."""
@@ -96,7 +100,8 @@ class Products:
         squares = ((wanted_logs[:, None, :] - measured_logs[None]) ** 2).sum(2)
         weights = self._logs[1] / (squares + self.NEAR**2) ** 2
         shift = weights @ self._logs[0] / weights.sum(1)
-        return np.asarray(roofline_fit(self.gpu, sizes, self.parameters) * np.exp(shift))
+        smooth = roofline_fit(self.gpu, sizes, self.parameters, self.dtype)
+        return np.asarray(smooth * np.exp(shift))
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate: along m between measured cases of these n and k, or by the fit."""
@@ -115,12 +120,16 @@ class Products:
         return Estimate(seconds, seconds * low, seconds * high, T2)
 
 
-def roofline_fit(gpu: Gpu, sizes: Array, parameters: Array) -> Array:
-    """Return the seconds of the smooth roofline of products (rows of m, n, k)."""
+def roofline_fit(gpu: Gpu, sizes: Array, parameters: Array, dtype: str = BF16) -> Array:
+    """Return the seconds of the smooth roofline of products (rows of m, n, k).
+
+    Outputs are of 16 bits, weights and inputs of `dtype`.
+    """
     fixed, computing, moving, sharp, half = parameters
     m, n, k = sizes.T
-    flops = 2 * m * n * k / gpu.flop_per_s * (1 + half / (m * n)) / computing
-    bytes_ = 2 * (m * k + n * k + m * n) / gpu.bytes_per_s / moving
+    inputs = 2 if dtype == BF16 else 1
+    flops = 2 * m * n * k / gpu.rate(dtype) * (1 + half / (m * n)) / computing
+    bytes_ = (inputs * (m * k + n * k) + 2 * m * n) / gpu.bytes_per_s / moving
     power = 1 + sharp
     return np.asarray(fixed + (flops**power + bytes_**power) ** (1 / power))
 
@@ -172,27 +181,56 @@ class Affine:
 
 @dataclass(frozen=True)
 class Measured:
-    """T1 and T2: cases of benchmarks on the same GPU."""
+    """T1 and T2: cases of benchmarks on the same GPU; products by their type."""
 
-    products: Products
-    attention: dict[Kind, Affine]
+    products: Mapping[str, Products]
+    attention: Mapping[Kind, Affine]
     pointwise: Affine
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate of the fit of the operator's kind."""
         if operator.kind is Kind.PRODUCT:
-            return self.products.of(operator)
+            return product_of(self.products, operator)
         if operator.kind is Kind.COLLECTIVE:
             raise no_collective()
         if operator.kind is Kind.POINTWISE:
-            return self.pointwise.of(operator.bytes)
+            return perhaps_fused(self.pointwise.of(operator.bytes), operator)
+        if operator.dtype != BF16:
+            raise UsageError(
+                f"the {operator.kind} over a KV cache in {operator.dtype} cannot be predicted: "
+                "the runs have it in 16 bits alone",
+                "import tables that have it: prof import --aiconfigurator DIR",
+            )
         work = operator.flops if operator.kind is Kind.PREFILL else operator.bytes
         return self.attention[operator.kind].of(work)
 
     def spread(self) -> Spread:
         """Return the residuals of products and of small operators."""
-        products = self.products
+        products = self.products[BF16]
         return Spread(products.anchored, products.residuals, self.pointwise.residuals)
+
+
+def product_of(products: Mapping[str, Products], operator: Operator) -> Estimate:
+    """Return the estimate of a product by those of its type.
+
+    Raises:
+        UsageError: products of its type were not measured.
+    """
+    if operator.dtype not in products:
+        raise UsageError(
+            f"products in {operator.dtype} cannot be predicted: the runs hold too few of them",
+            "measure them on this GPU (prof run llm-kernels), or import tables that have them: "
+            "prof import --aiconfigurator DIR",
+        )
+    return products[operator.dtype].of(operator)
+
+
+def perhaps_fused(estimate: Estimate, operator: Operator) -> Estimate:
+    """Return the estimate of a small operator; a quantization may take no time of its own.
+
+    vLLM's compiler merges it into the norm or activation before it where it can.
+    """
+    return estimate._replace(low=0.0) if operator.quantizes else estimate
 
 
 class _Case(NamedTuple):
@@ -205,27 +243,31 @@ class _Case(NamedTuple):
 
 @dataclass
 class _Cases:
-    """Measured cases: products by (m, n, k), attention by kind and shape, small operators."""
+    """Measured cases: products by type and size, attention by kind and shape, small operators."""
 
-    products: dict[tuple[int, int, int], list[float]] = field(default_factory=dict)
+    products: dict[str, dict[tuple[int, int, int], list[float]]] = field(default_factory=dict)
     attention: dict[Kind, dict[str, _Case]] = field(default_factory=dict)
     pointwise: list[_Case] = field(default_factory=list)
 
 
 def measured_costs(
-    bench: pd.DataFrame, gpu: Gpu, leave_out: frozenset[tuple[int, int]] = frozenset()
+    bench: pd.DataFrame,
+    gpu: Gpu,
+    leave_out: frozenset[tuple[int, int]] = frozenset(),
+    dtypes: Sequence[str] = (BF16,),
 ) -> Measured:
-    """Return the costs that table `bench` holds of cold bf16 cases with random data.
+    """Return the costs that table `bench` holds of cold cases with random data.
 
     Args:
         bench: cases of targets llm_kernels, gemm and gemm_staircase.
         gpu: the GPU that they were measured on.
         leave_out: (outputs, inputs) of products that are held out.
+        dtypes: types of the products that are asked for.
 
     Raises:
         UsageError: there are too few cases of some kind.
     """
-    products = measured_products(bench, gpu, leave_out)
+    products = measured_products(bench, gpu, leave_out, dtypes)
     cases = _sorted(bench)
     _enough(len(cases.pointwise), "small operators (norm, SiLU, rotary)", 4)
     attention = {}
@@ -237,14 +279,29 @@ def measured_costs(
 
 
 def measured_products(
-    bench: pd.DataFrame, gpu: Gpu, leave_out: frozenset[tuple[int, int]] = frozenset()
-) -> Products:
-    """Return the products alone; arguments and errors are those of `measured_costs`."""
-    products = {k: t for k, t in _sorted(bench).products.items() if k[1:] not in leave_out}
-    _enough(len({size[1:] for size in products}), "matrix products", 4)
-    sizes = np.array(sorted(products), dtype=float)
-    times = np.array([float(np.median(products[size])) for size in sorted(products)])
-    return Products.fitted(gpu, sizes, times)
+    bench: pd.DataFrame,
+    gpu: Gpu,
+    leave_out: frozenset[tuple[int, int]] = frozenset(),
+    dtypes: Sequence[str] = (BF16,),
+) -> dict[str, Products]:
+    """Return the products alone, by type; arguments and errors are those of `measured_costs`.
+
+    Of types other than bf16 there may be too few: then there are none.
+    """
+    cases, found = _sorted(bench), {}
+    for dtype in dict.fromkeys((BF16, *dtypes)):
+        times = {
+            size: float(np.median(seconds))
+            for size, seconds in sorted(cases.products.get(dtype, {}).items())
+            if size[1:] not in leave_out
+        }
+        shapes = len({size[1:] for size in times})
+        if dtype == BF16:
+            _enough(shapes, "matrix products", LEAST_SHAPES)
+        if shapes >= LEAST_SHAPES:
+            sizes = np.array(list(times), dtype=float)
+            found[dtype] = Products.fitted(gpu, sizes, np.array(list(times.values())), dtype)
+    return found
 
 
 def has_products(bench: pd.DataFrame) -> bool:
@@ -259,26 +316,29 @@ def _sorted(bench: pd.DataFrame) -> _Cases:
     return cases
 
 
-def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], dict[str, float]]]:
+def _usable(bench: pd.DataFrame) -> Iterator[tuple[dict[str, object], Row]]:
     rows = bench[
         bench["status"].eq("ok")
         & bench["mode"].eq("cold")
         & bench["data"].eq("normal")
-        & bench["dtype"].eq("bf16")
+        & bench["dtype"].isin((BF16, FP8))
         & bench["median_s"].gt(0)
     ]
-    for row in records(rows[["params", "median_s", "bytes", "flops"]]):
+    for row in records(rows[["params", "dtype", "median_s", "bytes", "flops"]]):
         yield json.loads(row["params"]), row
 
 
-def _sort_in(cases: _Cases, params: dict[str, object], row: dict[str, float]) -> None:
+def _sort_in(cases: _Cases, params: dict[str, object], row: Row) -> None:
     """Put a case where it belongs; what says nothing about a decoder is left out."""
     family, variant, seconds = params.get("family"), str(params.get("variant")), row["median_s"]
     if (family == "linear" and variant == "graph") or (family is None and variant == "cublas"):
         numbers = (params.get("tokens", params.get("m")), params.get("n"), params.get("k"))
         m, n, k = (int(str(value)) for value in numbers)
         if n % ALIGNED == 0 and k % ALIGNED == 0:
-            cases.products.setdefault((m, n, k), []).append(seconds)
+            products = cases.products.setdefault(row["dtype"], {})
+            products.setdefault((m, n, k), []).append(seconds)
+    elif row["dtype"] != BF16:
+        return
     elif family == "attention" and variant == "graph":
         kind = Kind.PREFILL if params.get("stage") == "prefill" else Kind.DECODE
         shape = {k: v for k, v in params.items() if k not in ("backend", "variant")}

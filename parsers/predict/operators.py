@@ -1,4 +1,4 @@
-"""Lists the operators of one engine step of a dense decoder, with their work.
+"""Lists the operators of one engine step of a decoder, with their work.
 
 FLOPs and bytes are what an operator must do: every operand once. Names follow vLLM's modules and
 the order is that of a forward pass. The model is the shard of one GPU for tensor parallelism.
@@ -11,10 +11,19 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.serving.model_shape import ModelShape
+from nsight_prof.parsers.serving.model_shape import ModelShape, Quantized
 
+BF16, FP8 = "bf16", "fp8"
+"""Types of products, as the tables `bench` and `imported_operators` name them; fp16 takes as long
+as bf16."""
 LOGIT_BYTES = 10
 """Bytes that sampling moves for each logit: bf16 read, fp32 written, fp32 read (argmax)."""
+
+
+STATIC, DYNAMIC = "static quantization", "dynamic quantization"
+"""How activations are quantized: by a scale of the checkpoint, or by one of each token."""
+QUANTIZE = "quantize_"
+"""Begins the names of quantizations, which end with the name of the product."""
 
 
 class Kind(StrEnum):
@@ -32,7 +41,8 @@ class Operator:
     """One operator of a step: `calls` times the same work.
 
     `m`, `n`, `k` are those of a product y = x W^T (m tokens, n outputs, k inputs), else `m` is the
-    number of tokens. `flops` and `bytes` are of one call.
+    number of tokens; `k` of a quantization is the width of what is quantized. `flops` and `bytes`
+    are of one call. `dtype` is that of the weights, and of the KV cache of an attention.
     """
 
     name: str
@@ -43,6 +53,12 @@ class Operator:
     k: int = 0
     flops: float = 0.0
     bytes: float = 0.0
+    dtype: str = BF16
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether it brings the activations of a product to fewer bits."""
+        return self.name.startswith(QUANTIZE)
 
 
 @dataclass(frozen=True)
@@ -85,10 +101,11 @@ def check_known(shape: ModelShape) -> None:
             f"weights of type {shape.dtype} cannot be predicted: none were measured",
             "give a model in bfloat16 or float16 (dtype in config.json)",
         )
-    if shape.kv_bytes != shape.weight_bytes:
+    if shape.kv_bytes not in (1, shape.weight_bytes):
         raise UsageError(
-            "a KV cache of another type than the weights cannot be predicted: none was measured",
-            "leave the type of the KV cache to the model",
+            f"a KV cache of {shape.kv_bytes:g} bytes a value cannot be predicted: none was "
+            "measured",
+            "leave the type of the KV cache to the model, or take fp8",
         )
 
 
@@ -117,15 +134,19 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
         if name == "o_proj":
             found += [
                 pointwise("rotary", layers, 2 * tokens * (wide + grouped) * size),
-                pointwise("kv_write", layers, 4 * tokens * grouped * size),
+                pointwise("kv_write", layers, 2 * tokens * grouped * (size + shape.kv_bytes)),
                 *_attention(shape, step),
             ]
         if name == "down_proj":
             found.append(pointwise("silu_mul", layers, 3 * tokens * shape.intermediate * size))
-        found.append(_product(name, layers, tokens, line.outputs, line.inputs, size))
+        if shape.quantized is not None:
+            found.append(_quantization(name, layers, tokens, line.inputs, size, shape.quantized))
+        found.append(
+            _product(name, layers, tokens, line.outputs, line.inputs, size, shape.quantized)
+        )
     found.append(norms)
     head = shape.head()
-    found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size))
+    found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size, None))
     vocabulary = head.outputs * shape.tensor_parallel
     if shape.tensor_parallel > 1:
         found.append(Operator("all_reduce", Kind.COLLECTIVE, 2 * layers + 1, tokens, bytes=act))
@@ -136,9 +157,24 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     return tuple(found)
 
 
-def _product(name: str, calls: int, m: int, n: int, k: int, size: float) -> Operator:
-    moved = (m * k + n * k + m * n) * size
-    return Operator(name, Kind.PRODUCT, calls, m, n, k, 2.0 * m * n * k, moved)
+def _product(
+    name: str, calls: int, m: int, n: int, k: int, size: float, narrow: Quantized | None
+) -> Operator:
+    inputs = size if narrow is None else narrow.value_bytes
+    moved = (m * k + n * k) * inputs + m * n * size
+    dtype = BF16 if narrow is None else narrow.dtype
+    return Operator(name, Kind.PRODUCT, calls, m, n, k, 2.0 * m * n * k, moved, dtype)
+
+
+def _quantization(
+    name: str, calls: int, tokens: int, width: int, size: float, narrow: Quantized
+) -> Operator:
+    """Return what brings the activations of a product to its type: read once, written once."""
+    moved = tokens * width * (size + narrow.value_bytes)
+    how = DYNAMIC if narrow.dynamic else STATIC
+    return Operator(
+        f"{QUANTIZE}{name}", Kind.POINTWISE, calls, tokens, k=width, bytes=moved, dtype=how
+    )
 
 
 def _attention(shape: ModelShape, step: Step) -> list[Operator]:
@@ -153,11 +189,11 @@ def _attention(shape: ModelShape, step: Step) -> list[Operator]:
         new = sum(tokens for tokens, _ in step.prefill)
         keys = sum(_seen(tokens + before, shape.window) for tokens, before in step.prefill)
         pairs = sum(_pairs(tokens, before, shape.window) for tokens, before in step.prefill)
-        moved = (2 * new * wide + 2 * keys * grouped) * shape.kv_bytes
+        moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
         found.append(_attend("attention_prefill", Kind.PREFILL, shape, new, pairs, moved))
     if step.decode:
         keys = step.decode * _seen(step.context + 1, shape.window)
-        moved = (2 * step.decode * wide + 2 * keys * grouped) * shape.kv_bytes
+        moved = 2 * step.decode * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
         found.append(_attend("attention_decode", Kind.DECODE, shape, step.decode, keys, moved))
     return found
 
@@ -166,7 +202,8 @@ def _attend(
     name: str, kind: Kind, shape: ModelShape, tokens: int, pairs: float, moved: float
 ) -> Operator:
     flops = 4.0 * shape.heads * shape.head_dim * pairs
-    return Operator(name, kind, shape.layers, tokens, flops=flops, bytes=moved)
+    dtype = BF16 if shape.kv_bytes == shape.weight_bytes else FP8
+    return Operator(name, kind, shape.layers, tokens, flops=flops, bytes=moved, dtype=dtype)
 
 
 def _seen(tokens: float, window: int | None) -> float:

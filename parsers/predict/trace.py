@@ -198,9 +198,9 @@ class Calibrated:
         return cls(base, trace, residuals, small, tier, {k: tuple(v) for k, v in anchors.items()})
 
     def of(self, operator: Operator) -> Estimate:
-        """Return the estimate; what the trace has not is of the lower tier."""
+        """Return the estimate; what the trace has not, or in another type, is of the lower tier."""
         anchors = self._anchors.get(operator.name, ())
-        if not anchors:
+        if not anchors or anchors[0][0].dtype != operator.dtype:
             return self.base.of(operator)
         if operator.kind in (Kind.PRODUCT, Kind.PREFILL):
             seconds = self.base.of(operator).seconds * self._factor(operator, anchors)

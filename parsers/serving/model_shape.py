@@ -100,9 +100,27 @@ class Linear:
         return self.values + (self.outputs * self.layers * self.copies if self.bias else 0)
 
     @property
+    def stays_wide(self) -> bool:
+        """Whether vLLM never quantizes it: routers, and the gate of a shared expert."""
+        return self.path.endswith(("mlp.gate", "shared_expert_gate"))
+
+    @property
     def active(self) -> int:
         """Values that one token is multiplied with, over all layers."""
         return self.outputs * self.inputs * self.layers * self.used
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """The matrices of the layers in fp8, weights and activations; all else stays in `dtype`.
+
+    `dynamic`: the scale of each token's activations is computed in every step; else it stands in
+    the checkpoint.
+    """
+
+    dtype: str
+    dynamic: bool
+    value_bytes: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +128,8 @@ class ModelShape:
     """The shape of a decoder, or with `tensor_parallel` > 1 the part of it that one GPU holds.
 
     `window`: tokens that attention sees at most; None: all. `tied`: the output projection is the
-    embedding table. `weight_bytes` and `kv_bytes` are bytes a value.
+    embedding table. `weight_bytes` and `kv_bytes` are bytes a value; where `quantized` is given,
+    the former is that of activations, embeddings, routers and the output projection.
     """
 
     model_type: str
@@ -132,6 +151,7 @@ class ModelShape:
     window: int | None = None
     experts: Experts | None = None
     tensor_parallel: int = 1
+    quantized: Quantized | None = None
 
     def shard(self, tensor_parallel: int) -> ModelShape:
         """Return what one of `tensor_parallel` GPUs holds, as Megatron and vLLM split a model.
@@ -205,6 +225,14 @@ class ModelShape:
         head = 0 if self.tied else self.head().parameters
         inside = sum(linear.parameters for linear in self.linears())
         return inside + head + self.embedding_parameters() + self.norm_parameters()
+
+    def parameter_bytes(self) -> float:
+        """Return the bytes of all parameters in memory."""
+        total = self.parameters() * self.weight_bytes
+        if self.quantized is None:
+            return total
+        narrow = sum(line.values for line in self.linears() if not line.stays_wide)
+        return total - narrow * (self.weight_bytes - self.quantized.value_bytes)
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of the KV cache that one token takes: a key and a value a layer."""

@@ -147,6 +147,26 @@ def test_kernels_of_other_models_predict_a_recorded_step(
     assert both["ttft_p50_s"] == pytest.approx(measured["ttft_p50_s"], rel=0.05)
 
 
+def test_measured_products_predict_a_model_in_fp8(
+    predicted: Callable[..., Path], copied: Copied, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oracle: products of this very model were measured in both types."""
+    words = ("llama-3.1-8b", "--on", str(copied("h200-llm-kernels")), "--batch", "16")
+    wide, narrow = (load_run(predicted(*words, *more)) for more in ((), ("--dtype", "fp8")))
+    assert "lower bound takes the quantization" in capsys.readouterr().err
+    before, after = (
+        run.predicted_operators.query("kind == 'decode'").set_index("operator")
+        for run in (wide, narrow)
+    )
+    assert after.loc["qkv_proj", "tier"] == "T2"
+    assert after.loc["qkv_proj", "seconds"] == pytest.approx(32 * 8.77e-6, rel=0.01)
+    assert after.loc["quantize_down_proj", "seconds_low"] == 0
+    assert after.loc["lm_head", "seconds"] == before.loc["lm_head", "seconds"]
+    points = [records(run.predicted_points)[0] for run in (wide, narrow)]
+    assert points[1]["tpot_p50_s"] < points[0]["tpot_p50_s"]
+    assert points[1]["kv_tokens"] > points[0]["kv_tokens"]
+
+
 def test_two_predictions_are_compared(
     predicted: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,11 @@ def product_s(m: float, n: float, k: float) -> float:
     return 3e-6 + math.hypot(computing, moving) / 0.7
 
 
+def quantization_s(m: float, k: float) -> float:
+    """Return what quantizing the inputs of a product takes, with scales that are known."""
+    return 2e-6 + 3 * m * k / 4e12
+
+
 def _attention(batch: int, new: int, step: int, heads: int, grouped: int) -> float:
     keys = new + step
     pairs = new * (keys - new / 2)
@@ -27,15 +32,21 @@ def _attention(batch: int, new: int, step: int, heads: int, grouped: int) -> flo
 def write_tables(folder: Path) -> Path:
     """Write systems/ of one system below `folder`, and return `folder`.
 
-    Version 0.2.0 of vllm has everything, 0.10.0 all but an all-reduce, and 0.9.0 reuses 0.10.0.
+    Version 0.2.0 of vllm has everything but quantizations, 0.10.0 all but an all-reduce, and 0.9.0
+    reuses products and attention of 0.10.0.
     """
     data = folder / "systems/data/h200_sxm"
     gemm = [
-        {"gemm_dtype": dtype, "m": m, "n": n, "k": k, "latency": 1e3 * product_s(m, n, k)}
+        {"gemm_dtype": dtype, "m": m, "n": n, "k": k,
+         "latency": 1e3 * (product_s(m, n, k) + (dtype == "fp8") * 1.5 * quantization_s(m, k))}
         for dtype, m, n, k in product(
-            ("bfloat16", "fp8"), ROWS, (1024, 4096, 16384), (1024, 4096, 16384)
+            ("bfloat16", "fp8", "fp8_block"), ROWS, (1024, 4096, 16384), (1024, 4096, 16384)
         )
-        if dtype == "bfloat16" or n == k
+        if dtype != "fp8_block" or n == k
+    ]  # fmt: skip
+    quantized = [
+        {"quant_dtype": "fp8", "m": m, "k": k, "latency": 1e3 * quantization_s(m, k)}
+        for m, k in product(ROWS, (1024, 4096, 16384))
     ]
     heads = ((16, 4), (32, 4), (16, 8), (32, 8))
     context = [
@@ -60,6 +71,9 @@ def write_tables(folder: Path) -> Path:
         _write(data / f"gemm/vllm/{version}/gemm_perf.parquet", gemm)
         _write(data / f"attention/vllm/{version}/context_attention_perf.parquet", context)
         _write(data / f"attention/vllm/{version}/generation_attention_perf.parquet", decode)
+    half = [{**row, "latency": float(str(row["latency"])) / 2} for row in quantized]
+    _write(data / "quantize/vllm/0.10.0/scale_matrix_perf.parquet", quantized)
+    _write(data / "quantize/vllm/0.10.0/computescale_perf.parquet", half)
     _write(data / "comm/vllm/0.2.0/custom_allreduce_perf.parquet", reduce)
     for version in ("2.1", "2.12"):
         _write(data / f"comm/nccl/{version}/nccl_perf.parquet", nccl)

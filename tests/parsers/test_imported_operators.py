@@ -1,5 +1,6 @@
 """Operators that others measured: reading aiconfigurator's tables, and costs from them."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from nsight_prof.parsers.predict.costs import T1, datasheet
 from nsight_prof.parsers.predict.imported import Completed, Imported, benchmarked
 from nsight_prof.parsers.predict.measured import Products
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
-from nsight_prof.parsers.serving.model_shape import ModelShape, read_model_shape
+from nsight_prof.parsers.serving.model_shape import ModelShape, Quantized, read_model_shape
 from nsight_prof.parsers.tables import empty
-from tests.parsers.aiconfigurator_tables import DEVICE, product_s, write_tables
+from tests.parsers.aiconfigurator_tables import DEVICE, product_s, quantization_s, write_tables
 
 H200 = datasheet(DEVICE)
 LENGTHS = st.integers(1, 16384)
@@ -128,7 +129,7 @@ def test_rows_faster_than_the_datasheet_are_left_out_and_many_refuse_the_file(
             read_aiconfigurator(folder, "", "vllm", "0.2.0")
     else:
         found = read_aiconfigurator(folder, "", "vllm", "0.2.0")
-        assert "rows were left out" in found.notes[0]
+        assert "rows were left out" in found.notes[-1]
 
 
 @pytest.mark.parametrize("m", [1, 64, 4096])
@@ -152,6 +153,42 @@ def test_products_are_monotonic_between_measured_sizes(
 def test_products_of_other_shapes_follow_their_neighbours(costs: Imported, n: int, k: int) -> None:
     for m in (1, 100, 4096, 20_000):
         assert costs.of(product(m, n, k)).seconds == pytest.approx(product_s(m, n, k), rel=0.1)
+
+
+def fp8_costs(frame: pd.DataFrame, shape: ModelShape) -> tuple[Imported, dict[str, Operator]]:
+    narrow = dataclasses.replace(shape, quantized=Quantized("fp8", dynamic=True))
+    step = Step(decode=64, context=1023)
+    return Imported(frame, H200, narrow), {one.name: one for one in operators(narrow, step)}
+
+
+def test_a_product_in_fp8_and_the_quantization_of_its_input_are_apart(
+    frame: pd.DataFrame, shape: ModelShape
+) -> None:
+    """Both were measured together, so that their sum must be what was measured."""
+    costs, found = fp8_costs(frame, shape)
+    product, added = costs.of(found["o_proj"]), costs.of(found["quantize_o_proj"])
+    assert product.seconds == pytest.approx(product_s(64, 4096, 4096), rel=1e-9)
+    assert added.seconds == pytest.approx(1.5 * quantization_s(64, 4096), rel=1e-9)
+    assert (added.low, product.low > 0) == (0.0, True)
+    # Widths between two measured ones lie on the line through them.
+    between = dataclasses.replace(found["quantize_o_proj"], k=2560)
+    assert costs.of(between).seconds == pytest.approx(1.5 * quantization_s(64, 2560), rel=1e-9)
+
+
+def test_fp8_without_its_quantization_and_in_blocks_is_left_out(
+    tmp_path: Path, frame: pd.DataFrame, shape: ModelShape
+) -> None:
+    assert set(frame["dtype"].unique()) == {"bf16", "fp8"}
+    old = read_aiconfigurator(write_tables(tmp_path), "", "vllm", "0.2.0")
+    assert any("hold the quantization" in note for note in old.notes)
+    costs, found = fp8_costs(old.frame, shape)
+    with pytest.raises(UsageError, match="too few products in fp8"):
+        costs.of(found["o_proj"])
+    assert costs.of(found["quantize_o_proj"]).low == 0
+    cached = dataclasses.replace(shape, kv_bytes=1)
+    attention = next(o for o in operators(cached, Step(decode=1)) if o.kind is Kind.DECODE)
+    with pytest.raises(UsageError, match="KV cache in fp8"):
+        Imported(frame, H200, cached).of(attention)
 
 
 def test_products_that_are_held_out_are_not_used(frame: pd.DataFrame, shape: ModelShape) -> None:
@@ -222,7 +259,7 @@ def test_collectives_are_known_among_as_many_gpus(frame: pd.DataFrame, shape: Mo
 def test_own_products_go_before_imported_ones(frame: pd.DataFrame, shape: ModelShape) -> None:
     sizes = np.array([(m, n, 4096.0) for m in (1, 64, 4096) for n in (1024.0, 2048.0, 4096.0)])
     own = Products.fitted(H200, sizes, np.array([2 * product_s(*row) for row in sizes]))
-    both = Completed.of_both(own, Imported(frame, H200, shape.shard(2)))
+    both = Completed.of_both({"bf16": own}, Imported(frame, H200, shape.shard(2)))
     assert both.of(product(64)).seconds == pytest.approx(2 * product_s(64, 4096, 4096), rel=1e-6)
     moved = Operator("all_reduce", Kind.COLLECTIVE, 1, 1, bytes=2 * 128)
     assert both.of(moved).seconds == pytest.approx(5.01e-6)
