@@ -275,7 +275,10 @@ class Plan:
         recorded = [self._recorded_rest(s) for s in self.sources if self.measured == self.gpu]
         rest = next((value for value in recorded if value is not None), None)
         if rest is None:
-            wide = ACTIVATIONS * self.shard.intermediate + 2 * self.shard.hidden
+            mixture = self.shard.experts
+            routed = mixture.used * mixture.width if mixture else 0
+            widest = max(self.shard.intermediate, routed)
+            wide = ACTIVATIONS * widest + 2 * self.shard.hidden
             rest = engine.batched_tokens * wide * self.shard.weight_bytes
         free_bytes = self.memory * self.settings.utilization - self.weights - rest
         return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))

@@ -35,26 +35,38 @@ GEMM, PREFILL, DECODE = "gemm_perf", "context_attention_perf", "generation_atten
 REDUCE, NCCL = "custom_allreduce_perf", "nccl_perf"
 SCALE, COMPUTE = "scale_matrix_perf", "computescale_perf"
 """Quantization of activations by a known scale, and what finding the scale of each token adds."""
+MOE = "moe_perf"
+"""Both products of the experts with choosing them, by `num_tokens` of all GPUs; `inter_size` is
+that of an expert before it is split over `moe_tp_size` GPUs."""
 FOLDERS = {GEMM: "gemm", PREFILL: "attention", DECODE: "attention", REDUCE: "comm", NCCL: "comm",
-           SCALE: "quantize", COMPUTE: "quantize"}  # fmt: skip
+           MOE: "moe", SCALE: "quantize", COMPUTE: "quantize"}  # fmt: skip
 NUMBERS = {
     GEMM: ("m", "n", "k"),
     PREFILL: ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step"),
     DECODE: ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step"),
     REDUCE: ("num_gpus", "message_size"),
     NCCL: ("num_gpus", "message_size"),
+    MOE: (
+        "num_tokens",
+        "hidden_size",
+        "inter_size",
+        "topk",
+        "num_experts",
+        "moe_tp_size",
+        "moe_ep_size",
+    ),
     SCALE: ("m", "k"),
     COMPUTE: ("m", "k"),
 }
 TYPES = {GEMM: ("gemm_dtype",), PREFILL: ("attn_dtype", "kv_cache_dtype"),
          DECODE: ("attn_dtype", "kv_cache_dtype"), REDUCE: ("allreduce_dtype",),
          NCCL: ("nccl_dtype", "op_name"), SCALE: ("quant_dtype",),
-         COMPUTE: ("quant_dtype",)}  # fmt: skip
+         COMPUTE: ("quant_dtype",), MOE: ("moe_dtype", "distribution")}  # fmt: skip
 ELEMENT_BYTES = 2
 FALSE_ROWS = 0.01
 """Part of a file's rows that may be false (they are left out) before all of it is refused."""
 KEY = ("kind", "dtype", "kv_dtype", "m", "n", "k", "batch", "tokens", "context", "heads",
-       "kv_heads", "head_dim", "window", "gpus", "bytes")  # fmt: skip
+       "kv_heads", "head_dim", "window", "experts", "used", "load", "gpus", "bytes")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,7 @@ def read_aiconfigurator(given: Path, system: str, framework: str, version: str) 
             notes.append(f"no {table} of {of}: tensor parallelism may lack a collective")
         else:
             found[table] = path
-    optional = {table: _table(folder, table, framework, version) for table in (SCALE, COMPUTE)}
+    optional = {table: _table(folder, table, framework, version) for table in (SCALE, COMPUTE, MOE)}
     found |= {table: path for table, path in optional.items() if path is not None}
     frames, device = {}, ""
     for table, path in found.items():
@@ -234,6 +246,8 @@ def _tidy(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         frame = frame.assign(kind=str(Kind.PRODUCT), dtype=types[0])
         products: pd.DataFrame = frame[["kind", "dtype", "m", "n", "k", "seconds"]]
         return products
+    if table == MOE:
+        return _experts(frame.assign(dtype=types[0]))
     if table in (SCALE, COMPUTE):
         kinds = {SCALE: STATIC, COMPUTE: DYNAMIC}
         frame = frame.assign(kind=kinds[table], dtype=types[0])
@@ -264,6 +278,15 @@ def _tidy(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     )
     chosen: pd.DataFrame = frame[["kind", "dtype", "gpus", "bytes", "seconds"]]
     return chosen[frame["dtype"].eq("bf16")]
+
+
+def _experts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return routed products in bf16 of experts that are not shared out among GPUs."""
+    names = {"num_tokens": "m", "hidden_size": "k", "num_experts": "experts", "topk": "used",
+             "distribution": "load"}  # fmt: skip
+    frame = frame[frame["dtype"].eq("bf16") & frame["moe_ep_size"].eq(1)]
+    frame = frame.assign(kind=str(Kind.ROUTED), n=frame["inter_size"] // frame["moe_tp_size"])
+    return frame[["kind", "dtype", "n", *names, "seconds"]].rename(columns=names)
 
 
 def _without_quantization(frames: dict[str, pd.DataFrame]) -> list[str]:

@@ -141,6 +141,14 @@ def no_collective() -> UsageError:
     )
 
 
+def no_experts() -> UsageError:
+    """Return the refusal of experts whose routed products nothing tells."""
+    return UsageError(
+        "the time of the experts' routed products is not known: no run has them",
+        "import tables that have them: prof import --aiconfigurator DIR",
+    )
+
+
 @dataclass(frozen=True)
 class Carried:
     """T0 for a GPU of which nothing is measured: the part of its roofline that another reached."""

@@ -27,6 +27,7 @@ from nsight_prof.parsers.predict.costs import (
     Gpu,
     Residuals,
     Spread,
+    no_experts,
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.measured import (
@@ -45,6 +46,9 @@ SEED, HELD_OUT = 20, 40
 """Shapes that are left out in turn, chosen at random: all of them would take minutes."""
 FITTED = 3000
 """Products that the smooth roofline is fitted to."""
+LOAD = "power_law_1.01"
+"""How tokens spread over experts: the number of a step's tokens that an expert gets falls with its
+rank as a power law, which is nearest to an even spread of those that were measured."""
 ONE = Step(decode=1, context=1)
 """A step that has an operator of each product."""
 NEAR = 0.3
@@ -316,6 +320,56 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class RoutedProducts:
+    """The products of one mixture of experts: logarithms of seconds by tokens.
+
+    `curves`: one for each measured way in which tokens spread over the experts; `LOAD` is the
+    estimate, and its interval holds the others.
+    """
+
+    curves: Mapping[str, tuple[Array, Array]]
+    residuals: Residuals
+
+    @classmethod
+    def fitted(cls, frame: pd.DataFrame, shape: ModelShape) -> RoutedProducts:
+        """Return the curves of the shape's experts, with residuals of every other size left out.
+
+        Raises:
+            UsageError: experts of this number and size were not measured.
+        """
+        frame = frame[frame["kind"].eq(str(Kind.ROUTED)) & frame["dtype"].eq(BF16)]
+        if shape.experts is None or frame.empty:
+            raise no_experts()
+        wanted = {"experts": shape.experts.count, "used": shape.experts.used,
+                  "n": shape.experts.width, "k": shape.hidden}  # fmt: skip
+        rows = frame[(frame[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+        if not rows["load"].eq(LOAD).any():
+            described = ", ".join(f"{key} {value:,}" for key, value in wanted.items())
+            raise UsageError(
+                f"the imported tables have no routed products of such experts: {described}",
+                "n is the intermediate size of an expert on one GPU, k the hidden size; import "
+                "tables that have them, or profile the model: prof run vllm-kernels",
+            )
+        curves, held_out = {}, []
+        for load in rows["load"].unique().tolist():
+            group = rows[rows["load"].eq(load)].sort_values("m")
+            x, y = (np.log(group[name].to_numpy(dtype=float)) for name in ("m", "seconds"))
+            curves[str(load)] = x, y
+            held_out += every_other(x, y)
+        return cls(curves, bounds(held_out))
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate; beyond the most tokens time grows with them."""
+        wanted = math.log(operator.m)
+        found = {
+            load: math.exp(float(np.interp(wanted, x, y)) + max(0.0, wanted - float(x[-1])))
+            for load, (x, y) in self.curves.items()
+        }
+        low, high = self.residuals
+        return Estimate(found[LOAD], min(found.values()) * low, max(found.values()) * high, T1)
+
+
+@dataclass(frozen=True)
 class SmallOperators:
     """Small operators by bytes alone: nobody measured them."""
 
@@ -388,6 +442,8 @@ class Imported:
             return self.products(operator.dtype).of(operator)
         if operator.kind is Kind.COLLECTIVE:
             return self.collective(operator.name).of(operator.bytes)
+        if operator.kind is Kind.ROUTED:
+            return self.experts.of(operator)
         if operator.quantizes:
             return self.quantizations(operator.dtype).of(operator)
         if operator.kind is Kind.POINTWISE:
@@ -422,6 +478,11 @@ class Imported:
             seconds = rows["seconds"].to_numpy(dtype=float)
             self._products[dtype] = MatrixProducts.fitted(self.gpu, sizes, seconds, dtype)
         return self._products[dtype]
+
+    @cached_property
+    def experts(self) -> RoutedProducts:
+        """The routed products of the shape's experts."""
+        return RoutedProducts.fitted(self.frame, self.shape)
 
     def has_quantization(self, operator: Operator) -> bool:
         """Tell whether the tables have the quantization that the operator is."""
@@ -537,6 +598,7 @@ def benchmarked(
         for kind in Kind
         if (not isinstance(costs, Completed) or not costs.has(kind))
         and (kind is not Kind.COLLECTIVE or shape.tensor_parallel > 1)
+        and (kind is not Kind.ROUTED or shape.experts)
     ]
     if not taken:
         return costs, []
@@ -544,6 +606,12 @@ def benchmarked(
         f"{', '.join(taken)}: from imported tables, measured by others with another version of the "
         "engine; their intervals say how well the tables follow themselves"
     ]
+    if shape.experts:
+        notes.append(
+            "assumed: tokens spread over the experts by the power law of the imported tables "
+            "(exponent 1.01), whichever the model's router does; the interval holds an even spread "
+            "and a steeper one, where these were measured"
+        )
     if str(Kind.POINTWISE) in taken:
         notes.append(
             f"assumed: small operators take {SMALL_FIXED_S * 1e6:g} us and {SMALL_EFFICIENCY:.0%} "

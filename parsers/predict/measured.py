@@ -21,6 +21,7 @@ from nsight_prof.parsers.predict.costs import (
     Residuals,
     Spread,
     no_collective,
+    no_experts,
 )
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
@@ -193,6 +194,8 @@ class Measured:
             return product_of(self.products, operator)
         if operator.kind is Kind.COLLECTIVE:
             raise no_collective()
+        if operator.kind is Kind.ROUTED:
+            raise no_experts()
         if operator.kind is Kind.POINTWISE:
             return perhaps_fused(self.pointwise.of(operator.bytes), operator)
         if operator.dtype != BF16:

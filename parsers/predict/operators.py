@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.serving.model_shape import ModelShape, Quantized
+from nsight_prof.parsers.serving.model_shape import Linear, ModelShape, Quantized
 
 BF16, FP8 = "bf16", "fp8"
 """Types of products, as the tables `bench` and `imported_operators` name them; fp16 takes as long
@@ -30,6 +30,7 @@ class Kind(StrEnum):
     """What decides how long an operator takes."""
 
     PRODUCT = "product"
+    ROUTED = "routed products"
     PREFILL = "prefill attention"
     DECODE = "decode attention"
     POINTWISE = "pointwise"
@@ -41,8 +42,9 @@ class Operator:
     """One operator of a step: `calls` times the same work.
 
     `m`, `n`, `k` are those of a product y = x W^T (m tokens, n outputs, k inputs), else `m` is the
-    number of tokens; `k` of a quantization is the width of what is quantized. `flops` and `bytes`
-    are of one call. `dtype` is that of the weights, and of the KV cache of an attention.
+    number of tokens; `k` of a quantization is the width of what is quantized, and `n` of routed
+    products the intermediate size of one expert. `flops` and `bytes` are of one call. `dtype` is
+    that of the weights, and of the KV cache of an attention.
     """
 
     name: str
@@ -88,12 +90,13 @@ def check_known(shape: ModelShape) -> None:
     """Refuse a model whose operators are not listed here.
 
     Raises:
-        UsageError: it has experts, or values other than of 16 bits.
+        UsageError: it has experts in fp8, or values of other types than 16 bits and fp8.
     """
-    if shape.experts:
+    if shape.experts and shape.quantized:
         raise UsageError(
-            f"a mixture of experts ({shape.model_type}) cannot be predicted: no run of its routed "
-            "products was recorded",
+            f"experts in {shape.quantized.dtype} ({shape.model_type}) cannot be predicted: the "
+            "imported tables have them 2 to 4 times slower than in bf16, and whose kernels these "
+            "are is not known",
             "profile it instead: prof run vllm-kernels --set target.args.model=MODEL",
         )
     if shape.dtype not in ("bfloat16", "float16"):
@@ -130,20 +133,13 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     found = [pointwise("embedding", 1, 2 * act)]
     norms = pointwise("norm", 2 * layers + 1, 4 * act)
     for line in shape.linears():
-        name = line.path.rsplit(".", 1)[1]
-        if name == "o_proj":
+        if line.path.endswith("o_proj"):
             found += [
                 pointwise("rotary", layers, 2 * tokens * (wide + grouped) * size),
                 pointwise("kv_write", layers, 2 * tokens * grouped * (size + shape.kv_bytes)),
                 *_attention(shape, step),
             ]
-        if name == "down_proj":
-            found.append(pointwise("silu_mul", layers, 3 * tokens * shape.intermediate * size))
-        if shape.quantized is not None:
-            found.append(_quantization(name, layers, tokens, line.inputs, size, shape.quantized))
-        found.append(
-            _product(name, layers, tokens, line.outputs, line.inputs, size, shape.quantized)
-        )
+        found += _module(shape, line, tokens)
     found.append(norms)
     head = shape.head()
     found.append(_product("lm_head", 1, logits, head.outputs, head.inputs, size, None))
@@ -155,6 +151,44 @@ def operators(shape: ModelShape, step: Step, rows: int = 0) -> tuple[Operator, .
     sampled = LOGIT_BYTES * logits * vocabulary
     found.append(Operator("sampling", Kind.POINTWISE, 1, logits, bytes=sampled))
     return tuple(found)
+
+
+def _module(shape: ModelShape, line: Linear, tokens: int) -> list[Operator]:
+    """Return the product of a matrix, and what stands before it; of all experts one operator."""
+    owner, name = line.path.split(".")[-2:]
+    size, narrow = shape.weight_bytes, None if line.stays_wide else shape.quantized
+    if owner == "experts":
+        return [_experts(shape, line.layers, tokens)] if name == "gate_up_proj" else []
+    if line.outputs == 1:  # One value a token: no Tensor Core is busy with it.
+        moved = tokens * line.inputs * size
+        return [Operator(name, Kind.POINTWISE, line.layers, tokens, bytes=moved)]
+    name = "router" if name == "gate" else name
+    prefix = "shared_" if owner == "shared_expert" else ""
+    found = []
+    if name == "down_proj":
+        moved = 3 * tokens * line.inputs * size
+        silu = Operator(f"{prefix}silu_mul", Kind.POINTWISE, line.layers, tokens, bytes=moved)
+        found.append(silu)
+    name = f"{prefix}{name}"
+    if narrow is not None:
+        found.append(_quantization(name, line.layers, tokens, line.inputs, size, narrow))
+    sizes = line.layers, tokens, line.outputs, line.inputs
+    return [*found, _product(name, *sizes, size, narrow)]
+
+
+def _experts(shape: ModelShape, layers: int, tokens: int) -> Operator:
+    """Return both products of the experts, with choosing them and the activation between.
+
+    Bytes are the weights of the experts that tokens which choose at random would meet.
+    """
+    mixture = shape.experts
+    assert mixture is not None
+    values = 3 * shape.hidden * mixture.width
+    met = mixture.count * (1 - (1 - mixture.used / mixture.count) ** tokens)
+    moved = (met * values + 2 * tokens * shape.hidden) * shape.weight_bytes
+    flops = 2.0 * tokens * mixture.used * values
+    sizes = tokens, mixture.width, shape.hidden
+    return Operator("experts", Kind.ROUTED, layers, *sizes, flops, moved)
 
 
 def _product(

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 DEVICE = "NVIDIA H200"
+LOADS = {"balanced": 0.9, "power_law_1.01": 1.0, "power_law_1.2": 1.2}
+"""Spreads of tokens over experts, with what they do to the time of routed products."""
 ROWS = (1, 8, 64, 256, 1024, 4096)
 
 
@@ -32,8 +34,8 @@ def _attention(batch: int, new: int, step: int, heads: int, grouped: int) -> flo
 def write_tables(folder: Path) -> Path:
     """Write systems/ of one system below `folder`, and return `folder`.
 
-    Version 0.2.0 of vllm has everything but quantizations, 0.10.0 all but an all-reduce, and 0.9.0
-    reuses products and attention of 0.10.0.
+    Version 0.2.0 of vllm has everything but quantizations and experts, 0.10.0 all but an
+    all-reduce, and 0.9.0 reuses products and attention of 0.10.0.
     """
     data = folder / "systems/data/h200_sxm"
     gemm = [
@@ -56,6 +58,13 @@ def write_tables(folder: Path) -> Path:
         _row(batch, 1, step, *pair)
         for batch, step, pair in product((1, 4, 64), (127, 1023, 8191), heads)
     ]
+    routed = [
+        {"moe_dtype": dtype, "distribution": load, "num_tokens": m, "hidden_size": 2048,
+         "inter_size": 768, "topk": 8, "num_experts": 128, "moe_tp_size": gpus,
+         "moe_ep_size": share, "latency": (0.04 + m / 1e3) * factor / gpus}
+        for dtype, (load, factor), m, (gpus, share) in product(
+            ("bfloat16", "fp8"), LOADS.items(), ROWS, ((1, 1), (2, 1), (1, 2)))
+    ]  # fmt: skip
     reduce = [
         {"allreduce_dtype": "bfloat16", "num_gpus": gpus, "message_size": 128 * 64**power,
          "kernel_source": f"vLLM_custom_{mode}",
@@ -74,6 +83,7 @@ def write_tables(folder: Path) -> Path:
     half = [{**row, "latency": float(str(row["latency"])) / 2} for row in quantized]
     _write(data / "quantize/vllm/0.10.0/scale_matrix_perf.parquet", quantized)
     _write(data / "quantize/vllm/0.10.0/computescale_perf.parquet", half)
+    _write(data / "moe/vllm/0.10.0/moe_perf.parquet", routed)
     _write(data / "comm/vllm/0.2.0/custom_allreduce_perf.parquet", reduce)
     for version in ("2.1", "2.12"):
         _write(data / f"comm/nccl/{version}/nccl_perf.parquet", nccl)

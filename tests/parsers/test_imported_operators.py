@@ -175,6 +175,32 @@ def test_a_product_in_fp8_and_the_quantization_of_its_input_are_apart(
     assert costs.of(between).seconds == pytest.approx(1.5 * quantization_s(64, 2560), rel=1e-9)
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_routed_products_are_those_of_such_experts(
+    frame: pd.DataFrame, root: Path, gpus: int
+) -> None:
+    config = root / "targets/serving/configs/qwen3-30b-a3b"
+    shape = read_model_shape(config).shard(gpus)
+    experts = next(o for o in operators(shape, Step(decode=64)) if o.kind is Kind.ROUTED)
+    found = Imported(frame, H200, shape).of(experts)
+    assert found.seconds == pytest.approx(0.104e-3 / gpus)
+    # The interval holds every way of sharing out tokens that was measured.
+    assert found.low <= 0.9 * found.seconds
+    assert found.high >= 1.2 * found.seconds
+    with pytest.raises(UsageError, match="no routed products of such experts"):
+        Imported(frame, H200, read_model_shape(config).shard(4)).of(experts)
+
+
+def test_models_without_imported_experts_are_refused(frame: pd.DataFrame, root: Path) -> None:
+    shape = read_model_shape(root / "targets/serving/configs/qwen3-30b-a3b")
+    experts = next(o for o in operators(shape, Step(decode=64)) if o.kind is Kind.ROUTED)
+    dense = frame[~frame["kind"].eq("routed products")]
+    with pytest.raises(UsageError, match="no run has them"):
+        Imported(dense, H200, shape).of(experts)
+    notes = benchmarked(empty("bench"), frame, H200, shape, frozenset())[1]
+    assert any("tokens spread over the experts" in note for note in notes)
+
+
 def test_fp8_without_its_quantization_and_in_blocks_is_left_out(
     tmp_path: Path, frame: pd.DataFrame, shape: ModelShape
 ) -> None:

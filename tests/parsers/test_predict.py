@@ -26,6 +26,7 @@ from nsight_prof.parsers.predict.costs import (
 from nsight_prof.parsers.predict.fit import Array, fit
 from nsight_prof.parsers.predict.measured import Products, measured_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
+from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
     Engine,
     Goal,
@@ -52,7 +53,7 @@ def shape(root: Path) -> ModelShape:
     return read_model_shape(root / "targets/serving/configs/qwen2.5-7b")
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-0.5b", "qwen2.5-7b", "llama-3.1-8b"])
+@pytest.mark.parametrize("name", ["qwen2.5-0.5b", "qwen2.5-7b", "llama-3.1-8b", "qwen3-30b-a3b"])
 @pytest.mark.parametrize(
     "step", [Step(prefill=((512, 0), (100, 412))), Step(decode=8, context=1024)]
 )
@@ -67,15 +68,32 @@ def test_operators_do_the_work_that_the_model_needs(root: Path, name: str, step:
     def flops(*kinds: Kind) -> float:
         return sum(one.calls * one.flops for one in found if one.kind in kinds)
 
-    assert flops(Kind.PRODUCT) == needed.linear + needed.head
+    assert flops(Kind.PRODUCT, Kind.ROUTED) == needed.linear + needed.head
     attention = flops(Kind.PREFILL, Kind.DECODE)
     # A request that goes on sees its new token, too, in both.
     assert attention == pytest.approx(needed.attention, rel=1e-12)
-    weights = sum(one.calls * one.n * one.k for one in found) * model.weight_bytes
-    linears = sum(line.values for line in (*model.linears(), model.head()))
-    assert weights == linears * model.weight_bytes
+    weights = sum(one.calls * one.n * one.k for one in found if one.kind is Kind.PRODUCT)
+    lines = [line for line in (*model.linears(), model.head()) if line.copies == 1]
+    assert weights == sum(line.values for line in lines)
     moved = sum(one.calls * one.bytes for one in found)
     assert moved > formulas.traffic(model, work).weights
+
+
+def test_a_mixture_has_a_router_experts_and_what_every_token_uses(root: Path) -> None:
+    config = json.loads((root / "targets/serving/configs/qwen2.5-7b/config.json").read_text())
+    mixture = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512,
+               "shared_expert_intermediate_size": 1024, "mlp_only_layers": [0]}  # fmt: skip
+    model = model_shape({**config, **mixture, "model_type": "qwen2_moe"})
+    found = {one.name: one for one in operators(model, Step(decode=3))}
+    assert {found[name].calls for name in ("gate_up_proj", "down_proj", "silu_mul")} == {1}
+    layers = ("router", "experts", "shared_gate_up_proj", "shared_silu_mul", "shared_down_proj")
+    assert {found[name].calls for name in layers} == {model.layers - 1}
+    assert (found["router"].m, found["router"].n) == (3, 8)
+    experts = found["experts"]
+    assert (experts.kind, experts.n, experts.k) == (Kind.ROUTED, 512, model.hidden)
+    # One token meets 2 of 8 experts, 3 meet 8 (1 - (3/4)^3) on the average.
+    weights = 8 * (1 - 0.75**3) * 3 * model.hidden * 512 * 2
+    assert experts.bytes == pytest.approx(weights + 2 * 3 * model.hidden * 2)
 
 
 def test_a_shard_has_half_of_the_products_and_collectives(shape: ModelShape) -> None:
@@ -165,8 +183,8 @@ def test_what_was_never_measured_is_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="float32"):
         check_known(model_shape({**config, "torch_dtype": "float32"}))
     mixture = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
-    with pytest.raises(UsageError, match="mixture of experts"):
-        check_known(model_shape({**config, **mixture, "model_type": "qwen2_moe"}))
+    with pytest.raises(UsageError, match="experts in fp8"):
+        check_known(quantized_shape({**config, **mixture, "model_type": "qwen2_moe"}, "fp8"))
     with pytest.raises(UsageError, match="too few cases"):
         measured_costs(pd.DataFrame(columns=COLUMNS), H200)
 
