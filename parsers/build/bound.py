@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.roofline import LEVELS, PIPES, Ceilings, ceilings
+from nsight_prof.parsers.build.roofline import LEVELS, PIPES, Ceilings, ceilings, written
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.metrics.catalogue import UTILIZATION, catalogue
 
 LATENCY_BELOW = 0.6
 """Below this share of every roof nothing is saturated: NVIDIA's SOLBottleneck rule (Nsight Compute
 2025) calls a kernel latency bound where compute and memory are both under 60 %."""
+BOUND_FROM = 0.8
+"""From this utilization on a resource bounds a kernel by itself (SOLBottleneck, as above); between
+LATENCY_BELOW and it the kernel also waits, or uses another resource as much."""
+BALANCED = 0.1
+"""Utilizations that differ by less are equal: SOLBottleneck calls them well-balanced."""
 HALF_EMPTY = 0.5
 """Waves below which issue slots say nothing of the GPU: they are counted where blocks run only."""
 OLDER = 0.8
@@ -20,7 +29,14 @@ OLDER = 0.8
 the kernel uses slower ones. mma.sync reaches 62.9 % of the peak of an H100 (Luo et al., 2025)."""
 BEYOND = 1.05
 """More than this share of a roof means that the roof or the counter is wrong."""
-SM_BUSY = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+SM_BUSY = f"sm__throughput{UTILIZATION}"
+MEMORY_BUSY = f"gpu__compute_memory_throughput{UTILIZATION}"
+"""The busiest of all units of the SMs, and of the memory: which one it is ncu says in the breakdown
+of its section SpeedOfLight alone."""
+WHOLE = {
+    level: f"{name}__throughput{UTILIZATION}" for level, name in (("l1", "l1tex"), ("l2", "lts"))
+}
+"""The busiest of all units of a level, some of which ncu does not count in MEMORY_BUSY."""
 LABELS = {
     "dram": "DRAM bandwidth",
     "l2": "L2 bandwidth",
@@ -29,6 +45,8 @@ LABELS = {
     "fp32": "FP32 arithmetic",
     "fp64": "FP64 arithmetic",
     "fp16": "FP16 arithmetic",
+    "alu": "integer and logic arithmetic",
+    "xu": "special functions",
     "issue": "instruction issue",
     "latency": "latency",
 }
@@ -39,6 +57,33 @@ WHERE = {
     "issue": ("issue_active_pct", "sm_active_pct"),
 }
 """Columns of `counters` that the share of a resource is made of (keys of metrics.yaml)."""
+BEHIND: Mapping[str, tuple[str, ...]] = {
+    "issue": ("tensor", "fp32", "fp16", "fp64", "alu", "xu"),
+    "l1": ("tensor",),
+}
+"""What fills a resource on its way: instructions of a full pipe fill the issue slots of Hopper, the
+operands of its matrix products the data pipe of L1. Where both are BALANCED, it names the bound."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """How much of a resource is used, 0 to 1; NaN where unknown.
+
+    `unit` is the busy unit (metrics.yaml); empty where it is bytes or FLOPs over a roof.
+    """
+
+    share: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What binds a kernel (empty: not known), and what it uses most beside that, if anything."""
+
+    by: str = ""
+    use: Use = Use(math.nan)
+    second: str = ""
+    second_share: float = math.nan
 
 
 def assign_bounds(
@@ -46,20 +91,27 @@ def assign_bounds(
     kernels: pd.DataFrame,
     roofs: pd.DataFrame,
     metrics: pd.DataFrame | None = None,
+    measured: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return `counters` with `bound_by` and `roof_share` filled in as far as they can be told.
+    """Return `counters` with what bounds each kernel filled in as far as it can be told.
 
-    The binding resource is the one with the highest share of its roof; the issue slots of the
-    schedulers count as one (`issue`). Where no share reaches LATENCY_BELOW it is `latency`, with
-    the highest share kept in `roof_share`. A kernel whose decisive counters are missing stays empty
-    (see `bound_gaps`). Table `metrics` helps with
-    reports of NVIDIA's own sets, which tell how busy the SMs are and not with what.
+    Of all resources the one that is used most binds: `roof_share` is the larger of its bytes or
+    FLOPs over the roof and of the busiest of its units (metrics.yaml, from table `metrics`), all of
+    elapsed cycles. The issue slots of the schedulers count as a resource (`issue`). Where nothing
+    reaches LATENCY_BELOW it is `latency`, with the highest share kept in `roof_share`. A kernel
+    whose decisive counters are missing stays empty (see `bound_gaps`), also where ncu says that a
+    unit is busier than all that are known. Table `measured` (measured_roofs) has the bandwidth of
+    DRAM for reads and writes mixed.
     """
-    judged = _judged(counters, kernels, roofs, metrics)
-    bounds = [_bound(row, found) for row, found in judged]
+    judged = _judged(counters, kernels, roofs, metrics, measured)
+    bounds = [_bound(row, uses) for row, uses in judged]
+    index = counters.index
     filled = counters.assign(
-        bound_by=pd.Series([b for b, _ in bounds], index=counters.index, dtype="string"),
-        roof_share=pd.Series([s for _, s in bounds], index=counters.index, dtype="float64"),
+        bound_by=pd.Series([b.by for b in bounds], index=index, dtype="string"),
+        roof_share=pd.Series([b.use.share for b in bounds], index=index, dtype="float64"),
+        bound_unit=pd.Series([b.use.unit for b in bounds], index=index, dtype="string"),
+        second_by=pd.Series([b.second for b in bounds], index=index, dtype="string"),
+        second_share=pd.Series([b.second_share for b in bounds], index=index, dtype="float64"),
     )
     return tables.check(filled, "counters")
 
@@ -69,24 +121,59 @@ def _judged(
     kernels: pd.DataFrame,
     roofs: pd.DataFrame,
     metrics: pd.DataFrame | None,
-) -> list[tuple[Row, dict[str, float]]]:
-    """Return each row of `counters`, with `sm_busy_pct` and `name_dtype`, and its shares."""
-    chosen = ceilings(roofs)
+    measured: pd.DataFrame | None,
+) -> list[tuple[Row, dict[str, Use]]]:
+    """Return each row of `counters`, with `busy` and `name_dtype`, and its uses."""
+    chosen = ceilings(roofs, measured)
     dtypes = dict(zip(kernels["kernel_id"], kernels["dtype"].fillna(""), strict=True))
-    busy = _sm_busy(metrics) if metrics is not None else {}
+    busy = _busy(metrics) if metrics is not None else {}
     rows = records(counters)
     for row in rows:
         row["name_dtype"] = text(dtypes.get(row["kernel_id"]))
-        row["sm_busy_pct"] = busy.get((text(row["kernel_id"]), number(row["launch"])), math.nan)
-    return [(row, shares(row, chosen)) for row in rows]
+        row["busy"] = busy.get((text(row["kernel_id"]), number(row["launch"])), {})
+    return [(row, uses(row, shares(row, chosen))) for row in rows]
 
 
-def _sm_busy(metrics: pd.DataFrame) -> dict[tuple[str, float], float]:
-    ours = metrics[metrics["metric"] == SM_BUSY]
-    return {
-        (text(row["kernel_id"]), number(row["launch"])): number(row["value"])
-        for row in records(ours)
-    }
+def _busy(metrics: pd.DataFrame) -> dict[tuple[str, float], dict[str, float]]:
+    """Return the utilizations in per cent of each profiled launch, by metric."""
+    found: dict[tuple[str, float], dict[str, float]] = defaultdict(dict)
+    for row in records(metrics[metrics["metric"].str.endswith(UTILIZATION)]):
+        key = text(row["kernel_id"]), number(row["launch"])
+        found[key][text(row["metric"])] = number(row["value"])
+    return found
+
+
+def uses(row: Row, found: dict[str, float]) -> dict[str, Use]:
+    """Return the use of each resource: its share `found`, or its busiest unit where that is more.
+
+    The Tensor Cores' share looks at their pipe already. `busy` of the row holds the utilizations.
+    """
+    known = _of_roofs(row, found)
+    memory = row["busy"].get(MEMORY_BUSY, math.inf)
+    for unit in catalogue().units:
+        share = max((row["busy"].get(name, -1.0) for name in unit.metrics), default=-1.0) / 100
+        beyond = set(unit.metrics) & set(WHOLE.values()) and 100 * share > memory
+        if share < 0 or beyond or unit.bound == "tensor":
+            continue
+        # Integers are multiplied by the pipe of the FP32 multiply-adds.
+        integer = unit.name == "fma_pipe" and number(row["flops_fp32"]) == 0
+        bound = "alu" if integer else unit.bound
+        if not share < known.get(bound, Use(math.nan)).share:
+            known[bound] = Use(share, "" if bound == "issue" else unit.name)
+    return known
+
+
+def _of_roofs(row: Row, found: dict[str, float]) -> dict[str, Use]:
+    """Return the shares as uses, without those of units that ncu does not count for memory."""
+    known = {key: Use(share) for key, share in found.items()}
+    for level, name in WHOLE.items():
+        busiest = row["busy"].get(name, math.nan)
+        is_it = math.isclose(found[level], busiest / 100)
+        if is_it and busiest > row["busy"].get(MEMORY_BUSY, math.inf):
+            known[level] = Use(math.nan)
+    if found["tensor"] == number(row["tensor_pct"]) / 100 and found["tensor"] > 0:
+        known["tensor"] = Use(found["tensor"], "tensor_pipe")
+    return known
 
 
 def shares(row: Row, roofs: Ceilings) -> dict[str, float]:
@@ -114,7 +201,7 @@ def _issue_share(row: Row) -> float:
 
 
 def _level_share(row: Row, level: str, roofs: Ceilings) -> float:
-    roof = roofs.memory.get(level)
+    roof = roofs.level(level, written(row))
     throughput, pct = number(row[f"{level}_throughput"]), number(row[f"{level}_pct"])
     if roof is not None and (roof.source == "measured" or math.isnan(pct)):
         limit = roof.at_clock(number(row["sm_clock_hz"]))
@@ -146,29 +233,46 @@ def _plausible(share: float, otherwise: float) -> float:
     return share if share <= BEYOND else otherwise
 
 
-def _bound(row: Row, found: dict[str, float]) -> tuple[str, float]:
-    known = {key: value for key, value in found.items() if not math.isnan(value)}
-    if not known:
-        return "", math.nan
-    top = max(known, key=lambda key: known[key])
-    if known[top] >= LATENCY_BELOW:
-        return top, known[top]
-    return ("latency", known[top]) if not undecided(row, found) else ("", math.nan)
+def _bound(row: Row, found: dict[str, Use]) -> Bound:
+    known = {key: use.share for key, use in found.items() if not math.isnan(use.share)}
+    if not known or undecided(row, found):
+        return Bound()
+    ranked = sorted(known, key=lambda key: -known[key])
+    top = ranked[0]
+    if known[top] < LATENCY_BELOW:
+        return Bound("latency", found[top])
+    behind = (key for key in ranked if key in BEHIND.get(top, ()))
+    explains = next((key for key in behind if known[key] > known[top] - BALANCED), top)
+    second = next((key for key in ranked if key not in (explains, top)), "")
+    if not second or known[second] < LATENCY_BELOW:
+        return Bound(explains, found[explains])
+    return Bound(explains, found[explains], second, known[second])
 
 
-def undecided(row: Row, found: dict[str, float]) -> list[str]:
-    """Return the resources whose unknown share forbids to call a kernel latency bound.
+def undecided(row: Row, found: dict[str, Use]) -> list[str]:
+    """Return the resources whose unknown share forbids to say what bounds a kernel.
 
-    L1 is not among them. A scheduler that issues in less than 60 % of the cycles cannot saturate an
-    FP pipe, which takes an instruction a cycle; `sm__throughput` is the busiest part of the SM,
-    pipes and Tensor Cores among them. Either stands in for the pipes' own numbers.
+    Nothing where a known one is used most for sure. A scheduler that issues in less than 60 % of
+    the cycles cannot saturate an FP pipe, which takes an instruction a cycle; `sm__throughput` is
+    the busiest part of the SM, pipes and Tensor Cores among them. Either stands in for the pipes'
+    own numbers. Where it, or its like for memory, is far above all that is known, the busiest unit
+    is not among these.
     """
-    needed = ["dram", "l2"]
-    if not number(row["sm_busy_pct"]) < 100 * LATENCY_BELOW:
+    unknown = {key for key, use in found.items() if math.isnan(use.share)}
+    top = max((use.share for use in found.values() if not math.isnan(use.share)), default=0.0)
+    sm, memory = (row["busy"].get(name, math.nan) / 100 for name in (SM_BUSY, MEMORY_BUSY))
+    if sm >= LATENCY_BELOW and sm > top + BALANCED:
+        return sorted({"fp32", "fp16", "fp64", "tensor", "issue"} & unknown) + ["alu", "xu"]
+    if memory >= LATENCY_BELOW and memory > top + BALANCED:
+        return [*sorted({"dram", "l2"} & unknown), "l1"]
+    if top >= LATENCY_BELOW:
+        return []
+    needed = [] if memory < LATENCY_BELOW else ["dram", "l2"]
+    if not sm < LATENCY_BELOW:
         needed.append("tensor")
         if not number(row["issue_active_pct"]) < 100 * LATENCY_BELOW:
             needed += ["fp32", "fp16", "fp64"]
-    return [key for key in needed if math.isnan(found[key])]
+    return [key for key in needed if key in unknown]
 
 
 def bound_gaps(
@@ -176,11 +280,12 @@ def bound_gaps(
     kernels: pd.DataFrame,
     roofs: pd.DataFrame,
     metrics: pd.DataFrame | None = None,
+    measured: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return rows of table `gaps`: bounds that cannot be told, and FLOPs beyond their roof."""
     rows = []
-    chosen = ceilings(roofs)
-    for row, found in _judged(counters, kernels, roofs, metrics):
+    chosen = ceilings(roofs, measured)
+    for row, found in _judged(counters, kernels, roofs, metrics, measured):
         if not text(row["bound_by"]):
             rows.append(("counters", row["kernel_id"], "bound_by", _why_unknown(row, found), ""))
         for pipe in PIPES:
@@ -192,10 +297,13 @@ def bound_gaps(
     return tables.check(pd.DataFrame(rows, columns=columns), "gaps")
 
 
-def _why_unknown(row: Row, found: dict[str, float]) -> str:
+def _why_unknown(row: Row, found: dict[str, Use]) -> str:
     missing = ", ".join(LABELS[key] for key in undecided(row, found))
     reason = f"no share of the roof is known for {missing}"
-    busy = number(row["sm_busy_pct"])
-    if math.isnan(busy):
-        return reason
-    return f"the SMs are {busy:.0f} % busy ({SM_BUSY}), but it was not counted with what: {reason}"
+    for name, part in ((SM_BUSY, "SMs are"), (MEMORY_BUSY, "memory is")):
+        busy = row["busy"].get(name, math.nan)
+        if busy >= 100 * LATENCY_BELOW:
+            return (
+                f"the {part} {busy:.0f} % busy ({name}), but it was not counted with what: {reason}"
+            )
+    return reason

@@ -7,8 +7,9 @@ bandwidth), drawn once for each memory level (hierarchical roofline, Yang et al.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records, text
@@ -27,7 +28,10 @@ def roof_label(key: str, dtype: str = "") -> str:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One roof: `value` in B/s for a memory level, in FLOP/s for a pipe (`dtype` set)."""
+    """One roof: `value` in B/s for a memory level, in FLOP/s for a pipe (`dtype` set).
+
+    `written` is the part of the bytes (0 to 1) that are writes, for which the value holds.
+    """
 
     key: str
     dtype: str
@@ -36,6 +40,7 @@ class Ceiling:
     source: str
     clock_hz: float
     detail: str
+    written: float = 0.0
 
     def at_clock(self, clock_hz: float) -> float:
         """Return the value at another clock of the same domain.
@@ -54,12 +59,37 @@ def scaled(key: str, value: float, own_clock: float | None, clock_hz: float | No
     return value * (clock_hz or 0.0) / (own_clock or 1.0)
 
 
+MIXES = {"read": 0.0, "triad": 1 / 3, "copy": 1 / 2, "scale": 1 / 2, "write": 1.0}
+"""Part of the bytes that the probes of DRAM write."""
+
+WRITES = 0.01
+"""Part of the bytes that are written from which on they cost turns that show."""
+
+
 @dataclass(frozen=True)
 class Ceilings:
-    """The roof to use for each memory level and for each (pipe, dtype)."""
+    """The roof to use for each memory level and for each (pipe, dtype).
+
+    `mixes` holds the measured bandwidth of DRAM in B/s by the part of its bytes that are written:
+    each turn between reads and writes costs time.
+    """
 
     memory: dict[str, Ceiling]
     compute: dict[tuple[str, str], Ceiling]
+    mixes: tuple[tuple[float, float], ...] = ()
+
+    def level(self, level: str, written: float) -> Ceiling | None:
+        """Return the roof of a level for traffic of which a part (0 to 1, NaN unknown) is written.
+
+        Between two measured mixes the time of a byte goes from one to the other in a line.
+        """
+        roof = self.memory.get(level)
+        known = roof is not None and roof.source == "measured" and len(self.mixes) > 1
+        if roof is None or level != "dram" or not known or not written >= WRITES:
+            return roof
+        parts, values = zip(*self.mixes, strict=True)
+        value = 1 / float(np.interp(written, parts, [1 / value for value in values]))
+        return replace(roof, value=min(value, roof.value), written=written)
 
     def pipe(self, pipe: str, dtype: str) -> Ceiling | None:
         """Return the roof of a pipe for an input type; None where this GPU's is not known.
@@ -71,8 +101,27 @@ class Ceilings:
         return self.compute.get((pipe, dtype))
 
 
-def ceilings(roofs: pd.DataFrame) -> Ceilings:
-    """Choose from table `roofs` one ceiling per level and per (pipe, dtype), by SOURCES."""
+def written(row: Row) -> float:
+    """Return the part (0 to 1) of a kernel's DRAM bytes that it writes; NaN where unknown."""
+    moved = number(row.get("dram_bytes"))
+    return number(row.get("dram_write_bytes")) / moved if moved > 0 else math.nan
+
+
+def _mixes(measured: pd.DataFrame) -> tuple[tuple[float, float], ...]:
+    best: dict[float, float] = {}
+    for row in records(measured):
+        part = MIXES.get(text(row["kind"]))
+        of_dram = text(row["level_or_pipe"]) == "dram" and text(row["accepted"]) == "True"
+        if of_dram and part is not None:
+            best[part] = max(best.get(part, 0.0), number(row["value"]))
+    return tuple(sorted(best.items()))
+
+
+def ceilings(roofs: pd.DataFrame, measured: pd.DataFrame | None = None) -> Ceilings:
+    """Choose from table `roofs` one ceiling per level and per (pipe, dtype), by SOURCES.
+
+    `measured` is table `measured_roofs`, for DRAM read and written at once.
+    """
     rank = {source: place for place, source in enumerate(SOURCES)}
     usable = roofs[roofs["value"] > 0]
     memory: dict[str, Ceiling] = {}
@@ -84,7 +133,7 @@ def ceilings(roofs: pd.DataFrame) -> Ceilings:
             memory.setdefault(ceiling.key, ceiling)
         elif ceiling.key in PIPES:
             compute.setdefault((ceiling.key, ceiling.dtype), ceiling)
-    return Ceilings(memory, compute)
+    return Ceilings(memory, compute, () if measured is None else _mixes(measured))
 
 
 def ceiling_of(row: Row) -> Ceiling:

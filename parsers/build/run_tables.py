@@ -216,13 +216,14 @@ def _roofed(frames: Frames, measured: Measured | None, traced: bool) -> Frames:
     """Make the roofs, and say which binds each kernel; `traced`: the GPUs are of the trace."""
     kernels, counters, metrics = (frames[name] for name in ("kernels", "counters", "metrics"))
     roofs = build_roofs(frames["gpus"], metrics, measured, traced)
-    filled = assign_bounds(counters, kernels, roofs, metrics)
+    reached = tables.empty("measured_roofs") if measured is None else measured.roofs
+    filled = assign_bounds(counters, kernels, roofs, metrics, reached)
     return {
         "roofs": roofs,
         "ridge_points": ridge_points(roofs),
-        "measured_roofs": tables.empty("measured_roofs") if measured is None else measured.roofs,
+        "measured_roofs": reached,
         "counters": filled,
-        "bound_gaps": bound_gaps(filled, kernels, roofs, metrics),
+        "bound_gaps": bound_gaps(filled, kernels, roofs, metrics, reached),
     }
 
 

@@ -96,8 +96,8 @@ def _assemble(
     top = waiting.drop_duplicates("kernel_id").set_index("kernel_id")
     counters["top_stall"] = top["reason"].reindex(counters.index)
     counters["top_stall_ratio"] = top["ratio"].reindex(counters.index)
-    counters["bound_by"] = pd.NA
-    counters["roof_share"] = float("nan")
+    counters[["bound_by", "bound_unit", "second_by"]] = pd.NA
+    counters[["roof_share", "second_share"]] = float("nan")
     counters["registers"] = counters["registers"].round()
     counters["passes"] = counters["passes"].round()
     return counters.reset_index(names="kernel_id")[[c.name for c in tables()["counters"]]]

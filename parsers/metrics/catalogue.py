@@ -18,6 +18,8 @@ from nsight_prof.parsers.tables import tables
 
 _MAKER = re.compile(r"\b(?:NVIDIA|GEFORCE|TESLA)\b")
 _SERIES = re.compile(r"\b([GR]TX)(\d)")
+UTILIZATION = ".avg.pct_of_peak_sustained_elapsed"
+"""How ncu calls the part of all cycles in which a unit works, the mean over the chip."""
 TENSOR_PREFIX = "sm__ops_path_tensor_"
 # Inputs that parsers/metrics/tensor.py makes of the operation counters of the dtypes that a
 # capture has.
@@ -102,6 +104,18 @@ class Datasheet:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """A part of the chip whose utilization, in per cent of elapsed cycles, can bound a kernel.
+
+    `bound` is the bound that it stands for; of several `metrics` the largest counts.
+    """
+
+    name: str
+    bound: str
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StallReason:
     """A reason why warps wait, with the metric that counts it and the one that samples it."""
 
@@ -130,6 +144,7 @@ class Catalogue:
     families: dict[str, str]
     sets: dict[str, MetricSet]
     columns: dict[str, MetricColumn]
+    units: tuple[Unit, ...]
     stalls: tuple[StallReason, ...]
     tensor: dict[str, dict[str, TensorCounter]]
     roofs: tuple[Roof, ...]
@@ -261,6 +276,11 @@ def catalogue() -> Catalogue:
         families=families,
         sets={name: _set(name, facts) for name, facts in data["sets"].items()},
         columns={name: _column(name, facts) for name, facts in data["columns"].items()},
+        units=tuple(
+            Unit(name, bound, tuple(f"{metric}{UTILIZATION}" for metric in metrics))
+            for bound, units in data["units"].items()
+            for name, metrics in units.items()
+        ),
         stalls=_stalls(data["stalls"]),
         tensor={chip: _tensor(dtypes) for chip, dtypes in data["tensor"].items()},
         roofs=tuple(Roof(**facts) for facts in data["roofs"]),

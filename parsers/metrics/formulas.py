@@ -258,6 +258,11 @@ def share_pct(part: pd.Series, whole: pd.Series) -> pd.Series:
     return ratio(part, whole) * 100.0
 
 
+def percent_of(pct: pd.Series, base_pct: pd.Series) -> pd.Series:
+    """Per cent of a whole: a per cent of its part `base_pct`, as active of all cycles."""
+    return pct * base_pct / 100.0
+
+
 def quotient(part: pd.Series, whole: pd.Series) -> pd.Series:
     """One amount for each of another; unknown where there is none of the other."""
     return ratio(part, whole)
@@ -393,6 +398,7 @@ FORMULAS: dict[str, Formula] = {
         dominant_pipe,
         busiest,
         share_pct,
+        percent_of,
         quotient,
         fusable_share,
         where_it_matters,

@@ -24,6 +24,7 @@ from nsight_prof.reports.analysis.stages import ALL, MOST_STAGES, idle_share
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import rates
 from nsight_prof.reports.findings.kernels.judge import judge
+from nsight_prof.reports.findings.kernels.roofs import unit_of
 from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import (
@@ -112,6 +113,7 @@ def _kernel_row(
         top_stall=text(row["top_stall"]),
         bound_by=bound,
         bound_label=LABELS.get(bound, ""),
+        bound_unit=_unit(row),
         bound_cause=why.key if why is not None else "",
         bound_reason=Writer().text(why.clause) if why is not None else "",
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
@@ -123,6 +125,11 @@ def _kernel_row(
         missing=tuple(missing.get(key, ())),
         **_figures(row),
     )
+
+
+def _unit(row: Row) -> str:
+    unit = unit_of(row)
+    return Writer().text(unit) if unit is not None else ""
 
 
 def _part(gain: float | None, whole: object) -> float | None:

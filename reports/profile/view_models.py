@@ -67,16 +67,18 @@ class MissingValue(NamedTuple):
 class KernelRow:
     """One kernel: identity, time from the trace, and counters where it was profiled.
 
-    `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, issue, latency, or "" for
-    unknown) and `bound_label` its plain name; `bound_cause` is the key of the rule that explains
+    `bound_by` is the key (dram, l2, l1, tensor, fp32, fp64, fp16, alu, xu, issue, latency, or ""
+    for unknown) and `bound_label` its plain name; `bound_unit` names the unit whose busy cycles
+    bound it, "" where it is bytes or FLOPs; `bound_cause` is the key of the rule that explains
     what a kernel misses (docs/rules.md) and `bound_reason` one clause of evidence. `roof_share` is
-    the share of the binding roof that was reached. `gain` is the part of the kernel's own time that
-    it could save at most, and `gain_ns` and `gain_program` the same as time and as a fraction of
-    the GPU time: they add up to what all kernels could save. `so_far` adds up the shares of the
-    kernel table down to this one. `mixed`: launches do different amounts
-    of work, so that the profiled one does not stand for all. `missing` says why cells are empty.
-    `rate` and `roof` are what `roof_share` is the quotient of, in `roof_unit` at the clock of the
-    kernel, and `roof_label` names the roof; None and empty where it is a share of busy cycles.
+    the share of the binding roof that was reached, or of the cycles in which that unit is busy.
+    `gain` is the part of the kernel's own time that it could save at most, and `gain_ns` and
+    `gain_program` the same as time and as a fraction of the GPU time: they add up to what all
+    kernels could save. `so_far` adds up the shares of the kernel table down to this one. `mixed`:
+    launches do different amounts of work, so that the profiled one does not stand for all.
+    `missing` says why cells are empty. `rate` and `roof` are what `roof_share` is the quotient of,
+    in `roof_unit` at the clock of the kernel, and `roof_label` names the roof; None and empty where
+    it is a share of busy cycles.
     `matrix_work` tells whether Tensor Core operations were counted: without, `tensor_pct` is of
     other instructions that pass through that pipe.
     """
@@ -129,6 +131,7 @@ class KernelRow:
     sm_clock_hz: float | None
     bound_by: str
     bound_label: str
+    bound_unit: str
     bound_cause: str
     bound_reason: str
     roof_share: float | None

@@ -48,6 +48,8 @@ LIMITS = {
     "fp32": Text("arithmetic speed"),
     "fp64": Text("arithmetic speed"),
     "fp16": Text("arithmetic speed"),
+    "alu": Text("arithmetic speed"),
+    "xu": Text("arithmetic speed"),
     "issue": Text("too many instructions: issue slots"),
     "latency": Text("waiting, no part is busy"),
 }

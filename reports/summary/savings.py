@@ -83,7 +83,7 @@ def is_near(view: ReportView, finding: Finding) -> bool:
     lead = next(iter(kernels_of(view, finding)), None)
     if finding.key != "kernel" or lead is None or lead.bound_cause:
         return False
-    if lead.bound_by in ("", "issue", "latency") or lead.roof_share is None:
+    if lead.bound_by in ("", "issue", "latency") or lead.bound_unit or lead.roof_share is None:
         return False
     return lead.roof_share >= threshold(
         "near_dram_roof" if lead.bound_by == "dram" else "near_roof"

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.bound import SM_BUSY, assign_bounds, bound_gaps
+from nsight_prof.parsers.build.bound import MEMORY_BUSY, SM_BUSY, assign_bounds, bound_gaps
+from nsight_prof.parsers.build.roofline import ceilings
+from nsight_prof.parsers.metrics.catalogue import UTILIZATION
 from nsight_prof.parsers.run.run import Run
 
 ROOFS = [
@@ -126,6 +128,86 @@ def test_a_measured_roof_replaces_the_per_cent_of_the_counters() -> None:
         "dram",
         pytest.approx(0.875),
     )
+
+
+def unit_bound(busy: dict[str, float], **known: Any) -> dict[str, Any]:
+    """Return what bounds a kernel whose units are busy for so many per cent of all cycles."""
+    names = {"sm": SM_BUSY, "memory": MEMORY_BUSY}
+    rows = [
+        {"kernel_id": "k1", "launch": 3, "metric": names.get(n, f"{n}{UTILIZATION}"), "value": v}
+        for n, v in busy.items()
+    ]
+    made = assign_bounds(counters(**known, launch=3), kernels(), roofs(), frame("metrics", rows))
+    row: dict[str, Any] = made.iloc[0].to_dict()
+    return row
+
+
+def test_a_full_unit_bounds_whatever_bytes_it_moves() -> None:
+    row = unit_bound({"l1tex__data_pipe_lsu_wavefronts": 99.6, "lts__t_tag_requests": 20.0})
+    assert (row["bound_by"], row["bound_unit"]) == ("l1", "lsu_wavefronts")
+    assert row["roof_share"] == pytest.approx(0.996)
+    row = unit_bound({"lts__t_tag_requests": 96.4})
+    assert (row["bound_by"], row["bound_unit"]) == ("l2", "l2_tags")
+
+
+def test_bytes_that_say_more_than_units_name_the_bound() -> None:
+    row = unit_bound({"lts__t_sectors": 60.0}, l2_pct=85.0)
+    assert (row["bound_by"], row["bound_unit"], row["roof_share"]) == ("l2", "", 0.85)
+
+
+def test_a_full_pipe_names_the_bound_where_its_instructions_fill_the_issue_slots() -> None:
+    issued = {"sm__issue_active": 97.0, "sm__pipe_fma_cycles_active": 96.0}
+    row = unit_bound(issued, flops_fp32=0.05e9)
+    assert (row["bound_by"], row["bound_unit"]) == ("fp32", "fma_pipe")
+    assert unit_bound(issued)["bound_by"] == "alu"  # no FP32 arithmetic: integers
+    assert unit_bound(issued | {"sm__pipe_fma_cycles_active": 70.0})["bound_by"] == "issue"
+
+
+def test_operands_of_the_tensor_cores_are_no_bound_of_their_own() -> None:
+    tensor: dict[str, Any] = {"tensor_dtype": "bf16", "flops_tensor": 0.85e9, "tensor_pct": 84.0}
+    row = unit_bound({"l1tex__data_pipe_lsu_wavefronts": 88.0}, **tensor)
+    assert (row["bound_by"], row["second_by"]) == ("tensor", "")
+
+
+def test_what_is_used_as_much_beside_the_bound_is_kept() -> None:
+    row = unit_bound({"sm__pipe_alu_cycles_active": 66.0}, dram_pct=71.0)
+    assert (row["bound_by"], row["second_by"], row["second_share"]) == ("dram", "alu", 0.66)
+    assert unit_bound({"sm__pipe_alu_cycles_active": 55.0}, dram_pct=71.0)["second_by"] == ""
+
+
+@pytest.mark.parametrize(("whole", "unit"), [("sm", "SMs are"), ("memory", "memory is")])
+def test_a_busier_unit_that_was_not_counted_leaves_the_bound_open(whole: str, unit: str) -> None:
+    busy = {whole: 82.7}
+    assert unit_bound(busy, dram_pct=63.5)["bound_by"] == ""
+    rows = [{"kernel_id": "k1", "launch": 3, "value": 82.7,
+             "metric": SM_BUSY if whole == "sm" else MEMORY_BUSY}]  # fmt: skip
+    metrics = frame("metrics", rows)
+    made = assign_bounds(counters(dram_pct=63.5, launch=3), kernels(), roofs(), metrics)
+    reason = bound_gaps(made, kernels(), roofs(), metrics)["reason"].iloc[0]
+    assert f"the {unit} 83 % busy" in reason
+    assert unit_bound({whole: 72.0}, dram_pct=63.5)["bound_by"] == "dram"
+
+
+def test_parts_of_l2_that_ncu_does_not_count_for_memory_bound_nothing() -> None:
+    row = unit_bound({"lts__throughput": 80.9, "memory": 55.4}, dram_pct=55.4)
+    assert (row["bound_by"], row["roof_share"]) == ("latency", pytest.approx(0.554))
+
+
+def test_dram_that_is_read_and_written_has_the_roof_of_its_mix() -> None:
+    kinds = {"read": 4.7e12, "triad": 4.4e12, "copy": 4.3e12, "write": 4.6e12, "memcpy": 9e12}
+    measured = frame("measured_roofs", [
+        {"level_or_pipe": "dram", "kind": kind, "value": value, "accepted": True}
+        for kind, value in kinds.items()
+    ])  # fmt: skip
+    known = roofs((("dram", "", 4.7e12, "B/s", "measured"),))
+    moved: dict[str, Any] = {"dram_bytes": 4.0e6, "dram_throughput": 4.0e12, "dram_pct": 84.0}
+    for part, roof in ((0.0, 4.7e12), (0.5, 4.3e12), (1.0, 4.6e12)):
+        row = counters(**moved, dram_write_bytes=part * 4.0e6)
+        made = assign_bounds(row, kernels(), known, None, measured).iloc[0]
+        assert made["roof_share"] == pytest.approx(4.0e12 / roof)
+    mixed = ceilings(known, measured).level("dram", 0.25)
+    assert mixed is not None
+    assert 4.4e12 < mixed.value < 4.7e12
 
 
 def test_an_empty_table_stays_empty() -> None:

@@ -18,7 +18,7 @@ from nsight_prof.reports.findings.kernels.causes import LSU, Cause, causes, expl
 from nsight_prof.reports.findings.kernels.fact import Context
 from nsight_prof.reports.findings.kernels.matrix import unaligned
 from nsight_prof.reports.findings.kernels.measure import measure, resource_use
-from nsight_prof.reports.findings.kernels.roofs import RESOURCES
+from nsight_prof.reports.findings.kernels.roofs import RESOURCES, UNITS
 from nsight_prof.reports.findings.kernels.roofs import ROOFS as BOUNDS
 from nsight_prof.reports.findings.kernels.rules import BY_KEY, RULES
 from nsight_prof.reports.page import Text
@@ -373,7 +373,9 @@ def test_every_rule_is_whole() -> None:
 def test_each_bound_has_a_key_of_its_own() -> None:
     assert {key: english(name) for key, name in RESOURCES.items()} == LABELS
     assert len({roof.key for roof in BOUNDS.values()}) == len(BOUNDS)
-    assert set(BOUNDS) == {"dram", "l2", "l1", "tensor", "fp32", "fp64", "fp16", "issue", "latency"}
+    assert set(BOUNDS) == set(LABELS)
+    assert set(UNITS) | {"issue_slots"} == {unit.name for unit in catalogue().units}
+    assert {unit.bound for unit in catalogue().units} < set(BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from nsight_prof.parsers.run.directory import (
 )
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
-from nsight_prof.reports.findings.ncu.agreement import COMPUTE, ELAPSED, MEMORY, compare
+from nsight_prof.reports.findings.ncu.agreement import compare
 from nsight_prof.reports.findings.ncu.models import RulesView
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, stall_of, topics, topics_of
 from nsight_prof.reports.findings.ncu.view import rules_view, short, subjects
@@ -102,6 +102,11 @@ def test_differences_have_reasons_in_published_reports(
 
 def check(view: RulesView) -> None:
     assert view.rows
+    # What bounds a kernel is told as ncu's own rule has it, but for matrix products that fill the
+    # Tensor Cores and what feeds them, and for shares of a measured roof on the other side of 60 %.
+    disputed = [row.why for row in view.rows if "SOLBottleneck" in row.rules and row.why]
+    named = ("read their operands", "the threshold of 60.0 % lies between")
+    assert [why for why in disputed if not any(words in why for words in named)] == []
     assert {row.verdict for row in view.rows} <= {"agrees", "differs", "contradicts"}
     assert [row for row in view.rows if row.verdict != "agrees" and not row.why] == []
     assert [text for text in sentences(view) if len(text.split()) > WORDS] == []
@@ -155,7 +160,7 @@ def test_a_bound_far_from_ncus_own_measure_has_no_reason(root: Path, imported: A
     far = replace(subject, metrics={name: 12.0 for name in subject.metrics})
     verdict = compare(topic("latency_bound"), [""], far)
     assert (verdict.state, verdict.why) == ("contradicts", "")
-    near = replace(subject, metrics={name: 65.0 for name in subject.metrics})
+    near = replace(subject, metrics={name: 72.0 for name in subject.metrics})
     assert "threshold of 60.0 %" in compare(topic("latency_bound"), [""], near).why
 
 
@@ -246,18 +251,6 @@ def test_a_run_without_rules_says_nothing_of_them(make_run: Any) -> None:
     run = load_run(make_run())
     assert rules_view(run, {}) == RulesView()
     assert "own rules" not in whole_report(render_report(run).folder)
-
-
-def test_a_unit_that_is_no_roof_of_prof_explains_ncus_share(root: Path, imported: Any) -> None:
-    (subject,) = subjects(imported(root / "tests/fixtures/ncu_rules/stream.ncu-rep.xz")).values()
-    row = subject.row | {"bound_by": "latency", "roof_share": 0.1}
-    shares = {COMPUTE: 12.0, MEMORY: 91.0, f"l1tex__data_bank_reads.avg{ELAPSED}": 91.0}
-    busy = replace(subject, row=row, metrics=shares)
-    verdict = compare(topic("memory_bound"), [""], busy)
-    assert verdict.state == "contradicts"
-    assert "l1tex__data_bank_reads.avg" in verdict.why
-    bare = replace(busy, metrics={COMPUTE: 12.0, MEMORY: 91.0})
-    assert compare(topic("memory_bound"), [""], bare).why == ""
 
 
 def recorded(folder: Path) -> list[str]:

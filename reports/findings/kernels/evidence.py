@@ -13,7 +13,7 @@ from nsight_prof.reports.analysis.profiled import is_mixed
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.fact import cell
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC, SLOWER
-from nsight_prof.reports.findings.kernels.roofs import RESOURCES
+from nsight_prof.reports.findings.kernels.roofs import RESOURCES, unit_of
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 from nsight_prof.reports.page.section import Confidence
 
@@ -73,8 +73,9 @@ def _bound(judged: Judged) -> list[Evidence]:
     """Return how much of the decisive roof was reached, and that roof."""
     row, resource = judged.row, judged.resource
     columns = ("counters.roof_share", *WHERE.get(resource, ()))
+    busy = judged.bound == "issue" or unit_of(row) is not None
     # The share of a roof is worked out from the others.
-    refs = (*_cells(row, columns), *(() if judged.bound == "issue" else (Ref("roofs", ""),)))
+    refs = (*_cells(row, columns), *(() if busy else (Ref("roofs", ""),)))
     reached = Number(100 * number(row["roof_share"]), "%", refs)
     label = RESOURCES.get(resource)
     if resource == "issue":
@@ -83,6 +84,8 @@ def _bound(judged: Judged) -> list[Evidence]:
             Text("cycles in which the mean SM has a warp"), active, "sm_active_pct", row
         )
         return [_compared(judged, ISSUED, reached), *mean]
+    if (unit := unit_of(row)) is not None:
+        return [_compared(judged, Text("{unit}: busy, of all cycles", unit=unit), reached)]
     if judged.bound == "latency":
         name = Text("highest share of a roof")
         if label is not None:
@@ -110,8 +113,10 @@ def rates(judged: Judged) -> list[Evidence]:
         return []
     label, scaled = RESOURCES[resource], _is_scaled(roof, limit)
     at_roof = Ref("roofs", roof_key(roof), "value")
-    # A roof at another clock is worked out from the one that the table shows.
+    # A roof at another clock or mix is worked out from the one that the table shows.
     refs = (at_roof, *(_cells(row, ("sm_clock_hz",)) if scaled else ()))
+    if roof.written > 0:
+        refs = (at_roof, *_cells(row, ("dram_write_bytes",)))
     return [
         Evidence(Text("{resource}: reached", resource=label),
                  Number(rate, roof.unit, _cells(row, columns)), source=NCU),
@@ -131,7 +136,10 @@ def _is_scaled(roof: Ceiling, limit: float) -> bool:
 
 
 def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:
-    """Return where a roof is from, and how it was scaled to the clock of the kernel."""
+    """Return where a roof is from, and how it was scaled to the clock or mix of the kernel."""
+    if roof.written > 0:
+        part = Number(roof.written, "fraction")
+        return Text("measured roofs, for {part} of the bytes written", part=part)
     if not scaled:
         return SOURCES[roof.source]
     return Text(

@@ -16,8 +16,17 @@ from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
-from nsight_prof.reports.findings.kernels.roofs import NEAR, NEAR_DRAM, RESOURCES, ROOFS
-from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES
+from nsight_prof.reports.findings.kernels.roofs import (
+    NEAR,
+    NEAR_DRAM,
+    ROOFS,
+    in_part,
+    is_mixed_bound,
+    limit_clause,
+    resource_of,
+    unit_of,
+)
+from nsight_prof.reports.findings.kernels.waits import LATENCY, REMEDIES, STALLS
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
 
@@ -266,10 +275,10 @@ def _title(lead: Judged) -> Text:
         return Text(
             "{kernel}: instruction issue, {reached} of its slots", kernel=name, reached=reached
         )
-    bound = RESOURCES[lead.bound]
-    return Text(
-        "{kernel}: {bound}, {reached} of the roof", kernel=name, bound=bound, reached=reached
-    )
+    values: dict[str, Value] = {"kernel": name, "bound": resource_of(lead.row), "reached": reached}
+    if unit_of(lead.row) is not None:
+        return Text("{kernel}: {bound}, busy in {reached} of all cycles", **values)
+    return Text("{kernel}: {bound}, {reached} of the roof", **values)
 
 
 def _clause(lead: Judged) -> Text:
@@ -305,6 +314,8 @@ def _headline(finding: Finding, lead: Judged) -> Text:
     at = Text("{limited} at {reached} of the roof", limited=limited, reached=values["reached"])
     if finding.bound == "issue":
         at = Text("{limited} at {reached} of the slots", limited=limited, reached=values["reached"])
+    elif (unit := unit_of(lead.row)) is not None:
+        at = Text("{unit} busy in {reached} of all cycles", unit=unit, reached=values["reached"])
     return Text(
         "{kernel} takes {share} of the GPU time, {limit}: {gain}",
         kernel=name,
@@ -320,10 +331,12 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     `in_rows` tells that one kernel for each row of them gains more, and has a finding by itself.
     """
     lead = group[0]
-    limit = ROOFS[finding.bound].limit(_reached(lead.row))
+    limit = limit_clause(lead.row, _reached(lead.row), STALLS.get(text(lead.row["top_stall"])))
     if finding.bound == "latency":
         limit = Text("{limit} and waits instead: {cause}", limit=limit, cause=_cause(lead))
     elif lead.cause is not None:
+        if is_mixed_bound(lead.row):
+            limit = in_part(lead.row, _reached(lead.row))
         limit = Text("{limit}, since {cause}", limit=limit, cause=lead.cause.clause)
     doubts = [Text(" But {clause}.", clause=clause) for _, clause in lead.doubts]
     values: dict[str, Value] = {
@@ -411,6 +424,12 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         return Text(
             "With the same instructions it could save at most {gain} of the GPU time ({time}); "
             "fewer save more.",
+            **values,
+        )
+    if finding.bound != "latency" and unit_of(lead.row) is not None:
+        return Text(
+            "With that unit always busy it would save at most {gain} of the GPU time ({time}); "
+            "less work for it saves more.",
             **values,
         )
     if finding.bound != "latency":

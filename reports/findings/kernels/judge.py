@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nsight_prof.parsers.build.bound import LATENCY_BELOW
-from nsight_prof.parsers.build.roofline import Ceiling, ceilings
+from nsight_prof.parsers.build.roofline import Ceiling, ceilings, written
 from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
@@ -31,7 +31,7 @@ BORDER = 5.0
 
 def context_of(run: Run) -> Context:
     """Return what the rules need to know of a run beside the counters of a kernel."""
-    return Context(sm_count(run), ceilings(run.roofs), needs(run))
+    return Context(sm_count(run), ceilings(run.roofs, run.measured_roofs), needs(run))
 
 
 @once
@@ -95,7 +95,7 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
 
 def _roof(row: Row, context: Context, resource: str) -> Ceiling | None:
     dtype = text(row["tensor_dtype"]) or text(row.get("dtype"))
-    return context.roofs.memory.get(resource) or context.roofs.pipe(resource, dtype)
+    return context.roofs.level(resource, written(row)) or context.roofs.pipe(resource, dtype)
 
 
 def explanation(row: Row, found: list[Cause]) -> Cause | None:
@@ -114,9 +114,12 @@ def explanation(row: Row, found: list[Cause]) -> Cause | None:
 
 
 def is_near(row: Row) -> bool:
-    """Tell whether a kernel is so near the roof of its resource that no better kernel helps."""
+    """Tell whether a kernel is so near the roof of its resource that no better kernel helps.
+
+    A busy unit is none: the same data may take fewer instructions, wavefronts or sectors.
+    """
     bound = text(row["bound_by"])
-    if bound in ("issue", "latency"):
+    if bound in ("issue", "latency") or text(row["bound_unit"]):
         return False
     limit = "near_dram_roof" if bound == "dram" else "near_roof"
     return number(row["roof_share"]) >= threshold(limit)

@@ -71,7 +71,7 @@ TENSOR_IDLE = Rule(
     confidence="high",
     remaining=facts.TENSOR_NEEDED,
     unloads={"fp32": NONE, "fp16": NONE, "fp64": NONE, "issue": NONE, "l1": NONE, "lsu": NONE},
-    bounds=("latency", "l1", "l2", "fp32", "fp64", "fp16", "issue"),
+    bounds=("latency", "l1", "l2", "fp32", "fp64", "fp16", "alu", "xu", "issue"),
 )
 MISALIGNED = Rule(
     key="misaligned",

@@ -10,7 +10,7 @@ from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.rule import FEW_WARPS, OCCUPANCY, Kernel, Rule
 from nsight_prof.reports.page.values import Text
 
-ON_CHIP = ("latency", "issue", "fp32", "fp64", "fp16", "tensor", "l1")
+ON_CHIP = ("latency", "issue", "fp32", "fp64", "fp16", "alu", "xu", "tensor", "l1")
 """Bounds that more busy SMs relax."""
 ALL_WARPS = 0.8
 ALL_WARPS_SOURCE = (

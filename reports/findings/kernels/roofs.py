@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsight_prof.parsers.build.bound import BOUND_FROM
+from nsight_prof.parsers.cells import Row, number, text
 from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.fact import Condition
 from nsight_prof.reports.page import Number, Text
 
-FULL = 80.0
+FULL = 100 * BOUND_FROM
 FULL_SOURCE = "Nsight Compute rule SOLBottleneck: a bottleneck from 80 % on"
 """Per cent of a roof from which on nothing speaks against it, whatever the warps wait for."""
 DOUBT_SOURCE = Text(
@@ -25,10 +27,38 @@ RESOURCES = {
     "fp32": Text("FP32 arithmetic"),
     "fp64": Text("FP64 arithmetic"),
     "fp16": Text("FP16 arithmetic"),
+    "alu": Text("integer and logic arithmetic"),
+    "xu": Text("special functions"),
     "issue": Text("instruction issue"),
     "latency": Text("latency"),
 }
 """Names of the bounds, those of parsers/build/bound.py."""
+UNITS = {
+    "alu_pipe": Text("integer and logic pipe (ALU)"),
+    "uniform_pipe": Text("uniform pipe"),
+    "branch_unit": Text("branch unit"),
+    "xu_pipe": Text("pipe of special functions (XU)"),
+    "fma_pipe": Text("FMA pipe"),
+    "fp16_pipe": Text("FP16 pipe"),
+    "fp64_pipe": Text("FP64 pipe"),
+    "tensor_pipe": Text("Tensor Core pipe"),
+    "lsu_instructions": Text("queue of load/store instructions (LSU)"),
+    "lsu_wavefronts": Text("load/store data pipe of L1 (wavefronts)"),
+    "l1_banks": Text("data banks of L1"),
+    "lsu_results": Text("return path of loads to registers"),
+    "texture": Text("texture unit"),
+    "mio_queue": Text("memory input/output queue (MIO)"),
+    "tma": Text("tensor memory accelerator (TMA)"),
+    "constants": Text("constant cache"),
+    "l1_busiest": Text("busiest unit of L1"),
+    "l1_link": Text("link from L1 to L2"),
+    "l2_tags": Text("tag look-ups of L2"),
+    "l2_slices": Text("slices of L2"),
+    "l2_link": Text("ports of L2"),
+    "l2_atomics": Text("atomic units of L2"),
+    "l2_busiest": Text("busiest unit of L2"),
+}
+"""Names of the units of metrics.yaml."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +193,38 @@ ROOFS = {
         disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
         contradicted_by=_ISSUES,
     ),
+    "alu": Roof(
+        key="alu_saturated",
+        limit=lambda reached: Text(
+            "it is limited by integer and logic arithmetic, whose pipe is busy in {reached} of all "
+            "cycles",
+            reached=reached,
+        ),
+        limited=Text("limited by integer and logic arithmetic"),
+        action=Text(
+            "Do less index arithmetic, comparing and converting: smaller index types, loops "
+            "unrolled with constant bounds, packed types."
+        ),
+        advice=Text("do fewer steps of counting and comparing for each value"),
+        disproof=Text("The kernel keeps its time with fewer integer instructions."),
+        contradicted_by=_ISSUES,
+    ),
+    "xu": Roof(
+        key="xu_saturated",
+        limit=lambda reached: Text(
+            "it is limited by special functions (exponentials, roots, conversions), whose pipe is "
+            "busy in {reached} of all cycles",
+            reached=reached,
+        ),
+        limited=Text("limited by special functions"),
+        action=Text(
+            "Use fewer exponentials, roots, divisions and conversions: polynomials on the FMA "
+            "pipe, packed half types, values computed once."
+        ),
+        advice=Text("compute fewer exponentials and roots"),
+        disproof=Text("The kernel keeps its time with its special functions left out."),
+        contradicted_by=_ISSUES,
+    ),
     "issue": Roof(
         key="issue_saturated",
         limit=lambda reached: Text(
@@ -198,6 +260,62 @@ ROOFS = {
     ),
 }
 """Bound -> what is told of a kernel that no rule explains."""
+
+
+def unit_of(row: Row) -> Text | None:
+    """Return the unit whose busy cycles are the utilization of a kernel; None where none is."""
+    return UNITS.get(text(row.get("bound_unit")))
+
+
+def resource_of(row: Row) -> Text:
+    """Return what is used most by a kernel: the busy unit, else the resource."""
+    return unit_of(row) or RESOURCES[text(row["bound_by"])]
+
+
+def is_mixed_bound(row: Row) -> bool:
+    """Tell whether no resource limits a kernel alone: it is used to 60 to 80 %."""
+    return text(row["bound_by"]) != "latency" and number(row["roof_share"]) < BOUND_FROM
+
+
+def limit_clause(row: Row, reached: Number, wait: Text | None) -> Text:
+    """Return a clause about the kernel of what limits it: a resource, two things, or nothing.
+
+    `reached` is its utilization; `wait` is what its warps wait for, None where it is not known.
+    """
+    bound = text(row["bound_by"])
+    if bound == "latency" or not is_mixed_bound(row):
+        unit = None if bound == "latency" else unit_of(row)
+        if unit is None:
+            return ROOFS[bound].limit(reached)
+        return Text(
+            "it is limited by one unit, {unit}, which is busy in {reached} of all cycles",
+            unit=unit,
+            reached=reached,
+        )
+    if second := RESOURCES.get(text(row.get("second_by"))):
+        return Text(
+            "it is limited by two things at once, {first} ({reached} used) and {second} "
+            "({beside}): both must go down",
+            first=resource_of(row),
+            reached=reached,
+            second=second,
+            beside=Number(number(row["second_share"]), "fraction"),
+        )
+    if wait is None:
+        return Text("{part}, and it waits besides", part=in_part(row, reached))
+    return Text(
+        "{part}, and it waits besides, most of all {wait}: both must go down",
+        part=in_part(row, reached),
+        wait=wait,
+    )
+
+
+def in_part(row: Row, reached: Number) -> Text:
+    """Return what a kernel of a mixed bound uses most, as a clause."""
+    first = resource_of(row)
+    return Text("it is limited in part by {first} ({reached} used)", first=first, reached=reached)
+
+
 NEAR = (
     Text(
         "A better kernel hardly helps; only less work does: fewer operations, a smaller "

@@ -17,6 +17,7 @@ from nsight_prof.reports.findings.kernels import facts
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.fact import Condition, Context, Facts
 from nsight_prof.reports.findings.kernels.measure import measure
+from nsight_prof.reports.findings.kernels.roofs import unit_of
 from nsight_prof.reports.findings.kernels.rule import Rule
 from nsight_prof.reports.findings.kernels.rules import BY_KEY
 from nsight_prof.reports.findings.ncu.topics import Topic, limiters_of, reason, stall_of
@@ -28,13 +29,10 @@ STALL_RULE = "latency"
 AGREES, DIFFERS, CONTRADICTS = "agrees", "differs", "contradicts"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-L1_ACTIVE = "l1tex__throughput.avg.pct_of_peak_sustained_active"
 ELAPSED = ".pct_of_peak_sustained_elapsed"
-SAME = 0.1
-"""Points up to which two shares are one: CSV rounds them to hundredths."""
 NEAR = 10.0
 """Points between compute and memory up to which ncu itself calls them balanced (SOLBottleneck)."""
-MEASURES_APART = 20.0
+MEASURES_APART = 10.0
 """Points that two measures of one resource may differ: peak of the chip, roof that was reached."""
 
 
@@ -178,9 +176,11 @@ def _bound(topic: Topic, subject: Subject) -> Verdict:
     row, bound = subject.row, subject.bound
     reached = 100 * number(row["roof_share"])
     says = f"{LABELS[bound]}, {percent(reached)} of its roof"
+    if (unit := unit_of(row)) is not None:
+        says = f"{LABELS[bound]}: {Writer().text(unit)}, busy in {percent(reached)} of all cycles"
     if bound == "latency":
         says = f"latency, {percent(reached)} of any roof at most"
-    if bound in topic.bounds:
+    if bound in topic.bounds or text(row["bound_unit"]) in topic.units:
         return Verdict(AGREES, says)
     if topic.key in ("issue_slots", "idle_pipes", "full_pipe"):
         return Verdict(DIFFERS, says, _other_bound(topic.bounds, subject))
@@ -192,29 +192,14 @@ def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
     """Return why ncu and prof call a kernel bound by different things; "" for no known reason."""
     compute = subject.metrics.get(COMPUTE, math.nan)
     memory = subject.metrics.get(MEMORY, math.nan)
-    limit = 100 * LATENCY_BELOW
     if idle or bound == "latency":
         theirs = max(compute, memory)
-        if idle and bound == "l1" and L1_ACTIVE in subject.metrics:
-            return reason("active_only")
-        if idle and bound == "issue":
-            return reason("issuing")
-        values = {"theirs": percent(theirs), "ours": percent(reached)}
-        if abs(theirs - reached) <= MEASURES_APART:
-            return reason("between", **values, limit=percent(limit))
-        unit = "" if idle else _unit(theirs, subject.metrics)
-        return reason("unit", unit=unit, **values) if unit else ""
-    if abs(compute - memory) <= MEASURES_APART:
-        values = {"compute": percent(compute), "memory": percent(memory)}
-        return reason("close", **values, margin=f"{MEASURES_APART:g} points")
-    theirs = max(compute, memory)
-    unit = _unit(theirs, subject.metrics)
-    values = {"theirs": percent(theirs), "ours": percent(reached)}
-    return reason("unit", unit=unit, **values) if unit else ""
-
-
-def _unit(value: float, metrics: Mapping[str, float]) -> str:
-    """Return the counter that a throughput of ncu is: the one of its parts with the same value."""
-    parts = {name: part for name, part in metrics.items() if "throughput" not in name}
-    same = [name for name, part in parts.items() if abs(part - value) <= SAME]
-    return min(same, key=lambda name: (abs(parts[name] - value), name), default="")
+        if abs(theirs - reached) > MEASURES_APART:
+            return ""
+        limit = percent(100 * LATENCY_BELOW)
+        return reason("between", theirs=percent(theirs), ours=percent(reached), limit=limit)
+    if abs(compute - memory) > MEASURES_APART:
+        return ""
+    key = "operands" if bound == "tensor" else "close"
+    margin = f"{MEASURES_APART:g} points"
+    return reason(key, compute=percent(compute), memory=percent(memory), margin=margin)

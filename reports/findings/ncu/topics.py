@@ -21,6 +21,7 @@ class Topic:
     section: str
     compare: str
     bounds: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     silent: str = ""
 
@@ -42,7 +43,7 @@ def topics() -> tuple[Topic, ...]:
 
 
 def _topic(fields: dict[str, Any]) -> Topic:
-    lists = {name: tuple(fields.get(name, ())) for name in ("bounds", "causes")}
+    lists = {name: tuple(fields.get(name, ())) for name in ("bounds", "units", "causes")}
     return Topic(**(fields | lists))
 
 

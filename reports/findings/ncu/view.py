@@ -16,7 +16,6 @@ from nsight_prof.reports.findings.ncu.agreement import (
     CONTRADICTS,
     DIFFERS,
     ELAPSED,
-    L1_ACTIVE,
     STALL_RULE,
     Subject,
     compare,
@@ -60,7 +59,7 @@ def subjects(run: Run) -> dict[str, Subject]:
 def _measured(run: Run) -> dict[str, dict[str, float]]:
     """Return how busy each unit was (the rules rest on it), of the launch in `counters`."""
     names = run.metrics["metric"]
-    wanted = run.metrics[names.str.endswith(ELAPSED) | names.eq(L1_ACTIVE)]
+    wanted = run.metrics[names.str.endswith(ELAPSED)]
     wanted = wanted[wanted["profile"].isin(_chosen(run))]
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in records(wanted):

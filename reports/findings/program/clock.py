@@ -55,7 +55,7 @@ THROTTLING = Rule(
         "no active reason while the program runs without a profiler."
     ),
 )
-AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "issue", "l1", "l2", "latency")
+AT_CLOCK = ("tensor", "fp32", "fp64", "fp16", "alu", "xu", "issue", "l1", "l2", "latency")
 """Bounds that a higher SM clock moves; DRAM has a clock of its own."""
 FEWEST = 8
 """Launches from which on a step in their times is evidence."""
