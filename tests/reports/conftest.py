@@ -34,7 +34,7 @@ from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render import drawing
 from nsight_prof.reports.render.drawing import Drawn
 from nsight_prof.reports.render.gallery import Picture
-from nsight_prof.reports.render.templating import MARKDOWN, Style
+from nsight_prof.reports.render.style import MARKDOWN, Style
 from tests.recorded import with_tables
 from tests.reports.browser import in_browser
 
