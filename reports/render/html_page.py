@@ -15,7 +15,7 @@ from nsight_prof.reports.page.html import Fragment, Heading
 from nsight_prof.reports.render.body import Body, Carried, body
 from nsight_prof.reports.render.folds import pack
 from nsight_prof.reports.render.templating import render
-from nsight_prof.reports.trace_view import assets as trace
+from nsight_prof.reports.trace_view import assets
 
 TEMPLATE = "report.html.j2"
 SUMMARY_PLACE = "stakeholder-summary"
@@ -91,8 +91,8 @@ def html_page(
     half = body(summary, inside, "summary-", 1) if summary else None
     headings = [*main.headings, *(half.headings[:1] if half else ())]
     script, style = _file("page.js"), _file("page.css")
-    if trace.TRACE in main.html:
-        script, style = f"{script}\n{trace.script()}", f"{style}\n{trace.style()}"
+    if assets.are_in(main.html):
+        script, style = f"{script}\n{assets.script()}", f"{style}\n{assets.style()}"
     content: dict[str, Any] = {
         "title": next((h.text for h in main.headings if h.level == 1), "Report"),
         "language": language,

@@ -27,6 +27,7 @@ from nsight_prof.reports.page import Section, Text
 from nsight_prof.reports.page.catalogue import ENGLISH, NAMES
 from nsight_prof.reports.page.html import section_html
 from nsight_prof.reports.page.markdown import section_in_two, section_markdown
+from nsight_prof.reports.page.section import slug
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.links import page_links
@@ -57,6 +58,7 @@ from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import page_texts, sweep_section
+from nsight_prof.reports.trace_view.live_roofline import live, live_rooflines
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.verdicts.ranking import headline
 
@@ -89,12 +91,14 @@ class ReportPaths:
 class _Html:
     """What HTML pages are made of: markdown `texts` by file name.
 
-    `parts` is HTML that stands on the page in place of pictures, by their name, `sections` are
-    those for which report.md of `texts` has places.
+    `parts` is HTML that stands on the page in place of pictures, by their name, `rooflines` the
+    data of those that can be zoomed, `sections` are those for which report.md of `texts` has
+    places.
     """
 
     texts: Mapping[str, str]
     parts: Mapping[str, str] = field(default_factory=dict)
+    rooflines: Mapping[str, str] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
 
 
@@ -152,7 +156,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     }
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
     known = [*first_of, *headline(run)][:HEADLINE]
-    html = _Html(texts, {part.name: part.html for part in trace})
+    rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
+    html = _Html(texts, {part.name: part.html for part in trace}, rooflines)
     return _write(run.directory.report, files, drawn, known, style, html)
 
 
@@ -361,6 +366,7 @@ def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, st
     """Return the HTML pages, with the mark of each picture in its place."""
     substep("pages")
     figures = {**html.parts, **{name: _mark(name) for name in names}}
+    figures |= {name: live(name, figures[name], data) for name, data in html.rooflines.items()}
     sections = {
         language: {s.key: section_html(s, figures, language) for s in html.sections}
         for language in _languages(style)

@@ -1,16 +1,21 @@
-"""Script and style sheet of the timeline on a page."""
+"""Script and style sheet of the parts of a page that can be zoomed: timeline and rooflines."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-TRACE = 'id="trace"'
-"""What a page with a timeline has in it."""
+TRACE, ROOFLINE = 'id="trace"', 'class="roofline trace"'
+"""What a page with a timeline, or with a roofline that can be zoomed, has in it."""
+
+
+def are_in(html: str) -> bool:
+    """Return whether a page has such parts."""
+    return TRACE in html or ROOFLINE in html
 
 
 def script() -> str:
-    """Return the script that draws the parts of `trace_parts` on a page."""
-    return _file("timeline.js")
+    """Return the script that draws these parts on a page."""
+    return "\n".join(map(_file, ("parts.js", "timeline.js", "roofline.js")))
 
 
 def style() -> str:

@@ -2,10 +2,12 @@
   const host = document.getElementById("trace");
   if (!host || typeof DecompressionStream === "undefined") return;
   const root = document.documentElement;
+  const onRoofline = new Set([...document.querySelectorAll(".roofline .data")].flatMap(
+    (data) => JSON.parse(data.textContent).kernels.map((kernel) => kernel.number)));
   const NAME = 0, COLOUR = 1, KERNEL = 2, STAGE = 3, FACTS = 4;
   const HEIGHTS = { kernels: 30, idle: 12, calls: 14 }, OTHER = 18, GROUP = 22, AXIS = 24, GAP = 4;
   const NARROW = 600, GUTTER = 150, LETTER = 6.2;
-  const element = (tag, text = "", set = {}) => Object.assign(document.createElement(tag), { textContent: text }, set);
+  const { element } = parts;
   const time = (ns) => {
     const [unit, name] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "us"] : [1, "ns"];
     const value = ns / unit;
@@ -232,6 +234,11 @@
       state.append(element("b", name), ` · ${rest.join(" · ")}`);
       if (kernel && document.getElementById(`kernel-${kernel}`))
         state.append(" · ", element("a", "its details", { href: `#kernel-${kernel}` }));
+      if (kernel && onRoofline.has(kernel)) {
+        const point = element("a", "its point on the roofline", { href: "#" });
+        point.addEventListener("click", (event) => { event.preventDefault(); parts.show("point", kernel); });
+        state.append(" · ", point);
+      }
     };
     const choose = (one, prefix = "") => {
       chosen = one;
@@ -297,12 +304,7 @@
     });
     search.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); step(event.shiftKey ? -1 : 1); } });
 
-    const button = (text, title, act) => {
-      const one = element("button", text, { type: "button", title, onclick: act });
-      one.setAttribute("aria-label", title);
-      bar.append(one);
-      return one;
-    };
+    const button = (text, title, act) => parts.button(bar, text, title, act);
     button("+", "Zoom in", () => zoom(0.5));
     button("−", "Zoom out", () => zoom(2));
     button("◂", "Earlier", () => pan(-0.4));
@@ -408,12 +410,8 @@
   // From kernels to their launches: the numbers of launches in tables, a button in each detail.
   const link = (wantKernel, known) => {
     const go = (number) => { wantKernel(number); host.scrollIntoView({ block: "start" }); host.querySelector("canvas").focus({ preventScroll: true }); };
-    for (const detail of document.querySelectorAll("details[id^='kernel-']")) {
-      const number = Number(detail.id.slice("kernel-".length));
-      if (!known.has(number)) continue;
-      const button = element("button", "Its launches in the timeline", { type: "button", className: "trace-go", onclick: () => go(number) });
-      detail.querySelector("summary").after(button);
-    }
+    parts.listen("launches", (number) => { if (known.has(number)) go(number); });
+    parts.offer("Its launches in the timeline", [...known].filter(Boolean), go);
     for (const table of document.querySelectorAll("main table")) {
       const heads = table.tHead ? [...table.tHead.rows[0].cells] : [];
       const at = heads.findIndex((cell) => cell.textContent.trim() === "Launches");
