@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.changes import changes_frame
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.orchestrator.system.run_lock import new_folder
@@ -158,7 +159,21 @@ class Plan:
 
     @cached_property
     def costs(self) -> Costs:
-        """The costs of the highest tier that the sources allow; all fits are done here, once."""
+        """The costs of the highest tier that the sources allow, on the predicted GPU."""
+        if self.measured is None:
+            return Datasheet(self.gpu)
+        if self.gpu.name == self.measured.name:
+            return self.fitted
+        self.notes.append(
+            f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
+            f"roofline that it reached on {self.measured.name}, and no interval says how well "
+            "that holds; the lower bound is the datasheet's roofline"
+        )
+        return Carried(self.fitted, self.measured, self.gpu)
+
+    @cached_property
+    def fitted(self) -> Costs:
+        """The costs on the measured GPU; all fits are done here, once."""
         if self.measured is None:
             return Datasheet(self.gpu)
         base, notes = benchmarked(
@@ -173,13 +188,6 @@ class Plan:
                     "what its kernels take beyond the benchmark is carried over, and how well that "
                     "holds is not known"
                 )
-        if self.gpu.name != self.measured.name:
-            self.notes.append(
-                f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
-                f"roofline that it reached on {self.measured.name}, and no interval says how well "
-                "that holds; the lower bound is the datasheet's roofline"
-            )
-            return Carried(base, self.measured, self.gpu)
         return base
 
     @cached_property
@@ -210,6 +218,12 @@ class Plan:
                 "limit"
             )
         return Engine(tokens, tuple(sizes or CAPTURED), most)
+
+    def prediction(self) -> Prediction:
+        """Return what points are predicted by."""
+        predictor = self.predictor()
+        kv_tokens, asked = self.kv_tokens(predictor.engine), self.settings
+        return Prediction(self.name, predictor, kv_tokens, asked.goal, asked.price_per_hour)
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
@@ -370,16 +384,9 @@ def predict(
     Raises:
         UsageError: `out` is not empty, or an operator is not known.
     """
-    predictor = planned.predictor()
-    asked = planned.settings
-    prediction = Prediction(
-        planned.name,
-        predictor,
-        planned.kv_tokens(predictor.engine),
-        asked.goal,
-        asked.price_per_hour,
-    )
+    prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
+    found["predicted_changes"] = changes_frame(planned, prediction)
     run = write_run(planned, out, found, "predict")
     headline, _ = make_report(run)
     return run, headline, found

@@ -38,7 +38,7 @@ def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, p
         steps_by_kind = dict(
             zip(STEP_KINDS, map(prediction.predictor.step, work.steps()), strict=True)
         )
-        points.append(_point(prediction, work, list(steps_by_kind.values())))
+        points.append(_row(prediction, work, list(steps_by_kind.values())))
         for kind, step in steps_by_kind.items():
             steps.append({"case": work.name, "kind": kind, **_step(step)})
             operator_rows += [{"case": work.name, "kind": kind, **row} for row in _parts(step)]
@@ -51,7 +51,16 @@ def _frame(table: str, rows: Iterable[Row]) -> pd.DataFrame:
     return check(frame, table)
 
 
-def _point(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
+def point_row(prediction: Prediction, work: Workload) -> Row:
+    """Return a point by the columns of table `predicted_points`.
+
+    Raises:
+        UsageError: an operator is not known.
+    """
+    return _row(prediction, work, [prediction.predictor.step(step) for step in work.steps()])
+
+
+def _row(prediction: Prediction, work: Workload, steps: list[StepTime]) -> Row:
     kv_needed = work.together * (work.prompt + work.output)
     values: dict[str, float] = {}
     status, reason = "ok", ""

@@ -119,8 +119,8 @@ class Predictor:
     gpu: Gpu
     engine: Engine = field(default_factory=Engine)
     host: Host = field(default_factory=Host)
-    _estimates: dict[Operator, Estimate] = field(default_factory=dict, repr=False)
-    _steps: dict[Step, Seconds] = field(default_factory=dict, repr=False)
+    _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
+    _steps: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
 
     def _estimate(self, operator: Operator) -> Estimate:
         if operator not in self._estimates:
@@ -427,7 +427,11 @@ def point(
         UsageError: a request alone needs more KV cache than there is.
     """
     found: dict[str, float] = {}
+    bounded = all(math.isfinite(predictor.seconds(step).high) for step in workload.steps())
     for which, label in ((VALUE, ""), (LOW, "_low"), (HIGH, "_high")):
+        if which == HIGH and not bounded:
+            found |= {f"{name}_high": math.nan for name in NUMBERS}
+            continue
         for name, value in _numbers(predictor, workload, which, kv_tokens, goal).items():
             found[f"{name}{label}"] = value
     for name in ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", GOODPUT):

@@ -271,6 +271,11 @@ class Run:
         return self._read("predicted_operators")
 
     @cached_property
+    def predicted_changes(self) -> pd.DataFrame:
+        """Table `predicted_changes`: the same points with other choices."""
+        return self._read("predicted_changes")
+
+    @cached_property
     def prediction_errors(self) -> pd.DataFrame:
         """Table `prediction_errors`: predictions held against a recorded run."""
         return self._read("prediction_errors")

@@ -13,9 +13,7 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page import (
     Bullets,
     Column,
-    Evidence,
     Figure,
-    Finding,
     Name,
     Number,
     Ref,
@@ -25,12 +23,17 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
-from nsight_prof.reports.predict import figures
+from nsight_prof.reports.predict import choices, figures
+from nsight_prof.reports.predict.numbers import (
+    REQUEST_RATE,
+    THROUGHPUT,
+    TOKEN_RATE,
+    predicted,
+    with_interval,
+)
 
 OPEN_STEPS = 2
 """Tables of steps that are open; the others are folded."""
-TOKEN_RATE, REQUEST_RATE = "tokens/s", "requests/s"
-THROUGHPUT = "output_tokens_per_s"
 TIERS = {
     "T0": Text(
         "the roofline of a datasheet: a lower bound of time, or carried over from another GPU"
@@ -46,12 +49,15 @@ LIMITS = {
     "host": Text("the host"),
     "gpu": Text("the GPU"),
 }
-CHANGES = {
+TYPES = {
     "weights": Text("weights of half the bytes"),
     "kv_cache": Text("KV cache of half the bytes"),
+}
+REPAIRS = {
     "kernels": Text("every kernel at its roofline"),
     "gaps": Text("no gaps between kernels"),
 }
+CHANGES = TYPES | REPAIRS
 METHOD = (
     Text(
         "Intervals are the 5th and 95th percentile of what held-out measurements differed from "
@@ -93,6 +99,8 @@ def answer(run: Run) -> list[Text]:
                 change=CHANGES[best], share=shares[best], case=text(savings[-1].step["case"]),
             )
         )  # fmt: skip
+    if best_choice := choices.answer(run):
+        texts.append(best_choice)
     if bad := len(points) - len(good):
         texts.append(
             Text(
@@ -121,18 +129,10 @@ def _sentence(row: Row) -> Text:
         "On {gpu}, {model} serves {load} ({prompt} + {output} tokens) with a TTFT of {ttft}, a "
         "TPOT of {tpot} and {rate} (tier {tier}).",
         gpu=text(row["gpu"]), model=text(row["model"]), load=load, prompt=int(row["prompt_tokens"]),
-        output=int(row["output_tokens"]), ttft=_with_interval(_point(row, "ttft_p50_s", "s")),
-        tpot=_with_interval(_point(row, "tpot_p50_s", "s")),
-        rate=_with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
+        output=int(row["output_tokens"]), ttft=with_interval(_point(row, "ttft_p50_s", "s")),
+        tpot=with_interval(_point(row, "tpot_p50_s", "s")),
+        rate=with_interval(_point(row, THROUGHPUT, TOKEN_RATE)), tier=text(row["tier"]),
     )  # fmt: skip
-
-
-def _with_interval(value: Number) -> Value:
-    if value.low is value.high is None:
-        return value
-    if None in (value.low, value.high):
-        return value.interval
-    return Text("{value} ({interval})", value=value, interval=value.interval)
 
 
 def _name(row: Row) -> Name:
@@ -141,13 +141,7 @@ def _name(row: Row) -> Name:
 
 
 def _point(row: Row, name: str, unit: str) -> Number:
-    return _predicted(row, name, unit, Ref("predicted_points", text(row["case"]), name))
-
-
-def _predicted(row: Row, name: str, unit: str, *refs: Ref) -> Number:
-    """Return a predicted value with its interval; an end that nothing bounds is open."""
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    return Number(row[name], unit, refs, "not predicted", known(low), known(high))
+    return predicted(row, name, unit, Ref("predicted_points", text(row["case"]), name))
 
 
 def sections(run: Run) -> tuple[Section, ...]:
@@ -275,13 +269,13 @@ def _step(step: Row, operators: list[Row], key: str, folded: bool) -> Table[Row]
         Text(
             "{case}: {kind}, {time}",
             case=text(step["case"]), kind=KINDS[step["kind"]],
-            time=_with_interval(_predicted(step, "seconds", "s").at_digits(3)),
+            time=with_interval(predicted(step, "seconds", "s").at_digits(3)),
         ),
         [
             Column(Text("Operator"), lambda row: text(row["operator"]) or gaps),
             Column(Text("Calls"), lambda row: _cell(row, "calls", "count")),
             Column(Text("Rows"), lambda row: _cell(row, "m", "count")),
-            Column(Text("Time"), lambda row: _predicted(row, "seconds", "s")),
+            Column(Text("Time"), lambda row: predicted(row, "seconds", "s")),
             Column(Text("Share"), lambda row: _cell(row, "share", "fraction")),
             Column(Text("Roofline"), lambda row: _cell(row, "roofline_s", "s")),
             Column(Text("Bound by"), lambda row: _limit(row["bound_by"])),
@@ -324,50 +318,44 @@ def _half_of_bytes(operators: pd.DataFrame) -> float:
 
 
 def _changes(run: Run) -> Section:
-    points = records(run.predicted_points[run.predicted_points["status"].eq("ok")])
-    return Section(
-        "changes",
-        Text("What would change it"),
+    savings = _savings(run)
+    shown = {row["case"] for row in figures.spaced([one.step for one in savings])}
+    savings = [one for one in savings if one.step["case"] in shown]
+    owner = Section(
+        "choices",
+        Text("Choices"),
         (
-            Text(
-                "What a decode step could save at most, as part of its GPU time. These are limits "
-                "by the datasheet's roofline: kernels for other types were not measured, so no "
-                "time is predicted for them."
-            ),
-            *(
-                _comparison(before, after)
-                for before, after in zip(points, points[1:], strict=False)
-                if all(before[name] == after[name] for name in figures.SAME)
-            ),
-            Table(
-                "predicted-savings",
-                Text("Limits of what a decode step could save"),
-                [
-                    Column[Savings](Text("Point"), lambda row: text(row.step["case"])),
-                    *map(_saving, CHANGES),
-                    Column(Text("Waits for"), lambda row: _limit(row.step["bound_by"])),
-                ],
-                _savings(run),
-            ),
+            *choices.parts(run),
+            _limits("predicted-types", Text("Limits of types of half the bytes"), TYPES, savings),
         ),
     )
+    waits = Column[Savings](Text("Waits for"), lambda row: _limit(row.step["bound_by"]))
+    repairs = Section(
+        "repairs",
+        Text("Repairs"),
+        (_limits("predicted-savings", Text("Limits of repairs"), REPAIRS, savings, waits),),
+    )
+    return Section("changes", Text("What would change it"), children=(owner, repairs))
+
+
+def _limits(
+    key: str,
+    title: Text,
+    changes: Mapping[str, Text],
+    savings: list[Savings],
+    *more: Column[Savings],
+) -> Table[Savings]:
+    """Return the limits of what decode steps could save by some changes."""
+    case = Column[Savings](Text("Point"), lambda row: text(row.step["case"]))
+    note = Text(
+        "At most so much of the GPU time of a decode step, by the datasheet's roofline: limits, no "
+        "forecasts."
+    )
+    return Table(key, title, [case, *map(_saving, changes), *more], savings, note=note)
 
 
 def _saving(change: str) -> Column[Savings]:
     return Column(CHANGES[change], lambda row: row.share(change))
-
-
-def _comparison(before: Row, after: Row) -> Finding:
-    first, second = _point(before, THROUGHPUT, TOKEN_RATE), _point(after, THROUGHPUT, TOKEN_RATE)
-    return Finding(
-        "comparison",
-        Text(
-            "{after} instead of {before} gives {rate} the tokens/s at {tpot} the TPOT.",
-            after=_name(after), before=_name(before), rate=second.times(first),
-            tpot=_point(after, "tpot_p50_s", "s").times(_point(before, "tpot_p50_s", "s")),
-        ),
-        (Evidence(Text("tokens/s, both as predicted above:"), [first, second]),),
-    )  # fmt: skip
 
 
 def _sources(run: Run) -> Section:

@@ -46,6 +46,7 @@ _PREDICTED = {
     "points": ("predicted_points", "One predicted serving point"),
     "steps": ("predicted_steps", "One predicted step of an engine"),
     "operators": ("predicted_operators", "One operator of a predicted step"),
+    "changes": ("predicted_changes", "One predicted point with another choice"),
     "errors": ("prediction_errors", "How far one prediction lay from what was measured"),
 }
 """Key of a prediction -> its table, and what a row of it is."""

@@ -1,0 +1,172 @@
+"""Predicts what other choices would change: GPU, tensor parallelism, graphs, load, chunks, types.
+
+Each choice is predicted by the machinery of the point itself; what that refuses stands with its
+reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.orchestrator.predict.sources import UNPROFILED
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.costs import Costs, Estimate, datasheets
+from nsight_prof.parsers.predict.operators import Operator, check_known
+from nsight_prof.parsers.predict.points import Prediction, point_row
+from nsight_prof.parsers.predict.serving import Workload
+
+if TYPE_CHECKING:
+    from nsight_prof.orchestrator.predict.predicting import Plan
+
+MOST, LONGEST = 128, 60
+"""Loads of more requests are not served again for each choice; of open loops and traces the first
+requests are."""
+AS_ASKED, GPU, SPLIT, GRAPHS, LOAD = "as asked", "gpu", "tensor_parallel", "graphs", "load"
+CHUNK, AT_ONCE, WEIGHTS, KV_CACHE = "max_batched_tokens", "max_num_seqs", "dtype", "kv_cache_dtype"
+Choice = tuple[str, str, Callable[[], Row]]
+"""What is chosen, the value, and what returns the point."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Costs that are asked for once: all choices have most operators in common."""
+
+    costs: Costs
+    known: dict[Operator, Estimate] = field(default_factory=dict)
+
+    def of(self, operator: Operator) -> Estimate:
+        """Return the estimate of the costs."""
+        if operator not in self.known:
+            self.known[operator] = self.costs.of(operator)
+        return self.known[operator]
+
+
+def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
+    """Return table `predicted_changes`: the first and the last load, with each other choice."""
+    fitted = Remembered(planned.fitted)
+    planned = replace(planned, notes=[])
+    planned.fitted = fitted
+    now = _with(now, costs=planned.costs)
+    rows: list[Row] = []
+    for work in _bases(planned.settings.workloads):
+        asked = point_row(now, work)
+        if asked["status"] != "ok":
+            continue
+        known = {"case": asked["case"], "status": "ok", "reason": ""}
+        rows.append(asked | known | {"change": AS_ASKED, "value": ""})
+        for change, value, predicted in _choices(planned, now, work):
+            try:
+                row = predicted()
+            except UsageError as error:
+                row = {"status": "unsupported", "reason": error.message}
+            rows.append(row | {"case": asked["case"], "change": change, "value": value})
+    names = [column.name for column in tables.tables()["predicted_changes"]]
+    return tables.check(pd.DataFrame(rows, columns=names), "predicted_changes")
+
+
+def _bases(works: Sequence[Workload]) -> list[Workload]:
+    """Return the first and the last load of few requests, or a part of the last one."""
+    quick = [work for work in works if work.together and len(work.requests()) <= MOST]
+    chosen = [quick[0], quick[-1]] if quick else [works[-1]]
+    return [_first(work) for work in dict.fromkeys(chosen)]
+
+
+def _first(work: Workload) -> Workload:
+    """Return a load of few requests: those of batches, and the first ones of others."""
+    if work.arrivals:
+        return replace(work, arrivals=work.arrivals[:LONGEST])
+    if work.rate:
+        return replace(work, count=LONGEST)
+    return work if work.batch else replace(work, count=min(len(work.requests()), MOST))
+
+
+def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]:
+    gpus, engine = planned.settings.tensor_parallel, now.predictor.engine
+    for other in (gpus // 2, gpus * 2):
+        if other:
+            yield SPLIT, str(other), partial(_split, planned, other, work)
+    for gpu in datasheets():
+        if gpu != planned.gpu.name:
+            yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
+    yield GRAPHS, "off", partial(_eager, planned, now, work)
+    if twice := _twice(work):
+        yield LOAD, twice.name, partial(point_row, now, twice)
+    for tokens in (engine.batched_tokens // 4, engine.batched_tokens * 2):
+        other_chunk = _with(now, engine=replace(engine, batched_tokens=tokens))
+        yield CHUNK, str(tokens), partial(point_row, other_chunk, work)
+    if work.together > engine.max_requests:
+        wider = _with(now, engine=replace(engine, max_requests=work.together))
+        yield AT_ONCE, str(work.together), partial(point_row, wider, work)
+    for change in (WEIGHTS, KV_CACHE):
+        yield change, "fp8", partial(_typed, planned, change)
+
+
+def _with(now: Prediction, **parts: Any) -> Prediction:
+    """Return a prediction with other parts of its predictor."""
+    return replace(now, predictor=replace(now.predictor, **parts))
+
+
+def _split(planned: Plan, gpus: int, work: Workload) -> Row:
+    settings = replace(planned.settings, tensor_parallel=gpus)
+    return point_row(replace(planned, settings=settings, notes=[]).prediction(), work)
+
+
+def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
+    """Predict another GPU; the host is taken to be the same, and its price is not known."""
+    other = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
+    other.fitted = planned.fitted
+    kv_tokens = other.kv_tokens(now.predictor.engine)
+    if not kv_tokens:
+        raise UsageError(f"the weights leave no memory of {gpu} for a KV cache", "take more GPUs")
+    there = _with(now, gpu=other.gpu, costs=other.costs)
+    return point_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
+
+
+def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
+    """Predict an engine without graphs: its steps wait for the host, as recorded ones did."""
+    here = planned.measured == planned.gpu
+    steps = [
+        number(row["tpot_p50_s"])
+        for source in planned.sources
+        if source.shape == planned.shard and here
+        for row in records(source.table("serving_points"))
+        if (row["engine"], row["status"]) == ("eager", "ok") and row["source"] in UNPROFILED
+    ]
+    if not steps:
+        raise UsageError(
+            "no recorded engine served this model without CUDA graphs on this GPU: how long the "
+            "host needs for a step is not known",
+            "record one: prof run vllm-baseline",
+        )
+    engine = replace(now.predictor.engine, captured=())
+    rows = [
+        point_row(
+            _with(now, engine=engine, host=replace(now.predictor.host, decode_s=seconds)), work
+        )
+        for seconds in (float(np.median(steps)), min(steps), max(steps))
+    ]
+    ends = {name: min for name in rows[0] if name.endswith("_low")}
+    ends |= {name: max for name in rows[0] if name.endswith("_high")}
+    return rows[0] | {name: end(row[name] for row in rows) for name, end in ends.items()}
+
+
+def _twice(work: Workload) -> Workload | None:
+    if work.arrivals:
+        return None
+    return replace(work, batch=2 * work.batch, concurrency=2 * work.concurrency, rate=2 * work.rate)
+
+
+def _typed(planned: Plan, change: str) -> Row:
+    """Refuse another type of the weights or the KV cache: kernels for it were not measured."""
+    kept = planned.shape
+    check_known(replace(kept, kv_bytes=1) if change == KV_CACHE else replace(kept, dtype="fp8"))
+    raise UsageError("predictions know no other types than that of the model", "")

@@ -1,0 +1,129 @@
+"""What the owner of a service may choose otherwise, and what is predicted for it then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nsight_prof.parsers.cells import Row, known, number, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import Column, Name, Number, Table, Text
+from nsight_prof.reports.predict.numbers import (
+    REQUEST_RATE,
+    THROUGHPUT,
+    TOKEN_RATE,
+    predicted,
+    with_interval,
+)
+
+AS_ASKED = "as asked"
+CHOICES: Mapping[str, Callable[[str], Text]] = {
+    AS_ASKED: lambda _: Text("as asked"),
+    "gpu": lambda value: Text("GPU: {name}", name=value),
+    "tensor_parallel": lambda value: Text("tensor parallel: {n} GPU", "tensor parallel: {n} GPUs",
+                                          n=int(value)),
+    "graphs": lambda _: Text("without CUDA graphs"),
+    "load": lambda value: Text("twice the load: {case}", case=Name(value)),
+    "max_batched_tokens": lambda value: Text("steps of at most {n} tokens", n=int(value)),
+    "max_num_seqs": lambda value: Text("at most {n} requests at a time", n=int(value)),
+    "dtype": lambda value: Text("weights in {type}", type=value),
+    "kv_cache_dtype": lambda value: Text("KV cache in {type}", type=value),
+}  # fmt: skip
+
+
+def answer(run: Run) -> Text | None:
+    """Return which choice makes decode fastest at the same load; None where none does.
+
+    Where the point as asked has an upper bound, so must the choice.
+    """
+    rows = _of_cases(run)
+    if not rows:
+        return None
+    asked, *others = list(rows.values())[-1]
+    bounded = known(asked["tpot_p50_s_high"]) is not None
+    others = [
+        row
+        for row in others
+        if row["status"] == "ok"
+        and row["change"] != "load"
+        and not (bounded and known(row["tpot_p50_s_high"]) is None)
+    ]
+    best = min(others, key=lambda row: number(row["tpot_p50_s"]), default=asked)
+    if not number(best["tpot_p50_s"]) < number(asked["tpot_p50_s"]):
+        return None
+    return Text(
+        "Of all choices, {choice} makes the TPOT of {case} the shortest: {after} instead of "
+        "{before} (tier {tier}).",
+        choice=_choice(best), case=Name(text(best["case"])),
+        after=with_interval(predicted(best, "tpot_p50_s", "s")),
+        before=with_interval(predicted(asked, "tpot_p50_s", "s")), tier=text(best["tier"]),
+    )  # fmt: skip
+
+
+def parts(run: Run) -> list[Text | Table[Row]]:
+    """Return a table of the choices at each load, and one of what cannot be predicted."""
+    rows = _of_cases(run)
+    found: list[Text | Table[Row]] = [
+        Text(
+            "Each row is the same load with one thing chosen otherwise, predicted like the points "
+            "above. Of long loads the first requests are served, so that a row is held against the "
+            "first row of its table."
+        )
+    ]
+    for index, (case, choices) in enumerate(rows.items(), 1):
+        good = [row for row in choices if row["status"] == "ok"]
+        found.append(_table(case, good, f"predicted-choices-{index}"))
+    refused = [row for choices in rows.values() for row in choices if row["status"] != "ok"]
+    if refused:
+        found.append(_refused(refused))
+    return found
+
+
+def _of_cases(run: Run) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {}
+    for row in records(run.predicted_changes):
+        rows.setdefault(text(row["case"]), []).append(row)
+    return rows
+
+
+def _choice(row: Row) -> Text:
+    return CHOICES[text(row["change"])](text(row["value"]))
+
+
+def _per_gpu(row: Row) -> Number:
+    rate = number(row[THROUGHPUT]) / number(row["tensor_parallel"])
+    return Number(rate, TOKEN_RATE)
+
+
+def _table(case: str, rows: Sequence[Row], key: str) -> Table[Row]:
+    columns = [
+        Column[Row](Text("Choice"), _choice),
+        Column[Row](Text("TTFT, median"), lambda row: predicted(row, "ttft_p50_s", "s")),
+        Column[Row](Text("TPOT, median"), lambda row: predicted(row, "tpot_p50_s", "s")),
+        Column[Row](Text("Output"), lambda row: predicted(row, THROUGHPUT, TOKEN_RATE), TOKEN_RATE),
+        Column[Row](Text("Output per GPU"), lambda row: _per_gpu(row).times(_per_gpu(rows[0]))),
+    ]
+    asked = {
+        "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),
+        "price_per_million_output_tokens": (Text("Price per million output tokens"), ""),
+    }
+    columns += [
+        _asked(heading, name, unit)
+        for name, (heading, unit) in asked.items()
+        if any(known(row[name]) is not None for row in rows)
+    ]
+    columns.append(Column[Row](Text("Tier"), lambda row: text(row["tier"])))
+    return Table(key, Text("{case} with other choices", case=Name(case)), columns, rows)
+
+
+def _asked(heading: Text, name: str, unit: str) -> Column[Row]:
+    return Column(heading, lambda row: predicted(row, name, unit), unit)
+
+
+def _refused(rows: Sequence[Row]) -> Table[Row]:
+    different = {(row["change"], row["value"], row["reason"]): row for row in rows}
+    return Table(
+        "predicted-not",
+        Text("Choices that are not predicted"),
+        [Column(Text("Choice"), _choice), Column(Text("Why not"), lambda row: text(row["reason"]))],
+        list(different.values()),
+    )
