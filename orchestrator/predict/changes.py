@@ -20,9 +20,10 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import Costs, Estimate, datasheets
-from nsight_prof.parsers.predict.operators import Operator, check_known
+from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, point_row
 from nsight_prof.parsers.predict.serving import Workload
+from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.predict.predicting import Plan
@@ -106,8 +107,10 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
     if work.together > engine.max_requests:
         wider = _with(now, engine=replace(engine, max_requests=work.together))
         yield AT_ONCE, str(work.together), partial(point_row, wider, work)
-    for change in (WEIGHTS, KV_CACHE):
-        yield change, "fp8", partial(_typed, planned, change)
+    if planned.shape.quantized is None:
+        yield WEIGHTS, FP8, partial(_typed, planned, WEIGHTS, work)
+    if planned.shape.kv_bytes != BYTES[FP8]:
+        yield KV_CACHE, FP8, partial(_typed, planned, KV_CACHE, work)
 
 
 def _with(now: Prediction, **parts: Any) -> Prediction:
@@ -165,8 +168,11 @@ def _twice(work: Workload) -> Workload | None:
     return replace(work, batch=2 * work.batch, concurrency=2 * work.concurrency, rate=2 * work.rate)
 
 
-def _typed(planned: Plan, change: str) -> Row:
-    """Refuse another type of the weights or the KV cache: kernels for it were not measured."""
-    kept = planned.shape
-    check_known(replace(kept, kv_bytes=1) if change == KV_CACHE else replace(kept, dtype="fp8"))
-    raise UsageError("predictions know no other types than that of the model", "")
+def _typed(planned: Plan, change: str, work: Workload) -> Row:
+    """Predict weights, or a KV cache, in fp8."""
+    if change == WEIGHTS:
+        shape = replace(planned.shape, quantized=Quantized(FP8, dynamic=True))
+    else:
+        shape = replace(planned.shape, kv_bytes=BYTES[FP8])
+    check_known(shape)
+    return point_row(replace(planned, shape=shape, notes=[]).prediction(), work)

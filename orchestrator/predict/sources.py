@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from nsight_prof.orchestrator.predict.hub import cached_config, is_hub_name
 from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
@@ -149,11 +150,14 @@ class Source:
 
 
 def read_model(given: str) -> tuple[str, dict[str, Any]]:
-    """Return name and configuration of a model: a file, a folder, a bundled name, or YAML lines.
+    """Return name and configuration of a model: a file, folder, bundled or hub name, YAML lines.
 
     Raises:
         UsageError: there is no such model, or what is there is no configuration.
     """
+    names = sorted(item.name for item in MODELS.iterdir() if item.is_dir())
+    if is_hub_name(given):
+        return given, read_model(str(cached_config(given, names)))[1]
     path, text, file = Path(given), given, None
     bundled = MODELS / given / CONFIG
     if "\n" not in given and ":" not in given:
@@ -162,10 +166,9 @@ def read_model(given: str) -> tuple[str, dict[str, Any]]:
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            names = ", ".join(sorted(item.name for item in MODELS.iterdir() if item.is_dir()))
             raise UsageError(
                 f"{given} cannot be read as a model: {error}",
-                f"give a config.json, its folder, lines of YAML, or one of {names}",
+                f"give a config.json, its folder, lines of YAML, or one of {', '.join(names)}",
             ) from error
     try:
         config = safe_yaml.parse(text)[1]

@@ -309,6 +309,31 @@ def test_a_model_is_a_file_a_folder_lines_or_a_bundled_name(
     assert len(set(times)) == 1
 
 
+def test_a_hub_name_is_read_from_the_local_cache(
+    predicted: Callable[..., Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    words = ["predict", "Qwen/Qwen2.5-0.5B", "--gpu", "h200-sxm", "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "not in the cache" in told
+    assert "huggingface-cli download Qwen/Qwen2.5-0.5B config.json" in told
+    assert "the bundled qwen2.5-0.5b" in told
+    folder = tmp_path / "hf" / "hub" / "models--Qwen--Qwen2.5-0.5B"
+    config = (root / "targets/serving/configs/qwen2.5-0.5b/config.json").read_text()
+    for revision, text in (("aaa", "{}"), ("bbb", config)):
+        (folder / "snapshots" / revision).mkdir(parents=True)
+        (folder / "snapshots" / revision / "config.json").write_text(text)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("bbb")
+    point = first_point(predicted("Qwen/Qwen2.5-0.5B", "--gpu", "h200-sxm", "--batch", "2"))
+    assert point["model"] == "Qwen/Qwen2.5-0.5B"
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    assert main(words) == 0
+
+
 def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
