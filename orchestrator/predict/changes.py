@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import Costs, Estimate, datasheets
 from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, point_row
-from nsight_prof.parsers.predict.serving import Workload
+from nsight_prof.parsers.predict.serving import Host, Workload
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
     gpus, engine = planned.settings.tensor_parallel, now.predictor.engine
     for other in (gpus // 2, gpus * 2):
         if other:
-            yield SPLIT, str(other), partial(_split, planned, other, work)
+            yield SPLIT, str(other), partial(_split, planned, now, other, work)
     for gpu in datasheets():
         if gpu != planned.gpu.name:
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
@@ -108,9 +108,9 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
         wider = _with(now, engine=replace(engine, max_requests=work.together))
         yield AT_ONCE, str(work.together), partial(point_row, wider, work)
     if planned.shape.quantized is None:
-        yield WEIGHTS, FP8, partial(_typed, planned, WEIGHTS, work)
+        yield WEIGHTS, FP8, partial(_typed, planned, now, WEIGHTS, work)
     if planned.shape.kv_bytes != BYTES[FP8]:
-        yield KV_CACHE, FP8, partial(_typed, planned, KV_CACHE, work)
+        yield KV_CACHE, FP8, partial(_typed, planned, now, KV_CACHE, work)
 
 
 def _with(now: Prediction, **parts: Any) -> Prediction:
@@ -118,9 +118,16 @@ def _with(now: Prediction, **parts: Any) -> Prediction:
     return replace(now, predictor=replace(now.predictor, **parts))
 
 
-def _split(planned: Plan, gpus: int, work: Workload) -> Row:
+def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
     settings = replace(planned.settings, tensor_parallel=gpus)
-    return point_row(replace(planned, settings=settings, notes=[]).prediction(), work)
+    return point_row(_same_host(replace(planned, settings=settings, notes=[]), now), work)
+
+
+def _same_host(other: Plan, now: Prediction) -> Prediction:
+    """Return the prediction of another plan; what the host adds is taken over where not known."""
+    prediction, host = other.prediction(), asdict(now.predictor.host)
+    known = {k: v for k, v in asdict(prediction.predictor.host).items() if not math.isnan(v)}
+    return _with(prediction, host=Host(**(host | known)))
 
 
 def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
@@ -168,11 +175,11 @@ def _twice(work: Workload) -> Workload | None:
     return replace(work, batch=2 * work.batch, concurrency=2 * work.concurrency, rate=2 * work.rate)
 
 
-def _typed(planned: Plan, change: str, work: Workload) -> Row:
+def _typed(planned: Plan, now: Prediction, change: str, work: Workload) -> Row:
     """Predict weights, or a KV cache, in fp8."""
     if change == WEIGHTS:
         shape = replace(planned.shape, quantized=Quantized(FP8, dynamic=True))
     else:
         shape = replace(planned.shape, kv_bytes=BYTES[FP8])
     check_known(shape)
-    return point_row(replace(planned, shape=shape, notes=[]).prediction(), work)
+    return point_row(_same_host(replace(planned, shape=shape, notes=[]), now), work)
