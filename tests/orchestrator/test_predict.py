@@ -11,7 +11,7 @@ import pytest
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.reports.render.metrics_json import schema
 
 Copied = Callable[[str], Path]
@@ -139,7 +139,7 @@ def test_other_choices_are_predicted_or_say_why_not(
     assert refused == {("tensor_parallel", "2"), ("kv_cache_dtype", "fp8")}
     fp8 = found["dtype", "fp8"]
     assert fp8["tier"] == "T1", "the recorded engine was in 16 bits"
-    assert fp8["tpot_p50_s"] < 0.8 * asked["tpot_p50_s"]
+    assert number(fp8["tpot_p50_s"]) < 0.8 * number(asked["tpot_p50_s"])
     assert all(found[key]["reason"] for key in refused)
     report = (out / "report" / "report.md").read_text()
     assert report.index("### Choices") < report.index("### Repairs")
@@ -154,7 +154,7 @@ def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are
     found = choices(out, "batch/b8/p512/o128")
     split, alone = found["tensor_parallel", "2"], found["as asked", ""]
     assert split["tensor_parallel"] == 2
-    assert 0.4 < split["tpot_p50_s"] / alone["tpot_p50_s"] < 1
+    assert 0.4 < number(split["tpot_p50_s"]) / number(alone["tpot_p50_s"]) < 1
 
 
 def test_requests_beyond_the_limit_of_the_engine_wait(
