@@ -63,15 +63,17 @@ def no_wait_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture
-def timeout_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def timeout_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
     """Lets the time of started programs be over once a function returns something true.
+
+    Where it counts, the time of the next program is over once it counts one more.
 
     A test that gives a timeout in seconds asks whether this machine is fast enough.
     """
 
-    def when(event: Callable[[], object]) -> None:
+    def when(event: Callable[[], int]) -> None:
         later = SimpleNamespace(
-            sleep=time.sleep, monotonic=lambda: time.monotonic() + (1e9 if event() else 0)
+            sleep=time.sleep, monotonic=lambda: time.monotonic() + 1e9 * event()
         )
         monkeypatch.setattr(process, "time", later)
 

@@ -201,7 +201,7 @@ def test_megabytes_of_output_are_kept_in_the_log(lab: Any) -> None:
 
 def test_ncu_hangs(lab: Any, timeout_when: Any) -> None:
     lab.fake(FAKE_NCU="hang")
-    timeout_when(lambda: lab.calls("ncu"))
+    timeout_when(lambda: bool(lab.calls("ncu")))
     outcome = lab.run(lab.recipe(counters__timeout=600))
     assert outcome.exit_code == 1
     assert "did not end within 600 s" in outcome.errors[0].message
