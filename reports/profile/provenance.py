@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,7 +12,6 @@ from nsight_prof.parsers.cells import Row, records, text
 from nsight_prof.parsers.metrics.catalogue import (
     TENSOR_INPUTS,
     TENSOR_PREFIX,
-    MetricColumn,
     Source,
     catalogue,
 )
@@ -106,14 +105,17 @@ def _chosen(run: Run) -> pd.DataFrame:
 
 
 def _traced(row: Row, metrics: set[str]) -> Iterable[Traced]:
+    fits = metrics.union(catalogue().columns, TENSOR_INPUTS)
+    counted = sorted(m for m in metrics if m.startswith(TENSOR_PREFIX) and ".sum" in m)
     for column in catalogue().columns.values():
         value = row.get(column.name)
         if column.helper or not _is_known(value):
             continue
         number = known(value)
         words = "" if number is not None else text(value)
-        source = _source(column, metrics)
-        inputs = _inputs(source, metrics) if source else ()
+        # The source that was used: the first whose tool metrics the capture has.
+        source = next((source for source in column.sources if fits.issuperset(source.of)), None)
+        inputs = _inputs(source, counted) if source else ()
         origin = _origin(source, inputs) if source and inputs else ""
         yield Traced(column.name, column.label, number, words, column.unit, origin, inputs)
 
@@ -131,16 +133,8 @@ def _stalls(waits: list[Row], metrics: set[str]) -> Iterable[Traced]:
         yield Traced(f"stall_{reason}", label, 100 * part, "", "%", origin, inputs)
 
 
-def _source(column: MetricColumn, metrics: set[str]) -> Source | None:
-    """Return the source that was used: the first whose tool metrics the capture has."""
-    columns = catalogue().columns
-    fits = metrics.union(columns, TENSOR_INPUTS)
-    return next((source for source in column.sources if fits.issuperset(source.of)), None)
-
-
-def _inputs(source: Source, metrics: set[str]) -> tuple[str, ...]:
+def _inputs(source: Source, counted: Sequence[str]) -> tuple[str, ...]:
     """Return the names of a source, with the Tensor counters that the capture has."""
-    counted = sorted(m for m in metrics if m.startswith(TENSOR_PREFIX) and ".sum" in m)
     peaks = [m for m in counted if "peak" in m]
     found: dict[str, None] = {}
     for name in source.of:
