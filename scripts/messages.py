@@ -5,9 +5,10 @@
     scripts/messages.py --check    fails where they are not up to date, or a translation is wrong
 
 A message is the first argument of `Text(...)`, a literal, and a second one its plural; in a
-template those of `_(...)`. Each study, family of findings and other package of `reports` has a
-file of its own, and so have the templates, the questions of the bundled recipes, the glossary and
-labels of data. Needs Babel (pip install '.[dev]').
+template those of `_(...)`. What a figure shows (`alt`), why a number is `missing` and what a file
+holds (`FileFact`) are messages without values. Each study, family of findings and other package of
+`reports` has a file of its own, and so have the templates, the questions of the bundled recipes,
+the glossary and labels of data. Needs Babel (pip install '.[dev]').
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
 from nsight_prof.reports.page.values import placeholders
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
-from nsight_prof.reports.trace_view.page import TITLES
+from nsight_prof.reports.trace_view.page import ALT, TITLES
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "reports"
 WORDS = REPORTS / "words"
+WORDS_OF = ("alt", "missing")
+PLACES = {"FileFact": 0, "Figure": 2}
+"""Where such a literal stands among the arguments of a class."""
 Messages = dict[str, str]
 """Message -> its plural, "" for none."""
 
@@ -68,10 +72,11 @@ def labels() -> Iterator[str]:
     """Yield fixed words that reports take from data: of bounds, counters, stalls and idle time."""
     yield from LABELS.values()
     yield from (column.label for column in catalogue().columns.values())
+    yield from sorted({reason for c in catalogue().columns.values() for reason in c.empty})
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
-    yield from TITLES.values()
+    yield from (*TITLES.values(), *ALT.values())
     yield from (state.value for state in StepState)
     yield from ("agrees", "differs", "contradicts", "nothing to do (launches, host)", "wall time")
 
@@ -90,7 +95,9 @@ def of_template(path: Path) -> Iterator[tuple[str, str]]:
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:
     """Yield message and plural of each `Text(...)` of a module that has words to translate."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    tree = ast.parse(path.read_text("utf-8"))
+    yield from ((words, "") for words in fixed_words(tree))
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "Text":
             continue
         literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
@@ -99,6 +106,33 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
         message, plural = [*map(str, literals), ""][:2]
         if _has_words(message):
             yield message, plural
+
+
+def fixed_words(tree: ast.Module) -> Iterator[str]:
+    """Yield the literals that are given as `alt` or `missing`, or name what a file holds."""
+    named = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        given: ast.expr | None = None
+        if isinstance(node, ast.keyword) and node.arg in WORDS_OF:
+            given = named.get(node.value.id) if isinstance(node.value, ast.Name) else node.value
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in WORDS_OF:
+            given = node.value
+        elif isinstance(node, ast.Call) and (place := PLACES.get(_kind(node))) is not None:
+            given = node.args[place] if len(node.args) > place else None
+        if isinstance(given, ast.Constant) and isinstance(given.value, str) and given.value:
+            yield given.value
+
+
+def _kind(call: ast.Call) -> str:
+    """Return "FileFact" or "Figure" of a call of such a class; else its name."""
+    name = str(getattr(call.func, "id", ""))
+    return "Figure" if name.endswith("Figure") else name
 
 
 def _has_words(message: str) -> bool:

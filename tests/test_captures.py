@@ -25,7 +25,8 @@ pytestmark = pytest.mark.xdist_group("captures")
 
 CAPTURES = Path(__file__).resolve().parent.parent / "captures"
 BENCHMARKS = ("roofline", "memory-patterns", "gemm-staircase", "llm-kernels")
-# FLOP a clock and SM of an H100 or H200 (GH100 whitepaper): two a multiply-add, two halves a lane.
+# FLOP per clock and SM of an H100 or H200 (GH100 whitepaper): two per multiply-add, and a lane
+# takes two halves.
 PIPES = {"fp64": 128, "fp32": 256, "fp16": 512}
 # The same of its Tensor Cores, dense: 989 TFLOP/s bf16 = 4096 x 132 SMs x 1.83 GHz, and so on.
 TENSOR = {"bf16": 4096, "fp16": 4096, "fp8": 8192, "int8": 8192, "tf32": 2048, "fp64": 256}

@@ -197,9 +197,8 @@ def _from_datasheet(gpu: pd.Series, known: Catalogue, family: str) -> Iterator[d
     tensor = [("tensor", dtype, rate) for dtype, rate in sheet.tensor.items()]
     for level, dtype, rate in pipes + tensor:
         value = rate * float(gpu["sm_count"]) * float(gpu["clock_hz"])
-        detail = (
-            f"{rate:g} FLOP a clock and SM x {gpu['sm_count']} SMs x maximum clock; {sheet.source}"
-        )
+        sms = f"{gpu['sm_count']} SMs"
+        detail = f"{rate:g} FLOP per clock and SM x {sms} x maximum clock; {sheet.source}"
         yield _row(level, dtype, value, "datasheet", float(gpu["clock_hz"]), detail)
 
 

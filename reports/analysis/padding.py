@@ -65,7 +65,7 @@ def _padding(shape: Shape, rows: list[Row]) -> Padding:
     if shape.stage and fitting and not staged and any(names(r["stage"]) for r in fitting):
         fitting = []
     if not fitting:
-        reason = "no counted launch has its FLOPs: one launch a kernel is, and shapes share kernels"
+        reason = "several shapes use this kernel, and the launch that was counted has another one"
         return Padding(shape, None, None, None, reason)
     row = (staged or fitting)[0]
     counted = _counted(row)

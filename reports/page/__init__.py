@@ -18,7 +18,17 @@ from nsight_prof.reports.page.section import (
     Section,
     Table,
 )
-from nsight_prof.reports.page.values import Interval, Name, Number, Ref, Text, Value, Verbatim
+from nsight_prof.reports.page.values import (
+    Interval,
+    Name,
+    Number,
+    Ref,
+    Text,
+    Value,
+    Verbatim,
+    Word,
+    adding_up,
+)
 
 __all__ = [
     "Bullets",
@@ -39,4 +49,6 @@ __all__ = [
     "Text",
     "Value",
     "Verbatim",
+    "Word",
+    "adding_up",
 ]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsight_prof.parsers.printable import printable
+from nsight_prof.reports.page import units
 
 NA = "n/a"
 DIGITS = 3
@@ -198,6 +199,32 @@ def quantity(value: Any, unit: str) -> str:
     return f"{text} {unit}".rstrip()
 
 
+def adding_up(parts: Sequence[Any], total: Any, unit: str = "ns") -> list[str]:
+    """Return parts of a total in its unit with equal decimals, so that they add up as shown.
+
+    Of a total without parts: `[total] | adding_up(total)`.
+    """
+    whole = known(total)
+    if not whole:
+        return [quantity(part, unit) for part in parts]
+    step, name, decimals = units.places(whole, unit)
+    grain = step / 10**decimals
+    shown = units.parts_of(whole, [known(part) for part in parts], grain)
+    return [NA if part is None else f"{part / step + 0.0:,.{decimals}f} {name}" for part in shown]
+
+
+def countdown(parts: Sequence[Any], total: Any, unit: str = "ns") -> list[tuple[str, str]]:
+    """Return each part and what is left of the total after it, as `adding_up` shows them."""
+    whole, left = known(total) or 0.0, known(total) or 0.0
+    step, _, decimals = units.places(whole, unit)
+    grain, shown = step / 10**decimals, []
+    rest = max(0.0, whole - sum(parts))
+    for part in units.parts_of(whole, [*parts, rest], grain)[:-1]:
+        left -= part or 0.0
+        shown.append((adding_up([part], whole, unit)[0], adding_up([left], whole, unit)[0]))
+    return shown
+
+
 def exact(value: Any, unit: str = "") -> str:
     """Return the full-precision number as a counter gave it: "4067203.88 ns"."""
     number = known(value)
@@ -310,7 +337,7 @@ def shown(value: Any) -> str:
     )
 
 
-FILTERS: dict[str, Callable[..., str]] = {
+FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         *(
@@ -325,7 +352,7 @@ FILTERS: dict[str, Callable[..., str]] = {
             intensity,
         ),
         *(percent, share, rounded_share, count, speedup, difference, change),
-        *(quantity, exact, or_na, shorten, brief),
+        *(quantity, adding_up, countdown, exact, or_na, shorten, brief),
         *(escape, escape_html, fenced, code, markdown),
     )
 }

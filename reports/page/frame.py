@@ -31,8 +31,8 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
         (Text("Do: "), write.text(finding.action) if finding.action else ""),
         (Text("Saves: "), gain),
         (Text("Confidence: "), sure),
-        (Text("Evidence: "), "; ".join(seen)),
-        (Text("Found in: "), "; ".join(evidence.value(one) for one in finding.source)),
+        (Text("Evidence: "), write.joined(seen)),
+        (Text("Found in: "), write.joined(evidence.value(one) for one in finding.source)),
         (Text("Limits: "), write.text(finding.disproof) if finding.disproof else ""),
     )
     yield from (f"{write.text(label)}{words}" for label, words in matters if words)
@@ -46,7 +46,9 @@ def mark(anchor: str) -> str:
 def _evidence(one: Evidence | Text, write: Writer) -> str:
     if isinstance(one, Text):
         return write.text(one)
-    return f"{write.text(one.label)} {write.value(one.value)}"
+    label = write.text(one.label)
+    # A full-width colon holds its space.
+    return f"{label}{'' if label.endswith('：') else ' '}{write.value(one.value)}"
 
 
 def heading(column: Column[Any], write: Writer) -> str:
@@ -190,9 +192,9 @@ class Places:
         return [n for n in range(len(table.rows)) if n < first or self.row(table, n)]
 
 
-def reasons(table: Table[Any]) -> list[Text]:
+def reasons(table: Table[Any], write: Writer) -> list[Text]:
     """Return why values of a table are missing, each reason once."""
     cells = (cell for row in table.cells() for cell in row)
     found = (cell.missing for cell in cells if isinstance(cell, Number) and cell.value is None)
-    why = "; ".join(dict.fromkeys(found))
+    why = write.joined(map(write.word, dict.fromkeys(found)))
     return [Text("n/a: {reasons}.", reasons=why)] if why else []

@@ -111,7 +111,10 @@ class _Page:
 
     def table(self, table: Table[Any], level: int) -> str:
         lead = [table.lead] if table.lead is not None else []
-        below = [*frame.reasons(table), *([table.note] if table.note is not None else [])]
+        below = [
+            *frame.reasons(table, self.write),
+            *([table.note] if table.note is not None else []),
+        ]
         inside = "\n".join(
             (
                 *(f"<p>{self.write.text(text)}</p>" for text in lead),

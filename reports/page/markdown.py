@@ -85,13 +85,13 @@ class _Page:
 
     def figure(self, figure: Figure) -> str:
         caption = f"\n\n<sub>{self.write.text(figure.caption)}</sub>" if figure.caption else ""
-        return f"![{escape(figure.alt)}]({figure.file}.svg){caption}"
+        return f"![{escape(self.write.word(figure.alt))}]({figure.file}.svg){caption}"
 
     def table(self, table: Table[Any], level: int) -> str:
         title = self.write.text(table.title)
         blocks = [] if table.lead is None else [self.write.text(table.lead)]
         blocks.append("\n".join(self.lines(table)))
-        below = [*frame.more(table, self.rows[table.key]), *frame.reasons(table)]
+        below = [*frame.more(table, self.rows[table.key]), *frame.reasons(table, self.write)]
         below += [] if table.note is None else [table.note]
         blocks += [self.write.text(text) for text in below]
         inside = "\n\n".join(blocks)

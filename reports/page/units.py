@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
@@ -56,6 +57,35 @@ def factor(shown: str, base: str) -> float:
         if unit == shown:
             return step
     raise ValueError(f"{shown!r} is no unit of {base!r}")
+
+
+def places(total: float, unit: str, digits: int = 0) -> tuple[float, str, int]:
+    """Return how a total and its parts are shown: divided by what, in which unit, decimals.
+
+    The total has so many significant digits; without a number of them at least three, and a
+    decimal as a table needs it for its small parts.
+    """
+    if unit == "fraction":
+        return 0.01, "%", 1
+    step, name = step_of(total, unit, 3)
+    if digits:
+        return step, name, max(0, digits - 1 - math.floor(math.log10(total / step)))
+    return step, name, 1 if total / step >= 10 else 2
+
+
+def parts_of(total: float, parts: Sequence[float | None], grain: float) -> list[float | None]:
+    """Return parts as multiples of `grain` that add up to the total, rounded alike.
+
+    The largest remainders are rounded up; each part differs by less than one grain. Parts that do
+    not add up to the total before are rounded one by one. Unknown ones (None) stay so.
+    """
+    counts = {n: math.floor(part / grain) for n, part in enumerate(parts) if part is not None}
+    remainders = {n: (parts[n] or 0.0) / grain - whole for n, whole in counts.items()}
+    missing = round(total / grain) - sum(counts.values())
+    exact = abs(total / grain - sum(part / grain for part in parts if part is not None)) < 1
+    largest = sorted(remainders, key=remainders.__getitem__, reverse=True)[: max(0, missing)]
+    up = largest if exact else [n for n, rest in remainders.items() if rest >= 0.5]
+    return [None if n not in counts else (counts[n] + (n in up)) * grain for n in range(len(parts))]
 
 
 def percent(value: float, digits: int) -> str:

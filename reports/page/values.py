@@ -6,12 +6,14 @@ sentence is the message id of its translations.
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from nsight_prof.parsers.cells import known
+from nsight_prof.reports.page import units
 
 NOT_MEASURED = "not measured"
 
@@ -174,10 +176,41 @@ class Verbatim:
     sort: float | None = None
 
 
-Value: TypeAlias = int | str | Number | Interval | Name | Text | Verbatim | Sequence["Value"]
+@dataclass(frozen=True)
+class Word:
+    """A fixed word of data, as the label of a counter: translated where the language has it."""
+
+    text: str
+
+
+Value: TypeAlias = int | str | Number | Interval | Name | Text | Verbatim | Word | Sequence["Value"]
 """What a placeholder or a cell can hold; several are shown as a list. A str is no sentence."""
 
 
 def placeholders(message: str) -> set[str]:
     """Return the names of the values that a message takes."""
     return {name for _, name, _, _ in string.Formatter().parse(message) if name}
+
+
+def adding_up(total: Number, *parts: Number, digits: int = 0) -> tuple[Number, ...]:
+    """Return a total and its parts, of one unit, rounded so that they add up as they are shown.
+
+    `digits` are those of the total; 0: as in tables (reports.page.units.places).
+    """
+    if not total.value:
+        return (total, *parts)
+    step, _, decimals = units.places(total.value, total.unit, digits)
+    grain = step / 10**decimals
+    shown = units.parts_of(total.value, [part.value for part in parts], grain)
+    whole = round(total.value / grain) * grain
+    return tuple(
+        replace(number, value=value, digits=_digits(value, step, decimals))
+        for number, value in zip((total, *parts), (whole, *shown), strict=True)
+    )
+
+
+def _digits(value: float | None, step: float, decimals: int) -> int:
+    """Return the significant digits of a value that is shown with so many decimals."""
+    if not value:
+        return 1
+    return max(1, math.floor(math.log10(abs(value) / step) + 1e-9) + 1 + decimals)

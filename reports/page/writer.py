@@ -5,21 +5,42 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.section import Column
-from nsight_prof.reports.page.values import Interval, Name, Number, Text, Value, Verbatim
+from nsight_prof.reports.page.values import Interval, Name, Number, Text, Value, Verbatim, Word
 
 NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""
 IN_TEXT, IN_TABLE = 2, 3
 """Significant digits."""
 _TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
+_MARKS = {"zh": {"; ": "；", ", ": "、"}}
+"""Marks between parts, where those of a language are others."""
 _WORDS, _PLACEHOLDER = re.compile(r"[A-Za-z]"), re.compile(r"\{\w+\}")
 """Where Chinese has a space: between its characters and Latin letters or digits."""
+
+
+_HAN = r"[\u4e00-\u9fff]"
+_FULL = str.maketrans(",;:?!.", "，；：？！。")
+_CHINESE = (
+    (re.compile(rf" ?(?<!\])\(([^()\[\]\n]*{_HAN}[^()\[\]\n]*)\)(?!\))"), r"（\1）"),
+    (re.compile(rf"(?<={_HAN}|[）”])[,;:?!](?=\s)"), lambda found: found[0].translate(_FULL)),
+    (re.compile(rf"(?<=\))[,;:.](?= {_HAN})"), lambda found: found[0].translate(_FULL)),
+    (re.compile(rf"(?<={_HAN}|[）”])\.(?=\s|$)"), lambda found: "。"),
+    (re.compile(r"(?<=[，。；：！？、（）]) +(?=[^\s|*-])"), lambda found: ""),
+)
+"""What Chinese marks, and spaces around them, take the place of."""
+
+
+def punctuated(page: str, language: str) -> str:
+    """Return a page with the marks of its language where parts with other marks were joined."""
+    for pattern, mark in _CHINESE if language == "zh" else ():
+        page = pattern.sub(mark, page)
+    return page
 
 
 class Markup(Protocol):
@@ -115,6 +136,10 @@ class Writer:
         """Return an English word or name in the language, without markup; as it is if unknown."""
         return self._known.get(word, word)
 
+    def joined(self, parts: Iterable[str], mark: str = "; ") -> str:
+        """Return parts that are written already, with a mark of the language between them."""
+        return _MARKS.get(self.language, {}).get(mark, mark).join(parts)
+
     def text(self, text: Text, digits: int = IN_TEXT) -> str:
         """Return a sentence; numbers have `digits` significant digits unless they say theirs."""
         message = text.message
@@ -144,6 +169,8 @@ class Writer:
             return self._number(value, digits, unit)
         if isinstance(value, Interval):
             return self.markup.escape(self._interval(value, digits, unit))
+        if isinstance(value, Word):
+            return self.markup.escape(self.word(value.text))
         if isinstance(value, Verbatim):
             return self.markup.escape(value.text)
         if isinstance(value, int):
@@ -189,7 +216,9 @@ class Writer:
         if not most:
             return last
         message = Text("{all_but_last} and {last}", all_but_last="", last="").message
-        return self._known.get(message, message).format(all_but_last=", ".join(most), last=last)
+        return self._known.get(message, message).format(
+            all_but_last=self.joined(most, ", "), last=last
+        )
 
     def _linked(self, shown: str, value: Name | Number) -> str:
         anchor = self._target(value)

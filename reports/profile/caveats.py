@@ -15,7 +15,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.profiled import profiled
 from nsight_prof.reports.analysis.run_time import WALL
-from nsight_prof.reports.page import Number, Text, Value, Verbatim
+from nsight_prof.reports.page import Number, Text, Value, Verbatim, Word
 from nsight_prof.reports.page.formats import shorten
 from nsight_prof.reports.profile.view_models import Caveat, KernelRow
 
@@ -161,12 +161,7 @@ def _clock(run: Run) -> list[Caveat]:
         clock=Number(mean, "Hz", digits=3),
         highest=Number(top, "Hz", digits=3),
     )
-    plain = Text(
-        "The GPU ran at {part} of its highest clock, as it does under heavy load; all limits here "
-        "are those at that clock.",
-        part=Number(mean / top, "fraction"),
-    )
-    return [Caveat(words, (), plain)]
+    return [Caveat(words, ())]
 
 
 def _warnings(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
@@ -201,7 +196,7 @@ def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
 
 def _values_of(columns: list[str], who: Value) -> Text:
     """Return "L1 hits of kernels 1 to 4"; of a whole table its name."""
-    labels = [label(column) for column in columns]
+    labels = [Word(label(column)) for column in columns]
     return (
         Text("{values} of {who}", values=labels, who=who)
         if any(columns)
@@ -221,7 +216,7 @@ def _gaps(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
             Text(
                 "Not available: {values}, because: {reason}.",
                 values=_concerned(rows, kernels),
-                reason=Verbatim(shorten(reason, LONGEST)),
+                reason=Word(shorten(reason, LONGEST)),
             ),
             (),
         )

@@ -23,7 +23,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.reports.page import Interval, Name, Number, Text, Verbatim, formats
 from nsight_prof.reports.page.catalogue import ENGLISH
-from nsight_prof.reports.page.writer import InMarkdown, Writer
+from nsight_prof.reports.page.writer import InMarkdown, Writer, punctuated
 from nsight_prof.reports.profile import links
 from nsight_prof.reports.profile.caveats import label
 from nsight_prof.reports.render.style import SUFFIX, did_you_mean, templates_folder
@@ -56,7 +56,7 @@ def render(
     """
     try:
         environment = _environment(templates_folder(), own, finalize, language)
-        return environment.get_template(name).render(content)
+        return punctuated(environment.get_template(name).render(content), language)
     except FAULTS as error:
         known = (
             "; what templates may name is in docs/templates.md in prof's repository"

@@ -11,10 +11,12 @@ from nsight_prof.reports.page.formats import brief
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 from nsight_prof.reports.summary.models import Action
 from nsight_prof.reports.summary.plain_words import ACTIONS, EFFORT, KINDS, PROBLEMS
-from nsight_prof.reports.summary.savings import Savings, Step, is_near, kernels_of
+from nsight_prof.reports.summary.savings import Savings, Step, gain_ns, is_near, kernels_of
 
 LONGEST, SUBJECTS, STAGES = 5, 3, 2
 """Actions; kinds of kernels and stages that one of them names."""
+HALF, HALVED = ("bf16", "fp16"), ("dram", "tensor")
+"""Types of 16 bits, and limits that 8 bits halve."""
 MINIMUM = 0.01
 """Part of the run from which on a gain is worth a row."""
 
@@ -36,7 +38,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
                 lead.confidence,
                 EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
                 Number(remaining, "ns"),
-                lead.anchor,
+                tuple((f.rank or 0, f.anchor) for f in step.findings),
             )
         )
     return tuple(found)
@@ -54,6 +56,38 @@ def near_limits(view: ReportView) -> tuple[Text, ...]:
     )
 
 
+def choices(view: ReportView) -> tuple[Text, ...]:
+    """Return what is no repair but the owner's choice: a higher clock, a smaller number format."""
+    low_clock = (f.plain for f in view.findings if f.rule == "throttling" and not gain_ns(view, f))
+    return (*filter(None, low_clock), *_smaller_format(view))
+
+
+def _smaller_format(view: ReportView) -> tuple[Text, ...]:
+    """Return what 8 bits in place of 16 save at most, where the GPU multiplies them.
+
+    A matrix product that memory or the Tensor Cores limit takes half the time: half the bytes, at
+    twice the rate.
+    """
+    time = view.run_time
+    halved = [
+        kernel.total_ns or 0.0
+        for kernel in view.kernels
+        if kernel.category == "gemm" and kernel.dtype in HALF and kernel.bound_by in HALVED
+    ]
+    saves = time.of_kernels(sum(halved) / 2) or 0.0
+    known = any(roof.key == "tensor" and roof.dtype == "fp8" for roof in view.roofs)
+    if not known or not time.whole_ns or saves < MINIMUM * time.whole_ns:
+        return ()
+    return (
+        Text(
+            "At a cost in accuracy: matrix products in fp8 (8 bits instead of 16) save up to "
+            "{time} ({part}).",
+            time=Number(saves, "ns"),
+            part=Number(saves / time.whole_ns, "fraction"),
+        ),
+    )
+
+
 def remedy(view: ReportView, step: Step) -> Text:
     """Return what to do in a few words: for what, where that does not go without saying."""
     lead = step.findings[0]
@@ -62,9 +96,14 @@ def remedy(view: ReportView, step: Step) -> Text:
     if lead.key == "kernel" or short is None:
         what = subjects(view, step.findings) if lead.key == "kernel" else problem(lead)
         return Text("{what}: {advice}", what=what, advice=lead.plain or Text(""))
+    return _in_stages(short, stages)
+
+
+def _in_stages(what: Text, stages: Sequence[str]) -> Text:
+    """Return what is said with the stages that it is said of, where these are few."""
     if not 0 < len(stages) <= STAGES:
-        return short
-    return Text("{what} (in {stage})", what=short, stage=stages)
+        return what
+    return Text("{what} (in {stage})", what=what, stage=stages)
 
 
 def problem(finding: Finding) -> Text:
@@ -73,11 +112,14 @@ def problem(finding: Finding) -> Text:
 
 
 def subjects(view: ReportView, findings: Sequence[Finding]) -> Text:
-    """Return what kernels of findings do, in plain words."""
-    leads = (next(iter(kernels_of(view, finding)), None) for finding in findings)
-    kinds = list(dict.fromkeys(_subject(lead) for lead in leads if lead is not None))
+    """Return what kernels of findings do, in plain words, and in which stage if it is one."""
+    found = (next(iter(kernels_of(view, finding)), None) for finding in findings)
+    leads = [lead for lead in found if lead is not None]
+    kinds = list(dict.fromkeys(_subject(lead) for lead in leads))
     more = [Text("others")] if len(kinds) > SUBJECTS else []
-    return Text("{several}", several=[*kinds[:SUBJECTS], *more])
+    stages = list(dict.fromkeys(stage for lead in leads for stage in lead.stages))
+    several = Text("{several}", several=[*kinds[:SUBJECTS], *more])
+    return _in_stages(several, stages if len(stages) == 1 and len(view.stages) > 2 else ())
 
 
 def _subject(kernel: KernelRow) -> Text | Name:

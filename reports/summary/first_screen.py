@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nsight_prof.reports.analysis.run_time import WALL
-from nsight_prof.reports.page import Number, Text, Value
+from nsight_prof.reports.page import Number, Text, Value, adding_up
 from nsight_prof.reports.page.frame import LEVELS
 from nsight_prof.reports.profile.view_models import ReportView
-from nsight_prof.reports.summary.actions import actions, problem, subjects
+from nsight_prof.reports.summary.actions import actions, choices, problem, subjects
 from nsight_prof.reports.summary.models import Action, FirstScreen, SummaryRow
 from nsight_prof.reports.summary.plain_words import PROBLEMS, WAITS
 from nsight_prof.reports.summary.savings import OF_IDLE, Savings, Step, kernels_of
@@ -30,12 +30,23 @@ def first_screen(
     """Return the first screen of `view`; `answer` is the verdict where there is no other."""
     time = view.run_time
     found = actions(view, saved)
-    spent: dict[str, Value] = {"gpu": machine, "time": Number(time.whole_ns, "ns", digits=3)}
+    (whole,) = adding_up(Number(time.whole_ns, "ns"))
+    spent: dict[str, Value] = {"gpu": machine, "time": whole}
     line = Text("{gpu} · {time}", **spent) if time.whole_ns else machine
+    if time.whole_ns and time.gpus > 1:
+        line = Text("{gpu} · {time}, all times per GPU", **spent)
     if found and time.whole_ns:
-        line = Text("{gpu} · {time} · how sure: {sure}", **spent, sure=LEVELS[found[0].sure])
+        line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
     verdict = _verdict(view, parts, saved, found) or answer
-    return FirstScreen(line, verdict, found, "wall" if time.basis == WALL else "gpu")
+    basis = "wall" if time.basis == WALL else "gpu"
+    return FirstScreen(line, verdict, whole, found, basis, choices(view))
+
+
+def _sure(found: tuple[Action, ...]) -> str:
+    """Return how sure the verdict is: of one step as that step, of several as the least sure."""
+    if (found[0].gain.value or 0.0) >= LARGE:
+        return found[0].sure
+    return max((action.sure for action in found), key=list(LEVELS).index)
 
 
 def _verdict(
@@ -72,8 +83,26 @@ def _verdict(
             whole=whole,
             do=found[0].do,
         )
+    if not found:
+        return Text(
+            "Up to {gain} of the {whole} can be saved, but no step saves much.",
+            gain=gain,
+            whole=whole,
+        )
+    lead = saved.steps[0].findings[0]
+    if lead.key != "kernel":
+        return Text(
+            "{problem}: this step saves up to {first} of the {whole}, all steps up to {gain}.",
+            problem=problem(lead),
+            first=found[0].gain,
+            whole=whole,
+            gain=gain,
+        )
     return Text(
-        "Up to {gain} of the {whole} can be saved, in several steps.", gain=gain, whole=whole
+        "{where}: up to {first} can be saved there, up to {gain} in all.",
+        where=_where(view, saved.steps[0]),
+        first=found[0].gain,
+        gain=gain,
     )
 
 
@@ -92,16 +121,22 @@ def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> 
             gain=action.gain,
             whole=whole,
         )
+    return Text(
+        "{where}: up to {gain} can be saved there.", where=_where(view, step), gain=action.gain
+    )
+
+
+def _where(view: ReportView, step: Step) -> Text:
+    """Return which kernels a step is about, what part of the run they take, and their limit."""
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     share = view.run_time.part(sum(kernel.share or 0.0 for kernel in kernels))
     limit, used = limit_of(kernels[0]), reached(kernels)
     if used is not None:
         limit = Text("{limit}, {part} used", limit=limit, part=Number(used, "fraction"))
     return Text(
-        "{thing} takes {part} of the {whole} ({limit}): up to {gain} can be saved there.",
+        "{thing} takes {part} of the {whole} (limit: {limit})",
         thing=subjects(view, step.findings),
         part=Number(share, "fraction"),
-        whole=whole,
+        whole=whole_of(view.run_time),
         limit=limit,
-        gain=action.gain,
     )

@@ -48,7 +48,7 @@ class Action:
     """Something to do: `saves` at most, beyond what the actions before it save; `gain` as a part.
 
     `sure` and `effort` are low, medium or high; `after` is what is left of the run after this and
-    all actions before it. `anchor` leads to the first finding.
+    all actions before it. `findings` are the ranks and anchors of the findings that it is made of.
     """
 
     do: Text
@@ -57,21 +57,25 @@ class Action:
     sure: str
     effort: str
     after: Number
-    anchor: str
+    findings: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
 class FirstScreen:
     """What a reader sees first.
 
-    `line` says GPU, time and how sure the verdict is. `basis` says what gains are parts of: "wall"
-    or "gpu". `picture` is the name of the picture of the run, empty where there is none.
+    `line` says GPU, time and how sure the verdict is. `whole` is that time, of which gains are
+    parts; `basis` says what it is: "wall" or "gpu". `choices` are what the owner may choose beside
+    the actions: no repairs, and not added up with them. `picture` is the name of the picture of the
+    run, empty where there is none.
     """
 
     line: Text
     verdict: Text
+    whole: Number
     actions: tuple[Action, ...]
     basis: str
+    choices: tuple[Text, ...] = ()
     picture: str = ""
 
 

@@ -92,7 +92,9 @@ PROBLEMS = {
     "small_kernels": Text("Many tiny steps run one after another"),
     "elementwise_chain": Text("Several steps pass data through memory"),
     "casts_and_copies": Text("Data is copied and converted inside the GPU"),
-    "collectives_exposed": Text("GPUs exchange data while nothing is computed"),
+    "collectives_exposed": Text(
+        "Part of the communication between GPUs does not overlap with computation"
+    ),
     "throttling": Text("The GPU runs below its highest clock"),
     "older_gemm": Text("Matrix products run kernels made for an older GPU"),
     "simt_gemm": Text("Matrix products run without the Tensor Cores"),

@@ -9,7 +9,7 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.models import RunTime
 from nsight_prof.reports.analysis.run_time import GPU
 from nsight_prof.reports.findings.program.idle import IDLE as IDLE_RULE
-from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim
+from nsight_prof.reports.page import Name, Number, Section, Text, Value, Verbatim, adding_up
 from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.method_view import summary_terms
 from nsight_prof.reports.profile.view_models import ReportView
@@ -75,7 +75,13 @@ def _answer(view: ReportView, parts: TimeParts) -> tuple[Text, ...]:
             Text("The GPU works for {time}; how long it waits in between is not known.", time=spent)
         )
     if time.gpus > 1:
-        found.append(Text("All times are those of one of the {n} GPUs, on average.", n=time.gpus))
+        found.append(
+            Text(
+                "All times are per GPU, the mean of {n}; kernels that run at the same time count "
+                "once.",
+                n=time.gpus,
+            )
+        )
     return (*found, _largest(view), *_savings(view, parts))
 
 
@@ -100,8 +106,8 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     code = parts.gain_ns(KERNELS, OTHER, COPIES) or 0.0
     idle = parts.gain_ns(IDLE) or 0.0
     values: dict[str, Value] = {
-        "time": Number(code + idle, "ns"),
-        "gain": Number((code + idle) / whole, "fraction"),
+        "time": Number(code + idle, "ns", digits=3),
+        "gain": Number((code + idle) / whole, "fraction", digits=3),
     }
     counted = view.profiled_share or 0.0
     if not counted and code + idle < SAID_FROM * whole:
@@ -109,20 +115,20 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     if not counted:
         return [
             Text(
-                "In all up to {time} ({gain}) can be saved; how far each kernel is from its limit "
-                "was not measured.",
+                "All steps together save up to {time} ({gain}); how far each kernel is from its "
+                "limit was not measured.",
                 **values,
             )
         ]
     found = []
     if code + idle >= LARGE * whole and min(idle, code) >= PARTED_FROM * whole:
-        by = {"idle": Number(idle, "ns"), "code": Number(code, "ns")}
+        total = Number(code + idle, "ns")
+        shown = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
         found.append(
             Text(
                 "In all up to {time} ({gain}) can be saved: {idle} by shorter waits, {code} by "
-                "faster code on the GPU.",
-                **values,
-                **by,
+                "faster or less work on the GPU.",
+                **{**values, **dict(zip(("time", "idle", "code"), shown, strict=True))},
             )
         )
     elif code + idle >= LARGE * whole:
@@ -198,7 +204,13 @@ def _english(summary: SummaryView) -> str:
     rows = [value for row in summary.rows for value in (row.what, row.limited_by) if value]
     facts = [value for fact in summary.facts for value in (fact.label, fact.value)]
     texts: list[Value] = [first.line, first.verdict, *(action.do for action in first.actions)]
-    texts += [*summary.answer, *summary.learned, *summary.hints, *summary.reservations]
+    texts += [
+        *first.choices,
+        *summary.answer,
+        *summary.learned,
+        *summary.hints,
+        *summary.reservations,
+    ]
     times = [Number(row.time_ns, "ns") for row in summary.rows]
     write = Writer()
     return " ".join([summary.question, *map(write.value, (*texts, *rows, *facts, *times))])

@@ -21,6 +21,7 @@ OWN_LINE = 0.01
 """Share of the run from which on copies have a line of their own."""
 KERNELS, IDLE, COPIES, OTHER, TOTAL = "kernels", "idle", "copies", "other", "total"
 ALONE = Text("nothing is computed meanwhile")
+IN_PART_ALONE = Text("does not fully overlap with computation")
 RUN, GPU_TIME = Text("run"), Text("GPU time")
 
 
@@ -111,7 +112,7 @@ def _kernel_rows(view: ReportView, saved: Savings) -> list[SummaryRow]:
     for kernel in view.kernels:
         alone = exposed and kernel.category == "collective"
         name = plain_name(kernel, {**KINDS, **EXPLAINED})
-        groups[name, ALONE if alone else limit_of(kernel)].append(kernel)
+        groups[name, IN_PART_ALONE if alone else limit_of(kernel)].append(kernel)
     time = view.run_time
     rows = [
         replace(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsight_prof.reports.page import formats
+from nsight_prof.reports.page import Number, adding_up, formats
+from nsight_prof.reports.page.writer import Writer
 
 UNKNOWN = [None, math.nan, math.inf, -math.inf, pd.NA, "", "n/a"]
 
@@ -170,3 +171,19 @@ def test_a_number_of_things_has_its_plural() -> None:
     assert formats.counted(1264, "launch") == "1,264 launches"
     assert formats.listed(["a"]) == "a"
     assert formats.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_parts_add_up_as_they_are_shown() -> None:
+    parts = (Number(2.07e6, "ns"), Number(45.49e6, "ns"))
+    shown = adding_up(Number(47.56e6, "ns"), *parts, digits=3)
+    assert [Writer().value(number) for number in shown] == ["47.6 ms", "2.1 ms", "45.5 ms"]
+    thirds = formats.adding_up([1 / 3] * 3, 1.0, "fraction")
+    assert sorted(thirds) == ["33.3 %", "33.3 %", "33.4 %"]
+    assert formats.adding_up([None, 377e3, 124.1e6], 124.477e6) == ["n/a", "0.4 ms", "124.1 ms"]
+    # Of what is no division of the total, each part is rounded by itself.
+    assert formats.adding_up([10.04e6, 20.04e6], 90e6) == ["10.0 ms", "20.0 ms"]
+
+
+def test_what_is_left_is_the_whole_less_what_was_saved_as_shown() -> None:
+    left = formats.countdown([19.5e6, 6.81e6], 124.46e6)
+    assert left == [("19.5 ms", "105.0 ms"), ("6.8 ms", "98.2 ms")]

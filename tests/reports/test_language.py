@@ -70,7 +70,7 @@ def test_lists_read_as_in_the_language() -> None:
     listed = Text("{several}", several=["a", "b", "c"])
     assert Writer("en").text(listed) == "a, b and c"
     assert Writer("ko").text(listed) == "a, b 및 c"
-    assert Writer("zh").text(listed) == "a, b 和 c"
+    assert Writer("zh").text(listed) == "a、b 和 c"
 
 
 def test_a_question_of_the_users_own_stays_as_it_is(run: Run) -> None:

@@ -24,6 +24,7 @@ from nsight_prof.reports.render.report import (
     render_template,
     templates_folder,
 )
+from nsight_prof.reports.render.style import Style
 from nsight_prof.reports.sweep.models import SweepCell, SweepRow, SweepView, VariantColumn
 from tests.recorded import whole_report
 
@@ -281,7 +282,7 @@ def test_a_sweep_becomes_a_comparison(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_written_in_other_languages(tmp_path: Path) -> None:
-    paths = render_sweep(sweep(), tmp_path / "report", templating.Style(languages=("ko",)))
+    paths = render_sweep(sweep(), tmp_path / "report", Style(languages=("ko",)))
     text = (paths.folder / "report.ko.md").read_text()
     assert "../variants/a%20b/c/report/report.ko.md" in text
     assert "첫 변형과의 비교" in text

@@ -24,6 +24,8 @@ WORTHWHILE = 0.02
 """Part of a stage's kernel time from which time beyond the roof has a finding."""
 ALIKE = 0.02
 """Views, clocks and roofs that differ by less are one; as mean and median of calls."""
+EQUAL = 0.005
+"""Relative difference of two counts of FLOPs that are the same."""
 LARGEST = 3
 """Products that are named for the time beyond their roofs."""
 SHORT_NS = 20_000.0
@@ -202,6 +204,12 @@ def _attention(run: Run, stage: Stage, savings: Savings) -> Iterator[Finding]:
     )
 
 
+def _ratio(ratio: Number) -> Number | Text:
+    """Return a ratio of FLOPs; of equal ones only that they are."""
+    equal = abs((ratio.value or 0.0) - 1) < EQUAL
+    return Text("exactly") if equal else ratio.at_digits(3)
+
+
 def _flops(stage: Stage) -> Iterator[Finding]:
     """Yield whether configuration, shapes and counters have the same FLOPs."""
     view = stage.view(FLOPS)
@@ -226,7 +234,7 @@ def _flops(stage: Stage) -> Iterator[Finding]:
             "The matrix products of {stage} have {ratio} the FLOPs of the model's configuration"
             "{padded}.",
             stage=stage.label,
-            ratio=by_shape.times(by_model).at_digits(3),
+            ratio=_ratio(by_shape.times(by_model)),
             padded=Text("; tile padding adds {padding}", padding=padding) if padding else "",
         )
     if verdict is None:

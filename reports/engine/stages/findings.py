@@ -10,7 +10,7 @@ from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
 
 LARGE_IDLE = 0.1
 """Part of a step from which on the verdict about it has its idle time."""
@@ -33,7 +33,7 @@ def findings(
 
 
 def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
-    time, minimum = kind.per_step("time_ns"), kind.number(floor.seconds, "s")
+    time, minimum, *_ = _divided(kind, floor)
     size = round(kind.requests)
     return Finding(
         "memory_bound_step",
@@ -67,7 +67,7 @@ def _memory_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> 
 
 
 def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) -> Finding:
-    time = kind.per_step("time_ns")
+    time, minimum, *_ = _divided(kind, floor)
     tokens = round(kind.tokens / kind.steps)
     steady = stages.roofs.steady
     evidence = list(_above_floor(kind, floor, FLOPS))
@@ -87,7 +87,7 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
             tokens=tokens,
             time=time,
             ratio=kind.over_floor,
-            floor=kind.number(floor.seconds, "s"),
+            floor=minimum,
             flops=kind.number(work.flops.total / kind.steps, "FLOP"),
             mfu=kind.number(kind.flop_rate / floor.roof.value, "fraction"),
             roof=roof_name(floor.roof.name),
@@ -103,6 +103,16 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     )
 
 
+def _divided(kind: Kind, floor: Floor) -> tuple[Number, ...]:
+    """Return the time of a step, and its parts: the floor, idle time, and kernels above the floor.
+
+    Where steps are shorter than their floor the last is negative.
+    """
+    time, idle = kind.per_step("time_ns"), kind.per_step("idle_ns")
+    minimum = kind.number(floor.seconds * 1e9, "ns")
+    return adding_up(time, minimum, idle, time - minimum - idle, digits=3)
+
+
 def _idle(kind: Kind) -> Text | str:
     """Return how long the GPU is idle where that is much of a step."""
     if kind.idle_ns < LARGE_IDLE * kind.time_ns:
@@ -112,16 +122,15 @@ def _idle(kind: Kind) -> Text | str:
 
 def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Text]:
     """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
-    above = kind.per_step("time_ns") - Number(floor.seconds * 1e9, "ns")
-    idle = kind.per_step("idle_ns")
-    median = kind.number(kind.step_ns, "ns")
+    _, _, idle, kernels = _divided(kind, floor)
+    median = kind.number(kind.step_ns, "ns").at_digits(3)
     yield Text("steps: {n} (median {median})", n=kind.steps, median=median)
     yield Text(
         "of {above} above the floor {idle} is idle time and {kernels} kernels that do not reach "
         "the roof",
-        above=above,
+        above=(idle + kernels).at_digits(3),
         idle=idle,
-        kernels=above - idle,
+        kernels=kernels,
     )
     yield Evidence(Text("roof"), Number(floor.roof.value, unit, digits=3))
 

@@ -137,14 +137,15 @@ def bound_findings(run: Run) -> list[Finding]:
     }
     verdict = Text(
         "Of the GPU time, {split}{rest}. Kernels that do the same work at their limits would save "
-        "at most {gain} of the GPU time ({time}) in all; more takes less work or less data.{note}",
+        "at most {gain} of the GPU time ({time}) in all; leaving work or data out, as fusion does, "
+        "is not in that.{note}",
         **values,
     )
     if 1 - known >= threshold("unmeasured"):
         verdict = Text(
             "Of the GPU time, {split}{rest}. Measured kernels that do the same work at their "
-            "limits would save at most {gain} of the GPU time ({time}) in all; more takes less "
-            "work or less data.{note}",
+            "limits would save at most {gain} of the GPU time ({time}) in all; leaving work or "
+            "data out, as fusion does, is not in that.{note}",
             **values,
         )
     return [
@@ -430,6 +431,12 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         return Text(
             "With that unit always busy it would save at most {gain} of the GPU time ({time}); "
             "less work for it saves more.",
+            **values,
+        )
+    if finding.bound == "dram":
+        return Text(
+            "At the full roof it would save at most {gain} of the GPU time ({time}) with the same "
+            "bytes; fewer bytes save more.",
             **values,
         )
     if finding.bound != "latency":

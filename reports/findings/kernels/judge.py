@@ -81,11 +81,11 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
         Text("prof: two runs differ by as much"),
     )  # fmt: skip
     values = {"reached": share.at_digits(3), "limit": Number(limit, "%")}
-    clause = Text("{reached} of a roof is just below the {limit} from which on it limits", **values)
+    clause = Text("{reached} of a roof is close to {limit}, where a roof begins to limit", **values)
     at_mean = reached * number(row["duration_ns"]) / number(row["mean_ns"])
     if at_mean >= limit:
         clause = Text(
-            "{reached} of a roof is just below the {limit} from which on it limits, and at the "
+            "{reached} of a roof is close to {limit}, where a roof begins to limit, and at the "
             "mean time of its launches it is {mean}",
             mean=Number(at_mean, "%").at_digits(3),
             **values,

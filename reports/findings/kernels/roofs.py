@@ -96,10 +96,13 @@ ROOFS = {
         ),
         limited=Text("limited by DRAM bandwidth"),
         action=Text(
-            "Move less data: smaller types (fp8, int8), a larger batch per read of the "
-            "weights, fusion with the neighbours."
+            "Bring it closer to the roof: other tiles or variants (autotuning, a newer library), "
+            "more loads in flight. Fewer bytes gain more: smaller types (fp8, int8), a larger "
+            "batch per read of the weights, fusion with the neighbours."
         ),
-        advice=Text("let it move less data (smaller number formats, each value read once)"),
+        advice=Text(
+            "try variants of it that use more of the memory's speed (autotuning, a newer library)"
+        ),
         disproof=Text(
             "A plain copy of as many bytes is faster on this GPU, or the kernel keeps its "
             "time with half the data."

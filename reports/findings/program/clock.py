@@ -240,10 +240,21 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             ),
             *(row for step in steps for row in _step_evidence(step)),
         ),
+        **({} if reasons else {"plain": _not_recorded(share, Number(gain, "fraction"))}),
         # A GPU under full load lowers its clock by itself: something to gain needs a reason.
         gain_program=gain if reasons else math.nan,
         gain_ns=gain * kernel_time(run) if reasons else math.nan,
         confidence="medium" if reasons or steps else "low",
+    )
+
+
+def _not_recorded(share: Number, gain: Number) -> Text:
+    """Say to readers who do not know GPUs what the clock costs, where nobody knows why."""
+    return Text(
+        "The GPU ran at {share} of its highest clock (mostly the power limit; not recorded): at "
+        "the highest its work would take up to {gain} less time.",
+        share=share,
+        gain=gain,
     )
 
 

@@ -61,6 +61,7 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
     launches = frame[mask]
     by_name = launches.groupby("short_name")["duration_ns"].sum().sort_values(ascending=False)
     keys = dict(zip(launches["short_name"], launches["kernel_id"], strict=True))
+    by_kernel = launches.groupby("kernel_id")["duration_ns"].sum().nlargest(LISTED).index
     names = names_of([(keys[name], str(name)) for name in by_name.index[:NAMED]])
     late = Text("Part of it may be waiting for a GPU that comes late.")
     if waiting is not None:
@@ -84,7 +85,7 @@ def collectives(run: Run, frame: pd.DataFrame) -> list[Finding]:
                 gain=gain,
                 late=late,
             ),
-            kernel_ids=tuple(dict.fromkeys(launches["kernel_id"].astype(str)))[:LISTED],
+            kernel_ids=tuple(by_kernel.astype(str)),
             share=number(launches["duration_ns"].sum()) / kernel_time(run),
             evidence=(
                 Evidence(

@@ -50,7 +50,7 @@ CASTS_AND_COPIES = Rule(
     thresholds={
         "share": Threshold(0.01, Text("prof: less than that is within the noise of two runs")),
         "named": Threshold(
-            0.001, Text("prof: part of the GPU time from which on a kind of copy is named")
+            0.001, Text("prof: kinds of copies with less of the GPU time are not named")
         ),
     },
     gain="the time of these kernels, of which some may be needed: with low confidence unless most "

@@ -291,7 +291,7 @@ def _finding(run: Run, chain: Chain, confidence: str) -> Finding:
                 NSYS,
             ),
             measured(
-                Text("times that it runs"),
+                Text("runs of the chain"),
                 Number(chain.times, "count", column("launches", "start_ns")),
             ),
             measured(Text("time of the chains"), chain.total),

@@ -40,8 +40,8 @@ LAUNCH_BOUND = Rule(
         "graph_gap": Threshold(
             1000,
             Text(
-                "prof: ns between two kernels of a CUDA graph, 600 to 1300 in recorded runs of an "
-                "H200"
+                "prof: gap between two kernels of a CUDA graph, 0.6 to 1.3 us in recorded runs of "
+                "an H200"
             ),
             "ns",
         ),
@@ -72,8 +72,8 @@ HOST_BOUND = Rule(
         "long_gap": Threshold(
             100_000,
             Text(
-                "prof: ns from which on a gap is no matter of launch speed; eager frameworks need "
-                "some tens of us between two launches"
+                "prof: longer gaps are not a matter of launch speed; eager frameworks need some "
+                "tens of us between two launches"
             ),
             "ns",
         ),

@@ -67,7 +67,7 @@ def _staircase(sweeps: Sequence[Curve], fitted: Staircase | None) -> LineFigure:
     return LineFigure(
         name=f"staircase-{first.dtype}",
         title=f"The staircase of wave quantization: {first.dtype}, N = {first.n}, K = {first.k}",
-        alt=f"Panels against M, {first.dtype}: latency rises in steps; throughput and use of the "
+        alt="Panels against M: latency rises in steps; throughput and use of the "
         "Tensor Cores fall at each step and recover until the next",
         x_label="M, rows of A (tokens)",
         marks=marks,

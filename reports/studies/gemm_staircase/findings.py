@@ -21,6 +21,8 @@ from nsight_prof.reports.studies.gemm_staircase.tables import MODELS, library_of
 
 SMALL = 64
 """Sizes up to here are batches of decoding, bound by memory."""
+SIDES = {"m": Text("rows"), "n": Text("outputs"), "k": Text("inputs")}
+"""What the sides of a product with weights are to readers who do not know GPUs."""
 MULTIPLE = 8
 """Distance from the base at which a size is a multiple of 8 again."""
 NEGLIGIBLE = 0.02
@@ -92,11 +94,15 @@ def _odd_sizes(measured: Measured) -> Finding | None:
                 reasons=[Verbatim(reason) for reason in reasons],
             )
         )
-    action = Text("Round M, N and K up to a multiple of 8.")
+    matter = [size for size in leading if _loss(size) >= LARGE] or leading
+    little = [size for size in leading if size not in matter]
+    sides: list[Value] = [size.side.upper() for size in matter]
+    action = Text("Round {sides} up to a multiple of 8.", sides=sides)
     instead = next((size for size in padded if size.side == most_lost.side), None)
     if instead and instead.point and most_lost.point:
         action = Text(
-            "Round M, N and K up to a multiple of 8: {padded} takes {saved} less time than {size}.",
+            "Round {sides} up to a multiple of 8: {padded} takes {saved} less time than {size}.",
+            sides=sides,
             padded=instead.label,
             saved=_fraction(1 - instead.point.seconds / most_lost.point.seconds),
             size=most_lost.label,
@@ -104,18 +110,21 @@ def _odd_sizes(measured: Measured) -> Finding | None:
     return Finding(
         "odd_sizes",
         Text(
-            "Sizes that are no multiple of 8 do not get the fast kernels: in {kernel}, {losses} of "
-            "the throughput of {base}.",
+            "For values of {sides} that are no multiple of 8 {kernel} has no fast kernels: "
+            "{losses} of the throughput of {base}{little}.",
+            sides=sides,
             kernel=base.name,
-            losses=_losses(leading),
+            losses=_losses(matter),
             base=base.shape,
+            little=Text("; {losses} only", losses=_losses(little)) if little else "",
         ),
         tuple(evidence),
         action=action,
         disproof=Text("Measured for one base size; a small product may lose less."),
         plain=Text(
-            "A size that is no multiple of 8 can cost a matrix product {part} of its speed: round "
-            "it up to the next multiple.",
+            "A size ({sides}) that is no multiple of 8 can cost a matrix product {part} of its "
+            "speed: round it up to the next multiple.",
+            sides=[SIDES[size.side] for size in matter],
             part=_fraction(most_lost.loss),
         ),
         technical=_loss(most_lost) < LARGE,
@@ -159,15 +168,22 @@ def _wave_edges(measured: Measured) -> Finding | None:
     of_library = steps_at(library, first.edges()) if library else []
     spared, for_everybody = None, None
     if library and of_library:
-        at_most = _fraction(max(step.loss for step in of_library))
-        name = library.points[0].library
-        spared = Text("; {library} loses at most {loss} at these edges", library=name, loss=at_most)
+        anywhere = worst_step(library, SMALL)
+        steps = [*of_library, *([anywhere] if anywhere else [])]
+        most = max(steps, key=lambda step: step.loss)
+        spared = Text(
+            "; {library} loses at most {loss} at these edges, {most} at any one row (M = {m})",
+            library=library.points[0].library,
+            loss=_fraction(max(step.loss for step in of_library)),
+            most=most.cost,
+            m=str(most.after.m),
+        )
         for_everybody = Text(
-            "A batch that is one row too large for the GPU's last full round of work can cost "
-            "{loss} more time in a kernel of one fixed shape. NVIDIA's library, which picks a "
-            "shape for each size, loses at most {least} there.",
+            "One row more than fills the GPU's last round of work can cost {loss} more time in a "
+            "kernel of one fixed shape, and at most {least} in NVIDIA's library, which picks a "
+            "shape for each size.",
             loss=worst.cost,
-            least=at_most,
+            least=most.cost,
         )
     chosen = library.at(worst.after.m) if library else None
     return Finding(
@@ -301,8 +317,8 @@ def _small_batches(measured: Measured) -> Finding | None:
     return Finding(
         "small_batches",
         Text(
-            "Batching is nearly free: {kernel} takes {extra} longer at M = {m} than at M = "
-            "{smallest} ({slow}, {fast}), at {times} the throughput.",
+            "For one matrix product batching is nearly free: {kernel} takes {extra} longer at M = "
+            "{m} than at M = {smallest} ({slow}, {fast}), at {times} the throughput.",
             kernel=first.name,
             extra=extra,
             m=last.m,
@@ -327,10 +343,14 @@ def _small_batches(measured: Measured) -> Finding | None:
             m=last.m,
             doubled=Text("; the time of M = 1 doubles at M = {m}", m=slow[0].m) if slow else "",
         ),
-        disproof=Text("Holds where the weights do not stay in L2 between calls."),
+        disproof=Text(
+            "Holds where the weights do not stay in L2 between calls. Attention, which grows with "
+            "each sequence of a batch, is not measured here."
+        ),
         plain=Text(
-            "Answering {n} requests at once takes only {part} longer than answering one: answer "
-            "them together.",
+            "The matrix product of {n} tokens takes only {part} longer than that of one: compute "
+            "those of several requests together. Attention, which grows with each request, was not "
+            "measured here.",
             n=last.m,
             part=extra,
         ),

@@ -26,6 +26,8 @@ FEW = 16
 """Tokens of the batch that is compared with a single token."""
 NEAR = 0.9
 """Share of the best rate from which more tokens gain little."""
+SAME = 0.005
+"""Part by which a time is longer that is no news."""
 CLEAR = 1.05
 """Ratio of the rates of two models from which their difference is worth a finding."""
 TENSOR, DRAM = ("tensor bf16", "tensor fp8"), ("dram",)
@@ -48,13 +50,17 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
     if alone is None or not batches:
         return None
     few = min(batches, key=lambda layer: abs(layer.tokens - FEW))
-    longer = few.time.times(alone.time)
-    gain = Number(few.tokens * alone.seconds / few.seconds, "x", longer.refs)
+    ratio = few.time.times(alone.time)
+    gain = Number(few.tokens * alone.seconds / few.seconds, "x", ratio.refs)
+    extra = Number(number(ratio.value) - 1, "fraction", ratio.refs)
+    longer = Text("{part} longer", part=extra)
+    if number(extra.value) < SAME:
+        longer = Text("no longer")
     return Finding(
         "decode_batching",
         Text(
-            "Decode without batching wastes the GPU: the linear layers of {model} take {longer} as "
-            "long for {tokens} as for one ({time} per decoder layer).",
+            "Decode without batching wastes the GPU: the linear layers of {model} take {longer} "
+            "for {tokens} than for one ({time} per decoder layer).",
             model=title(model),
             longer=longer,
             tokens=of_tokens(few.tokens),
@@ -78,8 +84,8 @@ def batching(found: Sequence[Point], model: str) -> Finding | None:
             "Attention grows with the batch, because each sequence has its own KV cache."
         ),
         plain=Text(
-            "Answer users together: serving {n} at once costs a model's matrix products {longer} "
-            "the time of one.",
+            "Answer users together: a model's matrix products take {longer} for {n} at once than "
+            "for one.",
             n=few.tokens,
             longer=longer,
         ),

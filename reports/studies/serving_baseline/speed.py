@@ -199,7 +199,7 @@ def _end_to_end(found: Baseline, pair: Doubling) -> list[Evidence]:
         return []
     between = exponents((low, high), (ends[low], ends[high]))
     label = Text("a whole request with {n} output tokens, per doubling there:", n=longest)
-    return [Evidence(label, Number(2**power, "x")) for *_, power in between]
+    return [Evidence(label, Number(2**power, "x", digits=3)) for *_, power in between]
 
 
 def graphs(found: Baseline) -> Finding | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
 from nsight_prof.reports.studies.serving_load.points import LoadTest, Point
 
 STALL = 5.0
@@ -79,10 +79,12 @@ def waiting(found: LoadTest) -> Finding | None:
 
 
 def _phases(point: Point) -> list[Value]:
-    ttft = point.value("ttft_mean_s")
+    parts = point.first_token_parts()
+    shares = (point.derived(part / sum(parts.values()), "fraction") for part in parts.values())
+    _, *shown = adding_up(Number(1, "fraction"), *shares)
     return [
-        Text("{share} {phase}", share=point.derived(value / ttft, "fraction"), phase=PHASES[name])
-        for name, value in point.first_token_parts().items()
+        Text("{share} {phase}", share=share, phase=PHASES[name])
+        for name, share in zip(parts, shown, strict=True)
     ]
 
 

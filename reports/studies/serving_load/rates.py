@@ -97,13 +97,14 @@ def _run_at(point: Point, behind: Point | None) -> Finding:
 
 
 def _falls_behind(point: Point, state: Keeping) -> Finding:
-    growth = point.derived(state.growth / state.seconds, "")
     return Finding(
         "falls_behind",
         Text(
-            "At {load} the server falls behind: {growth} more requests are in it each second.",
+            "At {load} the server falls behind: it answers {answered}, and {last} requests are "
+            "still in it when arrivals end.",
             load=point.load_text,
-            growth=growth,
+            answered=point.number("requests_per_s"),
+            last=point.derived(state.last, ""),
         ),
         action=Text("Add servers, or turn requests away, before {load}.", load=point.load_text),
         technical=True,
@@ -185,15 +186,16 @@ def goodput(found: LoadTest) -> Finding | None:
     return Finding(
         "goodput",
         Text(
-            "Goodput is at most {goodput}, with {load}: {met} of its requests met the targets "
-            "(TTFT {ttft}, TPOT {tpot}).",
+            "Goodput is highest at {load}: the server answers {goodput} within the targets (TTFT "
+            "{ttft}, TPOT {tpot}), {met} of all requests.",
             goodput=best.derived(best.goodput, REQUEST_RATE), load=best.load_text,
             met=best.derived(best.met, "fraction"),
             ttft=target(slo.ttft_s), tpot=target(slo.tpot_s),
         ),
         tuple(missed[:SHOWN] or [Text("all requests of all loads met them")]),
         disproof=Text(
-            "The targets are the run's options slo_ttft and slo_tpot, no property of the server."
+            "Rates count until the last answer, which is after the last arrival. The targets are "
+            "the run's options slo_ttft and slo_tpot, no property of the server."
         ),
         technical=True,
     )  # fmt: skip
@@ -210,12 +212,14 @@ def _above(point: Point, column: str, limit: float) -> int:
 
 
 def bursts(found: LoadTest) -> Finding | None:
-    """Compare clients in step with random arrivals at the same throughput."""
+    """Compare clients in step with random arrivals at the same throughput, where none pile up."""
     pairs = [
         (closed, opened)
         for closed in found.closed
         for opened in found.opened
         if closed.load > 1
+        and (state := keeping(opened, found.law)) is not None
+        and state.verdict == "yes"
         and abs(closed.value("requests_per_s") / opened.value("requests_per_s") - 1) <= ALIKE
         and not math.isnan(closed.percentile("ttft", "p50") + opened.percentile("ttft", "p50"))
     ]

@@ -113,7 +113,7 @@ def test_sentences_name_the_product_and_what_it_takes_beyond_its_roof(
     assert "no product of a few microseconds" in told(found)
     flops = finding(found, "product_flops")
     assert words(flops.verdict).endswith(
-        "1.00x the FLOPs of the model's configuration; tile padding adds 50 %."
+        "exactly the FLOPs of the model's configuration; tile padding adds 50 %."
     )
     excess = finding(found, "operator_view_excess")
     assert "`aten::copy_`" not in words(excess.verdict), "a name is no text"

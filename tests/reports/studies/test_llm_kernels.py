@@ -163,7 +163,7 @@ def test_no_case_no_section(made: Cases, make_bench_run: MakeRun, bench_row: Mak
 def test_findings_name_what_a_user_gains(made_section: Section) -> None:
     # 40 us for one token, 48 us for 16: 1.2 times as long, 13.3 times the tokens per second.
     assert value(made_section, "decode_batching", "time") == pytest.approx(40e-6)
-    assert value(made_section, "decode_batching", "longer") == pytest.approx(1.2)
+    assert "20 % longer for 16 tokens" in verdict(made_section, "decode_batching")
     action = rule(made_section, "decode_batching").action
     assert action is not None
     assert "16 at once give 13x the tokens per second" in Writer().text(action)
