@@ -24,6 +24,7 @@ COMMANDS = {
     "export": "Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.",
     "import": "Make a run directory from existing Nsight files of any version.",
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
+    "plan": "Say what to do, in which order, what each step saves and what it costs.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",
     "recipe": "List, show and check recipes.",
     "report": "Render the report of a run again; needs no GPU.",

@@ -140,3 +140,24 @@ EFFORT = {
 }
 """How much effort the repair of a cause takes; of others it is medium. A flag or a call is low, a
 kernel written anew or the order of a program is high."""
+
+COSTS = {
+    "launch_bound": Text("memory for each recorded graph; shapes must stay the same"),
+    "small_kernels": Text(
+        "compiling takes time at the first step; results may differ in the last digits"
+    ),
+    "elementwise_chain": Text(
+        "compiling takes time at the first step; results may differ in the last digits"
+    ),
+    "sync_stalls": Text("results are seen a step later"),
+    "copies": Text("memory of the host that cannot be swapped out"),
+    "misaligned": Text("memory for the padding"),
+    "padding": Text("memory for the padding"),
+    "throttling": Text("more power and heat"),
+    "tensor_idle": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "simt_gemm": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "transformed_conv": Text("digits: TF32 keeps 11 bits of 24, bf16 keeps 8"),
+    "fp8": Text("digits: FP8 keeps 4 bits; weights must be quantized, and the results checked"),
+    "fp32": Text("digits: FP32 keeps 24 bits of 53"),
+}
+"""What a repair costs beside the effort, by the cause, and what a smaller type costs."""

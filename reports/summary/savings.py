@@ -14,6 +14,14 @@ from nsight_prof.reports.profile.view_models import KernelRow, ReportView
 
 OF_IDLE = ("idle", "idle_outside")
 """Keys of findings about time in which the GPU has nothing to do."""
+ENOUGH = 0.1
+"""Part of the run that waiting for the host must cost to absorb what faster kernels save: the GPU
+then only waits longer."""
+CAUSE_OF = {"sync_stalls": ("launch_bound", "host_bound")}
+"""Rules that tell of the cause of what others tell of: a host that waits for results in every step
+cannot run ahead, however fast it launches."""
+FEWER_LAUNCHES = ("small_kernels", "elementwise_chain")
+"""Rules whose repair leaves the host less to launch, so that it need not wait for others."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,23 @@ class Step:
     findings: tuple[Finding, ...]
     saves_ns: float
 
+    @property
+    def rule(self) -> str:
+        """The rule, else the kind, of the first finding."""
+        return self.findings[0].rule or self.findings[0].key
+
+    @property
+    def kernel_ids(self) -> frozenset[str]:
+        """The kernels that it is about."""
+        return frozenset(key for finding in self.findings for key in finding.kernel_ids)
+
 
 @dataclass(frozen=True)
 class Savings:
     """What could be saved of a run at most, in ns of it; no time is counted twice.
 
     `kernels` is by the number of the kernel, `other` of kernels that the report does not list, of
-    `steps` that of the largest is first. None is unknown.
+    `steps` the largest is first, but for those that others must come before. None is unknown.
     """
 
     steps: tuple[Step, ...]
@@ -56,12 +74,47 @@ def savings(view: ReportView) -> Savings:
     saved = {kernel.number: _kernel(view, kernel, pool) for kernel in view.kernels}
     other = pool.saved["other"] or None
     return Savings(
-        tuple(sorted(useful, key=lambda step: -step.saves_ns)),
+        _in_order(view, sorted(useful, key=lambda step: -step.saves_ns)),
         saved,
         _idle(view, pool),
         pool.saved["copies"] or None,
         other,
     )
+
+
+def comes_first(view: ReportView, first: Step, then: Step) -> bool:
+    """Return whether a step gains what it says only after another one.
+
+    Faster kernels save nothing where the GPU waits for the host, and a cause goes before its
+    symptom.
+    """
+    if first is then or first.findings[0].key not in OF_IDLE or not _meet(view, first, then):
+        return False
+    if then.findings[0].key in OF_IDLE:
+        return then.rule in CAUSE_OF.get(first.rule, ())
+    large = first.saves_ns >= ENOUGH * (view.run_time.whole_ns or math.inf)
+    return large and then.rule not in FEWER_LAUNCHES
+
+
+def _meet(view: ReportView, idle: Step, then: Step) -> bool:
+    """Return whether a step about idle time and another one are about one stage."""
+    stages = {finding.stage for finding in idle.findings} - {"(all)"}
+    if "" in stages or not stages:
+        return True
+    named = {finding.stage for finding in then.findings} - {"", "(all)"}
+    rows = (kernel for kernel in view.kernels if kernel.kernel_id in then.kernel_ids)
+    return bool(stages & (named | {stage for row in rows for stage in row.stages}))
+
+
+def _in_order(view: ReportView, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps, the largest first, each after those that must come before it."""
+    found: list[Step] = []
+    left = list(steps)
+    while left:
+        ready = (s for s in left if not any(comes_first(view, other, s) for other in left))
+        found.append(next(ready, left[0]))
+        left.remove(found[-1])
+    return tuple(found)
 
 
 def gain_ns(view: ReportView, finding: Finding) -> float:

@@ -112,7 +112,8 @@ def test_waits_for_memory_contradict_full_issue_slots(recorded: Run, found: list
         f for f in found if english(f.title).startswith("PyTorch mul") and f.bound == "issue"
     )
     assert doubted.confidence != "high"
-    assert "But its warps wait for memory in 7" in english(doubted.verdict)
+    assert "limited in part by instruction issue" in english(doubted.verdict)
+    assert "most of all for data from L2 or memory" in english(doubted.verdict)
     stalls = recorded.stalls[recorded.stalls["kernel_id"] == doubted.kernel_ids[0]]
     waits = ["long_scoreboard", "lg_throttle", "drain", "mio_throttle"]
     part = stalls[stalls["reason"].isin(waits)]["share"].sum()

@@ -340,6 +340,8 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
             limit = in_part(lead.row, _reached(lead.row))
         limit = Text("{limit}, since {cause}", limit=limit, cause=lead.cause.clause)
     doubts = [Text(" But {clause}.", clause=clause) for _, clause in lead.doubts]
+    if lead.cause is None and is_mixed_bound(lead.row):
+        doubts = []  # the clause says already that it waits besides
     values: dict[str, Value] = {
         "kernel": _name(lead.row),
         "variants": _variants(group),

@@ -151,14 +151,8 @@ ROOFS = {
             "it is limited by the Tensor Cores, of whose rate it reaches {reached}", reached=reached
         ),
         limited=Text("limited by the Tensor Cores"),
-        action=Text(
-            "Try other tiles and cluster shapes (autotuning, a newer cuBLAS), or a smaller "
-            "type (fp8)."
-        ),
-        advice=Text(
-            "try other variants of it (autotuning, a newer library) or a smaller number "
-            "format (fp8)"
-        ),
+        action=Text("Try other tiles and cluster shapes (autotuning, a newer cuBLAS)."),
+        advice=Text("try other variants of it (autotuning, a newer library)"),
         disproof=Text("A larger product of the same type reaches more FLOP/s on this GPU."),
     ),
     "fp32": Roof(
@@ -168,9 +162,10 @@ ROOFS = {
         ),
         limited=Text("limited by FP32 arithmetic"),
         action=Text(
-            "Use fused multiply-adds, fewer operations, or a type that the Tensor Cores take."
+            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
+            "operations save more than that."
         ),
-        advice=Text("do fewer operations, or use number formats that the matrix units take"),
+        advice=Text("let it spend less on anything but arithmetic"),
         disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
         contradicted_by=_ISSUES,
     ),
@@ -180,8 +175,11 @@ ROOFS = {
             "it is limited by FP64 arithmetic, of whose rate it reaches {reached}", reached=reached
         ),
         limited=Text("limited by FP64 arithmetic"),
-        action=Text("Use FP32 where the precision allows, or FP64 Tensor Cores."),
-        advice=Text("use single precision where that is exact enough"),
+        action=Text(
+            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
+            "operations save more than that."
+        ),
+        advice=Text("let it spend less on anything but arithmetic"),
         disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
         contradicted_by=_ISSUES,
     ),
@@ -191,8 +189,11 @@ ROOFS = {
             "it is limited by FP16 arithmetic, of whose rate it reaches {reached}", reached=reached
         ),
         limited=Text("limited by FP16 arithmetic"),
-        action=Text("Use fewer operations, or the Tensor Cores."),
-        advice=Text("do fewer operations, or use the matrix units"),
+        action=Text(
+            "Fill the pipe: fused multiply-adds, fewer other instructions beside them. Fewer "
+            "operations save more than that."
+        ),
+        advice=Text("let it spend less on anything but arithmetic"),
         disproof=Text("The kernel keeps its time with half of its arithmetic left out."),
         contradicted_by=_ISSUES,
     ),

@@ -1,0 +1,122 @@
+"""`prof plan`: what to do, step by step, with what each saves, costs and leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.terminal.say import say
+from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run
+
+if TYPE_CHECKING:
+    from nsight_prof.reports.summary.plan import Plan, PlanStep
+
+OF = {"wall": "of the run", "gpu": "of the GPU time"}
+
+
+@click.command("plan")
+@click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
+@script_options.as_json
+def command(run: Path, as_json: bool) -> None:
+    """Say what to do, in which order, what each step saves and what it costs.
+
+    The steps add up: none counts what a step before it saves, and each says what remains after it.
+    They are those of the first screen of the report, by the same calculation. Repairs come first:
+    they give the same results. Choices that belong to the owner of the program (smaller number
+    types) stand apart, with what they cost in accuracy. A step names those that must come before
+    it: faster kernels save nothing while the GPU waits for the host. Needs no GPU.
+
+    \b
+    Examples:
+      prof plan runs/mine
+      prof plan runs/mine --json | jq '.steps[] | [.do, .saves_ns, .after_ns]'
+    """
+    from nsight_prof.orchestrator.system.run_lock import writing
+    from nsight_prof.parsers.build.load import load_run
+    from nsight_prof.parsers.build.refresh import refresh_tables
+    from nsight_prof.reports.profile.views import report_view
+    from nsight_prof.reports.summary.plan import make_plan
+
+    check_one_run(run)
+    with writing(run):
+        refresh_tables(RunDir(run))
+    loaded = load_run(run)
+    if loaded.manifest.variants:
+        raise UsageError(
+            f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
+            f"plan one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
+        )
+    plan = make_plan(report_view(loaded))
+    if as_json:
+        script_options.say_json(as_data(run, plan))
+    else:
+        say(as_text(run, plan))
+
+
+def as_data(run: Path, plan: Plan) -> dict[str, Any]:
+    """Return the plan for --json: times in ns, parts 0 to 1, null for what is not known."""
+    return {
+        "run": str(run),
+        "whole_ns": plan.whole.value,
+        "basis": plan.basis,
+        "steps": [_step_data(step) for step in plan.steps],
+        "advice": [_words(text) for text in plan.advice],
+    }
+
+
+def _step_data(step: PlanStep) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "kind": "choice" if step.choice else "repair",
+        **{name: _words(getattr(step, name)) for name in ("do", "where", "why", "costs")},
+        "wrong_if": _words(step.wrong) if step.wrong is not None else None,
+        "saves_ns": step.saves.value,
+        "of_remaining": step.of_remaining.value,
+        "after_ns": step.after.value,
+        "sure": step.sure,
+        "effort": step.effort,
+        "first": list(step.first),
+        "finding": step.anchor or None,
+    }
+
+
+def as_text(run: Path, plan: Plan) -> str:
+    """Return the plan for a terminal."""
+    if plan.whole.value is None:
+        return f"{run}: no time is known, so nothing can be planned: it has no trace"
+    lines = [f"{run}: {_words(plan.whole)} {OF.get(plan.basis, '')}".rstrip()]
+    groups = (("repairs", False), ("choices of the owner", True))
+    for title, choice in groups:
+        steps = [step for step in plan.steps if step.choice is choice]
+        if steps:
+            lines += ["", f"{title}:"]
+        for step in steps:
+            lines += _step_lines(step)
+    if not plan.steps:
+        lines += ["", "no step saves a thousandth of it: less work alone helps"]
+    if plan.advice:
+        lines += ["", "without a time in this run:", *(f"  - {_words(a)}" for a in plan.advice)]
+    return "\n".join(lines)
+
+
+def _step_lines(step: PlanStep) -> list[str]:
+    first = f", after step {', '.join(map(str, step.first))}" if step.first else ""
+    saves = f"saves {_words(step.saves)} ({_words(step.of_remaining)} of what is left){first}"
+    rows = [
+        f"{step.number:3}. {_words(step.do)}",
+        f"     {saves}; {_words(step.after)} remain",
+        f"     sure: {step.sure}; effort: {step.effort}; costs: {_words(step.costs)}",
+        f"     where: {_words(step.where)}",
+        f"     why: {_words(step.why)}",
+    ]
+    return [*rows, f"     wrong if: {_words(step.wrong)}"] if step.wrong is not None else rows
+
+
+def _words(value: Any) -> str:
+    from nsight_prof.reports.page.writer import Writer
+
+    return Writer().value(value)

@@ -1,0 +1,137 @@
+"""The plan of a run: steps that add up, in an order in which each gains what it says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsight_prof.orchestrator.commands.plan import as_data, as_text
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.page import Text
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.summary.plan import Plan, make_plan
+from nsight_prof.reports.summary.summary import summarise
+
+WHOLE = 100e6
+
+
+def idle(rule: str, gain_ns: float, stage: str = "") -> Finding:
+    return Finding(
+        key="idle", rule=rule, plain=Text(rule), rank=1, gain_ns=gain_ns, gain_of="wall time",
+        stage=stage, verdict=Text("it waits"),
+    )  # fmt: skip
+
+
+def kernel(row: KernelRow, rule: str, gain_ns: float) -> Finding:
+    return Finding(
+        key="kernel", rule=rule, plain=Text(rule), rank=2, gain_ns=gain_ns, verdict=Text("it is"),
+        kernel_ids=(row.kernel_id,), confidence="medium",
+    )  # fmt: skip
+
+
+def with_findings(view: ReportView, *found: Finding) -> ReportView:
+    """Return a report of these findings whose run is 100 ms: 60 of two kernels, 40 idle."""
+    plain: dict[str, Any] = {
+        "gain_ns": None,
+        "total_ns": 30e6,
+        "bound_cause": "tail",
+        "category": "copy",
+    }
+    first, second = (replace(row, **plain) for row in view.kernels[:2])
+    time = replace(view.run_time, basis="wall", whole_ns=WHOLE, kernels_ns=60e6, copies_ns=0.0,
+                   idle_ns=40e6, gpu_time_ns=60e6)  # fmt: skip
+    return replace(view, findings=found, kernels=(first, second), run_time=time, sections=())
+
+
+def adds_up(plan: Plan) -> None:
+    left = plan.whole.value or 0.0
+    for number, step in enumerate(plan.steps, 1):
+        assert step.number == number
+        assert step.saves.value is not None
+        assert step.of_remaining.value == pytest.approx(step.saves.value / left)
+        left -= step.saves.value
+        assert step.after.value == pytest.approx(left)
+        assert set(step.first) <= set(range(1, number))
+    assert left >= 0
+
+
+def test_the_steps_of_a_run_add_up_and_are_those_of_the_first_screen(view: ReportView) -> None:
+    plan = make_plan(view)
+    assert plan.steps
+    adds_up(plan)
+    shown = summarise(view).first.actions
+    repairs = [step for step in plan.steps if not step.choice]
+    assert [a.saves.value for a in shown] == [s.saves.value for s in repairs[: len(shown)]]
+    for step in plan.steps:
+        assert step.sure in ("low", "medium", "high")
+        assert Writer().text(step.why)
+        assert Writer().text(step.where)
+
+
+def test_faster_kernels_come_after_launches_that_the_gpu_waits_for(view: ReportView) -> None:
+    slow = kernel(view.kernels[0], "uncoalesced_loads", 25e6)
+    plan = make_plan(with_findings(view, slow, idle("launch_bound", 15e6)))
+    assert [step.first for step in plan.steps] == [(), (1,)]
+    assert plan.steps[0].saves.value == 15e6
+    adds_up(plan)
+    # What it waits for little does not hold back the kernels.
+    plan = make_plan(with_findings(view, slow, idle("launch_bound", 5e6)))
+    assert [step.saves.value for step in plan.steps] == [25e6, 5e6]
+    assert [step.first for step in plan.steps] == [(), ()]
+
+
+def test_a_wait_for_results_comes_before_slow_launches(view: ReportView) -> None:
+    found = idle("launch_bound", 20e6), idle("sync_stalls", 15e6)
+    plan = make_plan(with_findings(view, *found))
+    assert plan.steps[1].first == (1,)
+    assert "sync_stalls" not in Writer().text(plan.steps[1].do)
+    adds_up(plan)
+
+
+def test_smaller_types_are_a_choice_of_what_repairs_leave(view: ReportView) -> None:
+    base = with_findings(view)
+    rows = tuple(
+        replace(row, category="gemm", dtype="bf16", bound_by="dram", gain_ns=6e6)
+        for row in base.kernels
+    )
+    plan = make_plan(replace(base, kernels=rows))
+    (step,) = plan.steps
+    assert step.choice
+    # Half of the bytes of 30 ms each, less the 6 ms that a better kernel could save.
+    assert step.saves.value == pytest.approx(2 * (30e6 - 6e6) / 2)
+    assert "FP8" in Writer().text(step.costs)
+    waiting = tuple(replace(row, bound_by="latency") for row in rows)
+    assert make_plan(replace(base, kernels=waiting)).steps == ()
+
+
+def test_tf32_is_a_choice_and_stands_after_all_repairs(view: ReportView) -> None:
+    rows = view.kernels
+    found = kernel(rows[0], "tensor_idle", 20e6), kernel(rows[1], "tail", 5e6)
+    base = with_findings(view, *found)
+    base = replace(base, kernels=tuple(replace(row, dtype="fp32") for row in base.kernels))
+    plan = make_plan(base)
+    assert [step.choice for step in plan.steps] == [False, True]
+    assert plan.steps[1].saves.value == 20e6
+    adds_up(plan)
+
+
+def test_the_plan_of_a_run_without_time_says_so(view: ReportView) -> None:
+    time = replace(view.run_time, basis="", whole_ns=None)
+    plan = make_plan(replace(view, run_time=time))
+    assert plan.steps == ()
+    assert "nothing can be planned" in as_text(Path("runs/mine"), plan)
+
+
+def test_text_and_json_say_the_same_steps(view: ReportView) -> None:
+    plan = make_plan(view)
+    data, text = as_data(Path("runs/mine"), plan), as_text(Path("runs/mine"), plan)
+    assert len(data["steps"]) == len(plan.steps)
+    for step in data["steps"]:
+        assert f"{step['number']}. {step['do']}" in text
+        assert step["kind"] in ("repair", "choice")
+    assert data["whole_ns"] == pytest.approx(view.run_time.whole_ns)
+    assert sum(s["saves_ns"] for s in data["steps"]) + data["steps"][-1]["after_ns"] == (
+        pytest.approx(data["whole_ns"])
+    )
