@@ -24,10 +24,10 @@ def put_in_place(new: Path, folder: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(a: Path, b: Path) -> bool:
     """Swap two names in one step of the kernel; False where it cannot."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     if rename is None:  # glibc before 2.28, or no Linux
         return False
-    names = (os.fsencode(one), os.fsencode(other))
+    names = (os.fsencode(a), os.fsencode(b))
     return bool(rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0)

@@ -109,7 +109,7 @@ def load_run(path: Path | str) -> NotebookRun:
 
 
 def _findings_table(run: Run) -> pd.DataFrame:
-    rows = [row for name, one in _members(run).items() for row in _rows(one, name)]
+    rows = [row for name, member in _members(run).items() for row in _rows(member, name)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
     has_members = bool(run.manifest.ranks or run.manifest.variants)
     return frame if has_members else frame.drop(columns="run")
@@ -177,14 +177,14 @@ def _figures(run: Run) -> dict[str, Any]:
     if run.manifest.ranks:
         return {}
     if run.manifest.variants:
-        made = bench_pictures([_sweep(run)])
+        drawings = bench_pictures([_sweep(run)])
     elif run.is_bench:
-        made = bench_pictures(_sections(run))
+        drawings = bench_pictures(_sections(run))
     else:
         from nsight_prof.reports.profile.views import report_view
 
-        made = pictures(report_view(run))
-    return {picture.name: picture for picture in made}
+        drawings = pictures(report_view(run))
+    return {picture.name: picture for picture in drawings}
 
 
 def _first_screen(run: Run) -> str:
@@ -230,15 +230,17 @@ def _headline(run: Run) -> list[str]:
     if run.manifest.variants:
         found = _sweep(run).findings
         return [Writer().text(finding.verdict) for finding in found[:SENTENCES]]
-    made = _sections(run)
+    sections = _sections(run)
     if run.is_bench:
         from nsight_prof.reports.studies.models import leading
 
-        return [Writer().text(one.verdict) for one in leading(made, SENTENCES)][:SENTENCES]
+        return [Writer().text(leader.verdict) for leader in leading(sections, SENTENCES)][
+            :SENTENCES
+        ]
     from nsight_prof.reports.profile.views import section_verdicts
     from nsight_prof.reports.verdicts.ranking import headline
 
-    leads = [Writer().text(text) for text in section_verdicts(made)[: SENTENCES - 1]]
+    leads = [Writer().text(text) for text in section_verdicts(sections)[: SENTENCES - 1]]
     return [*leads, *headline(run)][:SENTENCES]
 
 

@@ -72,7 +72,7 @@ def command(
             f"{run} is a sweep of {len(loaded.manifest.variants)} runs",
             f"export one of them: {run / VARIANTS / loaded.manifest.variants[0]}",
         )
-    made = (
+    files = (
         [_timeline(loaded, output, tables, quiet or as_json)]
         if form in TRACES
         else [
@@ -81,12 +81,12 @@ def command(
         ]
     )
     # Beside what went to /dev/stdout nothing else may stand there.
-    err = not all(Path(str(one["file"])).is_file() for one in made)
+    err = not all(Path(str(file["file"])).is_file() for file in files)
     if as_json:
-        script_options.say_json(made, err=err)
+        script_options.say_json(files, err=err)
     elif not quiet and form not in TRACES:
-        for one in made:
-            say(f"{one['file']}: {one['rows']:,} rows", err=err)
+        for file in files:
+            say(f"{file['file']}: {file['rows']:,} rows", err=err)
 
 
 def _timeline(run: Run, output: Path, tables: tuple[str, ...], quiet: bool) -> dict[str, Any]:

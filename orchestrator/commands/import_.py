@@ -97,15 +97,15 @@ def command(
         run = import_files(files, out, stages, partial(say, err=as_json or quiet))
     if as_json:
         manifest = read_manifest(run)
-        made = {
+        result = {
             "run": str(run.path),
             "files": manifest.imported,
             "recorded": manifest.created or None,
             "tools": manifest.tools,
-            "ranks": [{"rank": one.rank, "file": one.file} for one in manifest.ranks],
+            "ranks": [{"rank": rank.rank, "file": rank.file} for rank in manifest.ranks],
             "notes": manifest.assumptions,
         }
-        script_options.say_json(made)
+        script_options.say_json(result)
     else:
         report = f"prof report {run.path}"
         following = report if aiconfigurator is None else f"prof predict MODEL --on {run.path}"

@@ -241,8 +241,8 @@ def command(
         run, headline, _ = predict(plan(model, runs, settings), out)
     notes = read_manifest(run).assumptions
     if as_json:
-        made = as_data(run.path, headline, run.report / "report.md")
-        script_options.say_json(made | {"notes": notes, "broken": broken})
+        result = as_data(run.path, headline, run.report / "report.md")
+        script_options.say_json(result | {"notes": notes, "broken": broken})
     elif quiet:
         say(str(run.path))
     else:

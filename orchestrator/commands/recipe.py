@@ -48,9 +48,9 @@ def list_recipes(as_json: bool, quiet: bool) -> None:
     if as_json:
         script_options.say_json(found)
         return
-    width = max((len(one["name"]) for one in found), default=0)
-    for one in found:
-        say(one["name"] if quiet else f"{one['name']:{width}}  {one['question']}")
+    width = max((len(recipe["name"]) for recipe in found), default=0)
+    for recipe in found:
+        say(recipe["name"] if quiet else f"{recipe['name']:{width}}  {recipe['question']}")
 
 
 @command.command("show", short_help="Print a recipe, or what it resolves to.")

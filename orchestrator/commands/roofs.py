@@ -47,10 +47,10 @@ def list_roofs(as_json: bool) -> None:
     from nsight_prof.orchestrator.roofs.cache import MEASURE, cached, folder
 
     found, unreadable = cached()
-    for why in unreadable:
-        say(f"warning: {why}", err=True)
+    for problem in unreadable:
+        say(f"warning: {problem}", err=True)
     if as_json:
-        script_options.say_json([_facts(one) for one in found])
+        script_options.say_json([_facts(cached_file) for cached_file in found])
     elif not found:
         say(f"no roofs in {folder()}; measure them: {MEASURE}")
     else:
@@ -111,22 +111,22 @@ def _of_this_machine() -> tuple[Path, str]:
     if len(known) == 1:
         return known[0].path, f"they are of {known[0].roofs.gpu['name']}, the only ones there are"
     have = f"{len(known)} files in {folder()}" if known else f"nothing in {folder()}"
-    why = "no measured roofs of this GPU" if here.gpus else "this machine shows no GPU"
+    reason = "no measured roofs of this GPU" if here.gpus else "this machine shows no GPU"
     raise UsageError(
-        f"{why}, and there is {have}",
+        f"{reason}, and there is {have}",
         "name a file or a run: prof roofs show FILE (prof roofs list names them)"
         if known
         else f"measure them: {MEASURE}; or show those of a recorded run: prof roofs show RUN",
     )
 
 
-def _facts(one: Cached) -> dict[str, Any]:
-    gpu = {key: one.roofs.gpu.get(key) for key in one.roofs.gpu}
+def _facts(cached_file: Cached) -> dict[str, Any]:
+    gpu = {key: cached_file.roofs.gpu.get(key) for key in cached_file.roofs.gpu}
     return {
-        "file": str(one.path),
-        "measured": one.roofs.measured,
-        "run": one.roofs.run_id,
-        "roofs": len(one.roofs.roofs),
+        "file": str(cached_file.path),
+        "measured": cached_file.roofs.measured,
+        "run": cached_file.roofs.run_id,
+        "roofs": len(cached_file.roofs.roofs),
         "gpu": gpu,
     }
 
@@ -141,18 +141,18 @@ def _table(found: list[Cached]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("GPU", "UUID", "driver", "SM clock", "power", "measured", "roofs", "run"):
         table.add_column(heading, overflow="fold")
-    for one in found:
-        gpu = one.roofs.gpu
+    for cached_file in found:
+        gpu = cached_file.roofs.gpu
         table.add_row(
             str(gpu["name"]),
             str(gpu["uuid"] or "n/a"),
             str(gpu["driver"] or "n/a"),
             formats.clock(gpu["max_sm_clock_hz"]),
             formats.quantity(gpu["power_limit_w"], "W"),
-            one.roofs.measured,
-            str(len(one.roofs.roofs)),
-            one.roofs.run_id,
+            cached_file.roofs.measured,
+            str(len(cached_file.roofs.roofs)),
+            cached_file.roofs.run_id,
         )
     console().print(table)
-    for one in found:
-        say(str(one.path))
+    for cached_file in found:
+        say(str(cached_file.path))

@@ -179,8 +179,8 @@ def _show(outcome: RunOutcome, as_json: bool, quiet: bool) -> None:
             {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
             for error in outcome.errors
         ]
-        made = as_data(outcome.run_dir, outcome.findings, outcome.report_path)
-        script_options.say_json({**made, "errors": errors, "exit_code": outcome.exit_code})
+        result = as_data(outcome.run_dir, outcome.findings, outcome.report_path)
+        script_options.say_json({**result, "errors": errors, "exit_code": outcome.exit_code})
     elif quiet:
         say(str(outcome.run_dir))
     elif outcome.report_path is not None:

@@ -85,9 +85,9 @@ def shown_names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def skipped(name: str, why: str) -> str:
+def skipped(name: str, reason: str) -> str:
     """Say that a file of a folder was left out."""
-    return f"Skipped: {why}." if why.startswith(name) else f"Skipped {name}: {why}."
+    return f"Skipped: {reason}." if reason.startswith(name) else f"Skipped {name}: {reason}."
 
 
 def stem(path: Path) -> str:
@@ -183,9 +183,13 @@ def _chosen(given: Sequence[Given], passed: Iterable[tuple[str, str]]) -> Inputs
 def _notes(passed: Iterable[tuple[str, str]]) -> list[str]:
     """Name the files that were passed over: those of Nsight with their reason, others together."""
     skipped_files = list(passed)
-    told = [why for name, why in skipped_files if name.endswith(SUFFIXES) or "given twice" in why]
-    others = [name for name, why in skipped_files if why not in told]
-    notes = [skipped(name, why) for name, why in skipped_files if why in told]
+    told = [
+        reason
+        for name, reason in skipped_files
+        if name.endswith(SUFFIXES) or "given twice" in reason
+    ]
+    others = [name for name, reason in skipped_files if reason not in told]
+    notes = [skipped(name, reason) for name, reason in skipped_files if reason in told]
     if others:
         notes.append(f"Passed over, as nothing that prof reads: {listed(others, MOST_NAMES)}.")
     return notes

@@ -109,7 +109,7 @@ def _check_times(records: Sequence[RankRecord], identities: Sequence[Identity]) 
     ]
     timed.sort(key=lambda item: item[0])
     for item in timed[1:]:
-        latest = max(timed[: timed.index(item)], key=lambda one: one[1])
+        latest = max(timed[: timed.index(item)], key=lambda pair: pair[1])
         pause = (item[0] - latest[1]) / 1e9
         old, new = latest[2], item[2]
         if pause > FAR_APART_S:

@@ -67,11 +67,13 @@ def counting_time(
     # ncu filters by mangled name: other launch shapes of a selected kernel wait, too.
     chosen = {kernel.mangled_name for kernel in selection.kernels}
     ids = kernels.loc[kernels["mangled_name"].isin(chosen), "kernel_id"]
-    made = launches[launches["kernel_id"].isin(ids)]
-    by_process = made.groupby("pid").size()
+    selected = launches[launches["kernel_id"].isin(ids)]
+    by_process = selected.groupby("pid").size()
     pids = list(by_process.index)
     started = [pid for pid in pids if not _is_root(pid, pids, names, command)]
-    counted = made[made["kernel_id"].isin([kernel.kernel_id for kernel in selection.kernels])]
+    counted = selected[
+        selected["kernel_id"].isin([kernel.kernel_id for kernel in selection.kernels])
+    ]
     per_process = counted.groupby(["pid", "kernel_id"]).size().clip(upper=selection.count)
     ends = launches["start_ns"] + launches["duration_ns"]
     return CountingTime(

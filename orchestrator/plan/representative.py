@@ -131,5 +131,5 @@ def _best_window(matrix: NDArray[np.float64], weight: NDArray[np.float64]) -> tu
         if outside[start] == 0:
             return start, count
         found.append((float(outside[start]), start, count))
-    least = min(found)[0]
-    return next((start, count) for part, start, count in found if part < least + WORTH)
+    lowest = min(found)[0]
+    return next((start, count) for part, start, count in found if part < lowest + WORTH)

@@ -203,21 +203,21 @@ class Plan:
         if not tokens:
             tokens = BATCHED_TOKENS
             self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
-        most = self.settings.max_requests
-        if most:
-            sizes = [size for size in CAPTURED if size <= 2 * most]
+        most_requests = self.settings.max_requests
+        if most_requests:
+            sizes = [size for size in CAPTURED if size <= 2 * most_requests]
         else:
             limits = [number(row["max_num_seqs"]) for row in rows]
             usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
-            most = next((int(limit) for limit in limits if limit > 0), usual)
+            most_requests = next((int(limit) for limit in limits if limit > 0), usual)
         widest = max((work.together for work in self.settings.workloads), default=0)
-        if widest > most:
+        if widest > most_requests:
             self.notes.append(
-                f"of {widest:,} requests some wait: the engine runs at most {most:,} at a time, as "
-                "the recorded engine did or as vLLM does by itself; --max-num-seqs says another "
-                "limit"
+                f"of {widest:,} requests some wait: the engine runs at most {most_requests:,} at a "
+                "time, as the recorded engine did or as vLLM does by itself; --max-num-seqs says "
+                "another limit"
             )
-        return Engine(tokens, tuple(sizes or CAPTURED), most)
+        return Engine(tokens, tuple(sizes or CAPTURED), most_requests)
 
     def prediction(self) -> Prediction:
         """Return what points are predicted by."""

@@ -87,16 +87,16 @@ def read_layers(path: Path) -> list[Layer]:
         RecipeError: not readable, not YAML, a key twice, or a circle of `extends`.
     """
     layers: list[Layer] = []
-    seen: list[Path] = []
+    visited: list[Path] = []
     place: Path | None = path
     while place is not None:
-        if place.resolve() in seen:
-            chain = " -> ".join(p.name for p in [*seen, place.resolve()])
+        if place.resolve() in visited:
+            chain = " -> ".join(p.name for p in [*visited, place.resolve()])
             raise RecipeError(
                 f"{path}: the recipes extend each other in a circle: {chain}",
                 "remove `extends` from one of them",
             )
-        seen.append(place.resolve())
+        visited.append(place.resolve())
         layer = _read_layer(place)
         layers.insert(0, layer)
         parent = layer.data.get("extends")
@@ -228,16 +228,16 @@ def _lines(node: Any, path: KeyPath, source: str) -> Iterator[tuple[KeyPath, int
     """Give each key path with its line; refuse a key that stands twice in one mapping."""
     if not isinstance(node, yaml.MappingNode):
         return
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
-        if key.value in seen:
+        if key.value in first_lines:
             raise RecipeError(
                 f"{source}:{line}: the key {'.'.join((*path, key.value))} stands twice (first in "
-                f"line {seen[key.value]})",
+                f"line {first_lines[key.value]})",
                 "keep one of them",
             )
-        seen[key.value] = line
+        first_lines[key.value] = line
         yield (*path, key.value), line
         yield from _lines(value, (*path, key.value), source)
 

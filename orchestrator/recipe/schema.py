@@ -207,8 +207,8 @@ class Recipe(Model):
         if self.bench is not None:
             return self
         traced = self.trace.enabled or self.trace.from_run is not None
-        counted, seen = self.counters.enabled, self.operators.enabled
-        if not (traced or counted or seen or self.untraced.enabled):
+        counted, has_operators = self.counters.enabled, self.operators.enabled
+        if not (traced or counted or has_operators or self.untraced.enabled):
             raise ValueError(
                 "neither the program without a profiler nor the trace nor the counters nor the "
                 "operators are enabled: nothing to do"

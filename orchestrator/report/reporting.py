@@ -36,8 +36,8 @@ def make_report(run: RunDir, style: Style | None = None) -> tuple[tuple[str, ...
         substep("checking the captures")
         check_artifacts(run)
         refresh_tables(run)
-        made = render_report(load_run(run.path), style, draw)
-    return made.headline, made.report
+        paths = render_report(load_run(run.path), style, draw)
+    return paths.headline, paths.report
 
 
 def _check_address_space() -> None:
@@ -61,8 +61,8 @@ def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str
 
     manifest = read_manifest(run)
     view = sweep_view(manifest, load_variants(run))
-    made = render_sweep(view, run.report, style_of(manifest.recipe, style))
-    return made.headline, made.report
+    paths = render_sweep(view, run.report, style_of(manifest.recipe, style))
+    return paths.headline, paths.report
 
 
 def report_job(
@@ -88,5 +88,5 @@ def report_job(
         except ProfError as error:
             warn(f"rank {record.rank}: {error.message}")
     build_rank_tables(job)
-    made = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
-    return made.headline, made.report
+    paths = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
+    return paths.headline, paths.report

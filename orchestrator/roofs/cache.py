@@ -61,7 +61,7 @@ def cached() -> tuple[list[Cached], list[str]]:
             found.append(Cached(path, read_roofs(path)))
         except ProfError as error:
             unreadable.append(error.message)
-    return sorted(found, key=lambda one: one.roofs.measured, reverse=True), unreadable
+    return sorted(found, key=lambda entry: entry.roofs.measured, reverse=True), unreadable
 
 
 def find(gpu: Mapping[str, Any]) -> tuple[Cached | None, list[Cached]]:
@@ -70,12 +70,12 @@ def find(gpu: Mapping[str, Any]) -> tuple[Cached | None, list[Cached]]:
     Those of the very GPU stand before those of another one of its kind; then the newest. The
     others are of a GPU of the same name, under another driver, clock or power limit.
     """
-    files = [Cached(one.path, one.roofs, matches(one.roofs, gpu)) for one in cached()[0]]
+    files = [Cached(entry.path, entry.roofs, matches(entry.roofs, gpu)) for entry in cached()[0]]
     for fit in (Fit.EXACT, Fit.SAME_KIND):
-        for one in files:
-            if one.match.fit == fit:
-                return one, []
-    return None, [one for one in files if one.roofs.gpu["name"] == gpu_facts(gpu)["name"]]
+        for entry in files:
+            if entry.match.fit == fit:
+                return entry, []
+    return None, [entry for entry in files if entry.roofs.gpu["name"] == gpu_facts(gpu)["name"]]
 
 
 def keep(file: RoofsFile) -> tuple[Path | None, str]:

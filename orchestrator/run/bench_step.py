@@ -57,22 +57,22 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
     turns = _turns(work)
     key = _key(step, work)
     ended = _reuse(folder, key, turns, result)
-    kept = {one.turn for one in ended}
+    ended_turns = {ended_turn.turn for ended_turn in ended}
     for number, turn in enumerate(turns, 1):
-        if turn in kept:
+        if turn in ended_turns:
             continue
         part = f"process {number} of {len(turns)}"
-        one = _run(step, turn, part, folder, work, result)
-        ended.append(one)
-        if one.error is None:
+        ended_turn = _run(step, turn, part, folder, work, result)
+        ended.append(ended_turn)
+        if ended_turn.error is None:
             finished = [done.turn.file for done in ended if done.error is None]
             write_atomic(folder / FINISHED, json.dumps({"key": key, "files": finished}) + "\n")
-        elif not any(done.cases for done in ended) and one.lasts:
-            raise one.error
+        elif not any(done.cases for done in ended) and ended_turn.lasts:
+            raise ended_turn.error
         else:
-            result.warnings.append(_told(one, part))
-    errors = [one.error for one in ended if one.error is not None]
-    if not any(one.cases for one in ended):
+            result.warnings.append(_told(ended_turn, part))
+    errors = [ended_turn.error for ended_turn in ended if ended_turn.error is not None]
+    if not any(ended_turn.cases for ended_turn in ended):
         result.warnings.clear()
         raise errors[0]
     if errors:
@@ -149,10 +149,14 @@ def _last_words(tail: str) -> str:
     return lines[-1][:200] if lines else "it printed nothing"
 
 
-def _told(one: Ended, part: str) -> str:
-    assert one.error is not None
-    when = f"after {one.cases} cases, which are kept" if one.cases else "before its first case"
-    return f"{part} failed {when}: {one.error.message}"
+def _told(ended_turn: Ended, part: str) -> str:
+    assert ended_turn.error is not None
+    when = (
+        f"after {ended_turn.cases} cases, which are kept"
+        if ended_turn.cases
+        else "before its first case"
+    )
+    return f"{part} failed {when}: {ended_turn.error.message}"
 
 
 def _append(log: Path, whole: Path, part: str) -> None:

@@ -59,10 +59,10 @@ def examine(target_python: str | None = None) -> list[Check]:
 
 def _gpu_checks(gpus: Gpus) -> list[Check]:
     if not gpus.gpus:
-        why = f"NVML says: {gpus.error}" if gpus.error else "the driver shows none"
+        reason = f"NVML says: {gpus.error}" if gpus.error else "the driver shows none"
         state: State = "warning" if has_gpu() else "missing"
         remedy = f"install the NVIDIA driver; in a container: docker run --gpus all …; {NO_TRACE}"
-        return [Check("GPU", state, why, remedy)]
+        return [Check("GPU", state, reason, remedy)]
     checks = [Check("driver", "ok", f"{gpus.driver}, CUDA up to {gpus.cuda}")]
     for gpu in gpus.gpus:
         detail = f"{gpu.get('name', 'unknown')} ({int(gpu.get('memory_bytes', 0)) / 2**30:.0f} GiB)"
@@ -150,14 +150,14 @@ def _roofs(gpus: Gpus) -> list[Check]:
         return []
     found, others = roofs_cache.find(gpu_facts(gpus.gpus[0], gpus.driver))
     if found is not None:
-        why = f"; {found.match.why}" if found.match.why else ""
+        reason = f"; {found.match.why}" if found.match.why else ""
         number = len(found.roofs.roofs)
-        return [Check("roofs", "ok", f"{number} measured {found.roofs.measured}{why}")]
-    why = "not measured on this GPU"
+        return [Check("roofs", "ok", f"{number} measured {found.roofs.measured}{reason}")]
+    reason = "not measured on this GPU"
     if others:
-        why = f"those of {others[0].roofs.measured} do not hold now: {others[0].match.why}"
+        reason = f"those of {others[0].roofs.measured} do not hold now: {others[0].match.why}"
     remedy = f"{roofs_cache.MEASURE}; until then reports use counters and data sheets"
-    return [Check("roofs", "warning", why, remedy)]
+    return [Check("roofs", "warning", reason, remedy)]
 
 
 def _interpreter(environment: Mapping[str, str], named: str | None) -> Check:

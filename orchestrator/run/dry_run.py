@@ -76,14 +76,14 @@ def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> 
     assert recipe.bench is not None
     processes, repeats = recipe.bench.processes, recipe.bench.repeat
     turn = Turn(1, 1)
-    one = measuring_program(program, place / turn.file, turn)
+    measuring = measuring_program(program, place / turn.file, turn)
     lines = [
         f"# {step.name}: the target un-profiled, at most {step.timeout_s:g} s a process",
         f"#   {processes * repeats} processes, one after another: --process 1..{processes} of each "
         f"--repeat 1..{repeats}, each with a file of its own",
     ]
     lines += _around(program, program.env)
-    return "\n".join([*lines, shlex.join(one.argv)])
+    return "\n".join([*lines, shlex.join(measuring.argv)])
 
 
 def _render_target(step: Step, recipe: Recipe, place: Path) -> str:
@@ -164,8 +164,8 @@ def _metrics(recipe: Recipe, told: set[str] | None) -> tuple[str, ...]:
     if chip and known:
         return choose_metrics(recipe, told or (), chip)
     kernels = "the selected kernels" if recipe.bench is None else "the measured cases"
-    why = kernels if chip else "the GPU's chip"
-    return (f"<the metrics of {', '.join(recipe.counters.sets)}: which ones, {why} will tell>",)
+    missing = kernels if chip else "the GPU's chip"
+    return (f"<the metrics of {', '.join(recipe.counters.sets)}: which ones, {missing} will tell>",)
 
 
 def _shell(argv: list[str], program: Program | None = None) -> str:

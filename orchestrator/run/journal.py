@@ -143,12 +143,12 @@ class Journal:
         record.state = StepState.DONE
 
     def _failed(self, record: StepRecord, folder: Path, error: BaseException) -> None:
-        kept = None
+        copy = None
         if folder.name.endswith(PARTIAL):
             with contextlib.suppress(OSError):
-                kept = keep(folder, "failed")
+                copy = keep(folder, "failed")
         if isinstance(error, ProfError):
-            where = str(folder), str(kept or folder)
+            where = str(folder), str(copy or folder)
             error.message = self._environment.redact(error.message.replace(*where))
             error.hint = self._environment.redact(error.hint)
             error.args = (error.message,)
@@ -157,13 +157,13 @@ class Journal:
         record.hint = error.hint if isinstance(error, ProfError) else ""
 
 
-def keep(folder: Path, why: str) -> Path | None:
+def keep(folder: Path, reason: str) -> Path | None:
     """Rename a step's folder to `<n>-<name>.<why>-<k>`; None where there is none."""
     if not folder.exists():
         return None
     stem = folder.name.removesuffix(PARTIAL)
     number = 1
-    while (target := folder.with_name(f"{stem}.{why}-{number}")).exists():
+    while (target := folder.with_name(f"{stem}.{reason}-{number}")).exists():
         number += 1
     os.rename(folder, target)
     return target

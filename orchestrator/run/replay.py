@@ -132,8 +132,8 @@ def recorded_capabilities(recorded: Manifest) -> Capabilities:
     for name in ("bench", *PROFILED):
         step = recorded.step(name)
         if step is None or step.state != StepState.DONE:
-            why = step.error if step is not None and step.error else "it was not part of it"
-            unavailable[name] = f"the recorded run has no {name} step: {why}"
+            reason = step.error if step is not None and step.error else "it was not part of it"
+            unavailable[name] = f"the recorded run has no {name} step: {reason}"
     first = recorded.step("trace") or recorded.step("bench")
     digest = first.inputs.get("target file's content", "") if first is not None else ""
     return Capabilities(recorded.tools, unavailable, digest)

@@ -115,8 +115,8 @@ def _from_cache(manifest: Manifest, place: Path) -> str:
     )
 
 
-def _whose(file: RoofsFile, why: str) -> str:
-    caveat = f"; {why}" if why else ", this very GPU"
+def _whose(file: RoofsFile, reason: str) -> str:
+    caveat = f"; {reason}" if reason else ", this very GPU"
     return f"{ABOUT} are those of run {file.run_id}, {file.measured}{caveat}"
 
 

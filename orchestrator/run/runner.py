@@ -72,9 +72,9 @@ def run_recipe(recipe: Recipe, options: RunOptions) -> RunOutcome:
         ProfError: a step failed and there is nothing to report; the manifest holds the same.
         Interrupted: Ctrl-C; the run is resumable.
     """
-    with stoppable(STOPS), no_empty_folder() as made:
+    with stoppable(STOPS), no_empty_folder() as created:
         folder = _folder(recipe, options)
-        made.append(folder)
+        created.append(folder)
         with plain_errors(folder), locked(folder), told_where(folder):
             run = _run_sweep if recipe.sweep else _run_one
             return run(recipe, options, RunDir(folder))

@@ -31,10 +31,10 @@ def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
     Raises:
         ProfError: the program failed, did not end in time, or the profiler left no trace.
     """
-    seen = step.name == "operators"
+    is_operators = step.name == "operators"
     program = (
         operators_program(work.recipe, folder / OPERATORS)
-        if seen
+        if is_operators
         else step_program(work.recipe, step.name)
     )
     result.argv = list(program.argv)
@@ -45,13 +45,13 @@ def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.exit_code = finished.exit_code
     if not finished.ok:
         raise _failure(finished, what)
-    if seen and not (folder / OPERATORS).is_file():
+    if is_operators and not (folder / OPERATORS).is_file():
         raise StepFailed(
             "the program ended well under the torch profiler and left no trace",
             "with capture: profiler-api it must call torch.cuda.profiler.start() and stop(); see "
             "stderr.log of the operators step",
         )
-    if seen and isinstance(work.recipe.capture, NvtxCapture):
+    if is_operators and isinstance(work.recipe.capture, NvtxCapture):
         result.warnings.append(
             "the operators are those of the whole program: torch's profiler cannot begin at the "
             f"NVTX range {work.recipe.capture.nvtx}"

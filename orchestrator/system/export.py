@@ -96,9 +96,9 @@ def _export_error(tool: Tool, report: Path, finished: Finished) -> ProfError:
     known = target.explain(finished.tail) or nsys.explain(finished.tail)
     if known is not None:
         return type(known)(f"{report} cannot be exported: {known.message}", known.hint)
-    why = _first_line(finished.tail) or finished.signal or f"exit code {finished.exit_code}"
+    reason = _first_line(finished.tail) or finished.signal or f"exit code {finished.exit_code}"
     return ArtifactUnreadable(
-        f"nsys cannot export {report} to SQLite: {why}",
+        f"nsys cannot export {report} to SQLite: {reason}",
         "the report is kept; export it with the nsys that made it: nsys export --type=sqlite, "
         "then: prof import FILE.sqlite",
     )

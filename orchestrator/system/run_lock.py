@@ -70,11 +70,11 @@ def no_empty_folder() -> Iterator[list[Path]]:
 
     The list is for the folders that are made within; `runs/` goes where it was made here, too.
     """
-    made: list[Path] = [] if RUNS.exists() else [RUNS]
+    created: list[Path] = [] if RUNS.exists() else [RUNS]
     try:
-        yield made
+        yield created
     finally:
-        for folder in reversed(made):
+        for folder in reversed(created):
             _remove_empty(folder)
 
 

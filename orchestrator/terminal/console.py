@@ -33,7 +33,7 @@ class _Console(Console):
 
 def make_console(pipe_width: int | None = None, *, stderr: bool = False) -> Console:
     """Return a console; where it is no terminal, it is `pipe_width` columns wide."""
-    made = _Console(stderr=stderr, highlight=False)
-    if made.is_terminal or pipe_width is None:
-        return made
+    console = _Console(stderr=stderr, highlight=False)
+    if console.is_terminal or pipe_width is None:
+        return console
     return _Console(stderr=stderr, highlight=False, width=pipe_width)

@@ -29,7 +29,7 @@ class SuggestingGroup(click.Group):
         if not known and not ctx.resilient_parsing:
             import difflib  # not for those who spell well: every command starts here
 
-            options = [option for one in self.get_params(ctx) for option in one.opts]
+            options = [option for parameter in self.get_params(ctx) for option in parameter.opts]
             words = {word.lstrip("-"): word for word in (*options, *self.list_commands(ctx))}
             near = difflib.get_close_matches(name, words, n=1)
             raise NoSuchCommand(name, words[near[0]] if near else "", ctx)

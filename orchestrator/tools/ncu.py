@@ -313,8 +313,12 @@ def _line(match: re.Match[str]) -> str:
 def _none(match: re.Match[str]) -> ProfError:
     # ncu 2025.3.1 lists the base names of the kernels that it saw.
     listed = match.string[match.end() :].partition("Available Kernels:\n")[2]
-    seen = re.findall(r"^\d+\. (.+)$", listed, re.MULTILINE)
-    saw = f"; ncu saw {len(seen)} others, for example {', '.join(seen[:3])}" if seen else ""
+    listed_kernels = re.findall(r"^\d+\. (.+)$", listed, re.MULTILINE)
+    saw = (
+        f"; ncu saw {len(listed_kernels)} others, for example {', '.join(listed_kernels[:3])}"
+        if listed_kernels
+        else ""
+    )
     return StepFailed(
         f"ncu profiled no kernel{saw}",
         "the program may not launch the selected kernels each time: make it deterministic (fixed "

@@ -103,15 +103,15 @@ def differing_conditions(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
     facts += [(("software", key), key) for key in SOFTWARE]
     found = []
     for keys, label in facts:
-        seen: dict[str, str] = {}
+        first_values: dict[str, str] = {}
         for condition in conditions:
             value: Any = condition
             for key in keys:
                 value = value.get(key)
             if value is not None:
-                seen.setdefault(str(value), f"process {condition['process']}")
-        if len(seen) > 1:
-            words = ", ".join(f"{value} ({where})" for value, where in seen.items())
+                first_values.setdefault(str(value), f"process {condition['process']}")
+        if len(first_values) > 1:
+            words = ", ".join(f"{value} ({where})" for value, where in first_values.items())
             found.append(f"{label} is not the same in all processes: {words}")
     return found
 

@@ -196,5 +196,5 @@ def roofs_file(
     facts = gpu_facts(first.get("gpu") or {}, (first.get("software") or {}).get("driver"))
     facts = {key: of_run.get(key) if value is None else value for key, value in facts.items()}
     # The command line holds paths of the machine.
-    kept = {key: value for key, value in first.items() if key not in ("argv", "record")}
-    return RoofsFile(measured.when, measured.run_id, facts, measured.roofs, kept)
+    conditions = {key: value for key, value in first.items() if key not in ("argv", "record")}
+    return RoofsFile(measured.when, measured.run_id, facts, measured.roofs, conditions)

@@ -55,10 +55,10 @@ def operator_frames(
     for warning in joined.warnings:
         gaps.add("gemms", warning)
     gemms = with_roofs(with_modules(joined.gemms, frames), frames, gaps)
-    made = {"operators": trace.operators(), "gemms": gemms}
+    by_table = {"operators": trace.operators(), "gemms": gemms}
     if frames.get("modules", tables.empty("modules")).empty:
-        made["modules"] = trace.modules()
-    return made
+        by_table["modules"] = trace.modules()
+    return by_table
 
 
 def _launches(folder: Path, kernels: pd.DataFrame) -> pd.DataFrame:

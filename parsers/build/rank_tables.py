@@ -121,7 +121,7 @@ class _Kernels:
 
 def _kernel_row(kernel_id: str, kernel: _Kernel, whole: int) -> dict[str, Any]:
     by_rank = kernel.total_ns
-    least, most = (pick(by_rank, key=lambda r: (by_rank[r], r)) for pick in (min, max))
+    fastest, slowest = (pick(by_rank, key=lambda r: (by_rank[r], r)) for pick in (min, max))
     total = sum(by_rank.values())
     names = ("name", "short_name", "library", "category", "grid", "block")
     return {
@@ -131,9 +131,9 @@ def _kernel_row(kernel_id: str, kernel: _Kernel, whole: int) -> dict[str, Any]:
         "calls": kernel.calls,
         "total_ns": total,
         "share": total / whole if whole else None,
-        "min_ns": by_rank[least],
-        "min_rank": least,
+        "min_ns": by_rank[fastest],
+        "min_rank": fastest,
         "median_ns": median(by_rank.values()),
-        "max_ns": by_rank[most],
-        "max_rank": most,
+        "max_ns": by_rank[slowest],
+        "max_rank": slowest,
     }

@@ -144,15 +144,15 @@ def _join_stage(
     rows: dict[tuple[Gemm, str, str, str], _Row] = {}
     reason = "" if ranks else "the trace has no product in this stage"
     for rank in ranks:
-        places, why = _align(runs, rank, known)
+        places, problem = _align(runs, rank, known)
         if places is None:
-            reason = why
+            reason = problem
             break
-        for seen, launch in zip(places, rank, strict=True):
-            if seen.gemm is not None:
-                row = _row(rows, seen, launch.kernel_id)
+        for gemm_kernel, launch in zip(places, rank, strict=True):
+            if gemm_kernel.gemm is not None:
+                row = _row(rows, gemm_kernel, launch.kernel_id)
                 row.launches.append(launch)
-                same = _plain(seen.name) == _plain(known[launch.kernel_id].name)
+                same = _plain(gemm_kernel.name) == _plain(known[launch.kernel_id].name)
                 row.join = BY_BOTH if same else BY_ORDER
     if reason:
         rows = _by_name(runs, ranks, known, reason)
@@ -160,10 +160,14 @@ def _join_stage(
     return list(rows.values())
 
 
-def _row(rows: dict[tuple[Gemm, str, str, str], _Row], seen: GemmKernel, kernel_id: str) -> _Row:
-    assert seen.gemm is not None
-    key = (seen.gemm, seen.operator, seen.module, kernel_id)
-    return rows.setdefault(key, _Row(seen.gemm, seen.operator, seen.module, kernel_id))
+def _row(
+    rows: dict[tuple[Gemm, str, str, str], _Row], gemm_kernel: GemmKernel, kernel_id: str
+) -> _Row:
+    assert gemm_kernel.gemm is not None
+    key = (gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module, kernel_id)
+    return rows.setdefault(
+        key, _Row(gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module, kernel_id)
+    )
 
 
 def _align(
@@ -202,19 +206,19 @@ def _by_name(
         by_kernel[_plain(kernel.name), kernel.grid].append(launch)
     shapes: dict[tuple[str, str], set[Gemm | None]] = defaultdict(set)
     every = [kernel for run in runs for kernel in run]
-    for seen in every:
-        shapes[_plain(seen.name), seen.grid].add(seen.gemm)
+    for gemm_kernel in every:
+        shapes[_plain(gemm_kernel.name), gemm_kernel.grid].add(gemm_kernel.gemm)
     rows: dict[tuple[Gemm, str, str, str], _Row] = {}
-    for key in dict.fromkeys((_plain(seen.name), seen.grid) for seen in every):
+    for key in dict.fromkeys((_plain(gemm_kernel.name), gemm_kernel.grid) for gemm_kernel in every):
         alike = {
-            (seen.gemm, seen.operator, seen.module): seen
-            for seen in every
-            if (_plain(seen.name), seen.grid) == key and seen.gemm is not None
+            (gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module): gemm_kernel
+            for gemm_kernel in every
+            if (_plain(gemm_kernel.name), gemm_kernel.grid) == key and gemm_kernel.gemm is not None
         }
         launches = by_kernel.get(key, [])
         joins = bool(launches) and len(shapes[key]) == 1 and len(alike) == 1
-        for seen in alike.values():
-            row = _row(rows, seen, launches[0].kernel_id if joins else "")
+        for gemm_kernel in alike.values():
+            row = _row(rows, gemm_kernel, launches[0].kernel_id if joins else "")
             row.join = BY_NAME if joins else ""
             row.launches = launches if joins else []
             more = "" if joins else _why_not(bool(launches))
@@ -235,10 +239,12 @@ def _add_seen(
     by_shape: dict[tuple[Gemm, str, str], list[_Row]] = defaultdict(list)
     for row in rows.values():
         by_shape[row.gemm, row.operator, row.module].append(row)
-    for seen in (kernel for run in runs for kernel in run):
-        if seen.gemm is not None:
-            for row in by_shape.get((seen.gemm, seen.operator, seen.module), []):
-                row.seen.append(seen)
+    for gemm_kernel in (kernel for run in runs for kernel in run):
+        if gemm_kernel.gemm is not None:
+            for row in by_shape.get(
+                (gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module), []
+            ):
+                row.seen.append(gemm_kernel)
 
 
 def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any]:
@@ -247,7 +253,7 @@ def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any
     middle = float(median(times)) if times else nan
     gemm, kernel = row.gemm, known.get(row.kernel_id)
     name = classify(kernel.name) if kernel else None
-    seen = [kernel.name for kernel in row.seen]
+    kernel_names = [kernel.name for kernel in row.seen]
     moved = nan if gemm.bytes is None else gemm.bytes
     return {
         "stage": stage,
@@ -260,17 +266,21 @@ def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any
         "dtype": gemm.dtype,
         "kernel_id": row.kernel_id,
         "kernel": name.short_name if name else "",
-        "operator_kernel": classify(max(set(seen), key=seen.count)).short_name if seen else "",
+        "operator_kernel": classify(max(set(kernel_names), key=kernel_names.count)).short_name
+        if kernel_names
+        else "",
         "join": row.join,
         "reason": row.reason,
         "tile": name.tile if name else "",
         "split_k": split_k(gemm, kernel.name, kernel.grid) if kernel else None,
         "calls": len(times) if times else None,
-        "operator_calls": len(seen),
+        "operator_calls": len(kernel_names),
         "median_ns": middle,
         "reduction_ns": float(median(reductions)) if reductions else nan,
         "total_ns": float(sum(times)) if times else nan,
-        "operator_ns": float(median(kernel.duration for kernel in row.seen)) if seen else nan,
+        "operator_ns": float(median(kernel.duration for kernel in row.seen))
+        if kernel_names
+        else nan,
         "flops": gemm.flops,
         "bytes": moved,
         "flop_per_s": gemm.flops / middle * 1e9,

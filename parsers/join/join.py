@@ -174,10 +174,10 @@ def _distinct(
     return Counter((key(k), k.grid, k.block) for k in set(kernels))
 
 
-def _same_name(one: _Kernel, other: _Kernel) -> bool:
-    if one.mangled and other.mangled:
-        return one.mangled == other.mangled
-    return plain_name(one.name) == plain_name(other.name)
+def _same_name(a: _Kernel, b: _Kernel) -> bool:
+    if a.mangled and b.mangled:
+        return a.mangled == b.mangled
+    return plain_name(a.name) == plain_name(b.name)
 
 
 def _none(reason: str) -> _Match:

@@ -147,22 +147,20 @@ def _durations(capture: NcuCapture) -> dict[int, float]:
     return dict(zip(ours["profile"].astype(int), ours["value"], strict=True))
 
 
-def _same_kernel(one: Launch, other: Launch) -> bool:
+def _same_kernel(a: Launch, b: Launch) -> bool:
     """Compare mangled names, or demangled ones; where each has another kind, both may be right."""
-    mangled = {_text(row["mangled_name"]) for row in (one, other)} - {""}
+    mangled = {_text(row["mangled_name"]) for row in (a, b)} - {""}
     plain = {
-        plain_name(str(row["name"]))
-        for row in (one, other)
-        if row["name"] != _text(row["mangled_name"])
+        plain_name(str(row["name"])) for row in (a, b) if row["name"] != _text(row["mangled_name"])
     }
-    both = all(_text(row["mangled_name"]) for row in (one, other))
+    both = all(_text(row["mangled_name"]) for row in (a, b))
     return len(mangled) == 1 if both else len(plain) <= 1
 
 
-def _same_time(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
+def _same_time(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
         return True
-    return abs(one - other) <= SAME_DURATION * max(one, other)
+    return abs(a - b) <= SAME_DURATION * max(a, b)
 
 
 def _complete_names(launches: list[Launch]) -> None:
@@ -223,10 +221,10 @@ def _versions(files: Sequence[NcuFile]) -> list[str]:
     return [f"the counters are of several versions of ncu: {shown}"]
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def listed(names: Sequence[str], limit: int = 3) -> str:
     """Return names for a sentence: the first ones, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _table(
@@ -273,7 +271,7 @@ def _text(value: Any) -> str:
     return "" if pd.isna(value) else str(value)
 
 
-def added(files: pd.DataFrame, most: int = MOST_FILES) -> list[str]:
+def added(files: pd.DataFrame, limit: int = MOST_FILES) -> list[str]:
     """Say what each file of table `counter_files` adds, of many only what all add and which none.
 
     Of kernels in several files the launch with the most values is shown, then that of the first.
@@ -281,7 +279,7 @@ def added(files: pd.DataFrame, most: int = MOST_FILES) -> list[str]:
     rows = files.to_dict("records")
     idle = [str(row["file"]) for row in rows if not row["new_values"]]
     said = [f"{row['file']} adds {_what(row)}" for row in rows if row["new_values"]]
-    if len(said) > most:
+    if len(said) > limit:
         total = files[["new_launches", "new_kernels", "new_values"]].sum()
         said = [f"{len(rows)} files of ncu add {_what(total.to_dict())}"]
     if idle:

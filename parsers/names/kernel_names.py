@@ -125,7 +125,7 @@ LONGEST = 1 << 13
 def classify(name: str) -> KernelName:
     """Return what `name` (demangled, mangled or plain) tells; never raises."""
     text = _plain(name[:LONGEST])
-    base, head = (part[:most] for part, most in zip(_split(text), _READ, strict=True))
+    base, head = (part[:limit] for part, limit in zip(_split(text), _READ, strict=True))
     rules = _rules()
     worth_trying = {
         index for literal, indices in rules.literals.items() if literal in head for index in indices
@@ -230,7 +230,7 @@ def _split(text: str) -> tuple[str, str]:
 
     The head is all that stands before the parameters.
     """
-    kept, depth, length = [], 0, 0
+    base, depth, length = [], 0, 0
     text = text.replace("->", "")
     for part in re.split(r"([<>()])", text):
         if part == "(" and depth == 0:
@@ -241,8 +241,8 @@ def _split(text: str) -> tuple[str, str]:
         elif part == ">":
             depth = max(depth - 1, 0)
         elif depth == 0 and part != ")":
-            kept.append(part)
-    return "".join(kept).strip().rsplit(" ", 1)[-1], text[:length]
+            base.append(part)
+    return "".join(base).strip().rsplit(" ", 1)[-1], text[:length]
 
 
 def _unknown_name(base: str, text: str) -> str:

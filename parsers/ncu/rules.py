@@ -134,6 +134,6 @@ def rule_of_record(
 
 def rules_frame(rows: Iterable[RuleResult] = ()) -> pd.DataFrame:
     """Return the results as a frame with the columns of `RuleResult`."""
-    kept = list(rows)
-    columns = {f.name: [getattr(row, f.name) for row in kept] for f in fields(RuleResult)}
+    results = list(rows)
+    columns = {f.name: [getattr(row, f.name) for row in results] for f in fields(RuleResult)}
     return pd.DataFrame({n: pd.Series(v, dtype=RULE_DTYPES[n]) for n, v in columns.items()})

@@ -331,10 +331,10 @@ def _whole(frame: pd.DataFrame) -> float:
 
 def _ids(frame: pd.DataFrame) -> list[str]:
     """Text tables cut long names, so that several rows may show the same one."""
-    seen: Counter[tuple[str, str, str]] = Counter()
+    uses: Counter[tuple[str, str, str]] = Counter()
     ids = []
     for row in zip(frame["name"], frame["grid"], frame["block"], strict=True):
-        seen[row] += 1
-        name = row[0] if seen[row] == 1 else f"{row[0]}#{seen[row]}"
+        uses[row] += 1
+        name = row[0] if uses[row] == 1 else f"{row[0]}#{uses[row]}"
         ids.append(kernel_id(name, row[1], row[2]))
     return ids

@@ -83,14 +83,14 @@ def _of_other_launches(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataF
     }
 
 
-def _equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+def _equal(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     columns = ["name", "grid", "block", "calls", "total_ns", "min_ns", "max_ns"]
-    return one[columns].reset_index(drop=True).equals(other[columns].reset_index(drop=True))
+    return a[columns].reset_index(drop=True).equals(b[columns].reset_index(drop=True))
 
 
-def _same_launches(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    calls = float(one["calls"].sum()), float(other["calls"].sum())
-    times = float(one["total_ns"].sum()), float(other["total_ns"].sum())
+def _same_launches(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+    calls = float(a["calls"].sum()), float(b["calls"].sum())
+    times = float(a["total_ns"].sum()), float(b["total_ns"].sum())
     return calls[0] == calls[1] and abs(times[0] - times[1]) <= _SAME * max(times)
 
 

@@ -90,9 +90,9 @@ class NsysTrace:
         names = pd.DataFrame([_readable(kernel.name) for kernel in rows.kernels])
         configs = pd.DataFrame(rows.configs, columns=["kernel", "registers", "static", "dynamic"])
         configs["shared_bytes"] = configs.pop("static") + configs.pop("dynamic")
-        most = configs.groupby("kernel").max()
-        most["registers"] = most["registers"].where(most["registers"] > 0)
-        frame = pd.concat([kernels, names, frame, most], axis=1)
+        largest = configs.groupby("kernel").max()
+        largest["registers"] = largest["registers"].where(largest["registers"] > 0)
+        frame = pd.concat([kernels, names, frame, largest], axis=1)
         frame["stage"] = self._work.stage_lists() if with_stages else ""
         frame = frame.sort_values(["total_ns", "kernel_id"], ascending=[False, True])
         return tables.check(frame, "kernels")

@@ -157,12 +157,12 @@ def _l2(counts: _Counts) -> Verdict:
         said = f"DRAM served {dram / whole:.2%} of them"
     # L1 merges loads of a line that is on its way already: what it serves so is a leak, too (0.3 to
     # 0.98 of the bytes came to L2 where blocks of an SM read the same, H200, ncu 2025.3.1).
-    least = 1 - LEAK
+    minimum = 1 - LEAK
     checks = [
         (
-            _enough(reached, counts, least),
+            _enough(reached, counts, minimum),
             f"L2 moved {_times(reached, counts)}",
-            f"{least:g} to {1 + MOVED:g}",
+            f"{minimum:g} to {1 + MOVED:g}",
         ),
         (dram <= LEAK * whole, said, f"at most {LEAK:.0%}"),
     ]
@@ -230,9 +230,9 @@ def _whole(counts: _Counts, moved: float, what: str) -> float:
     return _positive(_known(counts.work, "accesses") if counts.latency else moved, what)
 
 
-def _enough(reached: float, counts: _Counts, least: float = 1 - MOVED) -> bool:
+def _enough(reached: float, counts: _Counts, minimum: float = 1 - MOVED) -> bool:
     # One access of a chase may ask for more than its own sector; bytes of a stream are known.
-    return reached >= least and (counts.latency or reached <= 1 + MOVED)
+    return reached >= minimum and (counts.latency or reached <= 1 + MOVED)
 
 
 def _times(reached: float, counts: _Counts) -> str:

@@ -99,13 +99,13 @@ def matches(file: RoofsFile, gpu: Mapping[str, Any]) -> Match:
         return Match(Fit.NO, f"measured with {words}")
     compared = [key for key in GPU_KEYS if key not in ("chip", "sm_count")]
     unknown = [key for key in compared if theirs[key] is None or ours[key] is None]
-    why = []
+    reasons = []
     if theirs["uuid"] and ours["uuid"] and theirs["uuid"] != ours["uuid"]:
-        why.append(f"measured on another {theirs['name']} ({theirs['uuid']})")
+        reasons.append(f"measured on another {theirs['name']} ({theirs['uuid']})")
     if unknown:
-        why.append(f"{', '.join(map(_words, unknown))} cannot be compared")
-    if why:
-        return Match(Fit.SAME_KIND, "; ".join(why))
+        reasons.append(f"{', '.join(map(_words, unknown))} cannot be compared")
+    if reasons:
+        return Match(Fit.SAME_KIND, "; ".join(reasons))
     return Match(Fit.EXACT)
 
 
@@ -163,17 +163,17 @@ def read_roofs(path: Path) -> RoofsFile:
     )
 
 
-def _unreadable(path: Path, why: str) -> ArtifactUnreadable:
-    return ArtifactUnreadable(f"{path} is not a file of measured roofs: {why}", REMEDY)
+def _unreadable(path: Path, reason: str) -> ArtifactUnreadable:
+    return ArtifactUnreadable(f"{path} is not a file of measured roofs: {reason}", REMEDY)
 
 
 def _differs(key: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    one, other = theirs[key], ours[key]
-    if one is None or other is None:
+    a, b = theirs[key], ours[key]
+    if a is None or b is None:
         return False
     if key.endswith(("_hz", "_w")):
-        return abs(float(one) - float(other)) >= (POWER_STEP_W if key[-1] == "w" else CLOCK_STEP_HZ)
-    return str(one) != str(other)
+        return abs(float(a) - float(b)) >= (POWER_STEP_W if key[-1] == "w" else CLOCK_STEP_HZ)
+    return str(a) != str(b)
 
 
 def _words(key: str) -> str:

@@ -99,8 +99,8 @@ def _limit(
         return None, f"no measured roof of {memory}"
     if limit.seconds > seconds * BEYOND:
         times = limit.seconds / seconds
-        why = "; zeros draw less power" if str(row["data"]) == "zeros" else ""
-        return None, f"it is {times:.2f} times as fast as the roof of {limit.name} allows{why}"
+        note = "; zeros draw less power" if str(row["data"]) == "zeros" else ""
+        return None, f"it is {times:.2f} times as fast as the roof of {limit.name} allows{note}"
     return limit, ""
 
 
@@ -108,14 +108,14 @@ def _from_l2(
     row: Mapping[str, Any], ceilings: Mapping[tuple[str, str], float], l2_bytes: float
 ) -> bool:
     """Tell whether a hot case has its data in L2: by counters, by its size, or by its speed."""
-    seen, calls = number(row["dram_bytes"]), number(row["counted_calls"])
-    needed = number(row["bytes"])
-    if not math.isnan(seen) and calls > 0:
-        return seen / calls < needed * MOSTLY
-    dram = _of_level("dram", needed, ceilings)
+    measured, calls = number(row["dram_bytes"]), number(row["counted_calls"])
+    required = number(row["bytes"])
+    if not math.isnan(measured) and calls > 0:
+        return measured / calls < required * MOSTLY
+    dram = _of_level("dram", required, ceilings)
     faster = dram is not None and dram.seconds > number(row["median_s"]) * BEYOND
     # The L2 of GH100 is two partitions, which may each hold a copy of a line.
-    return faster or needed <= l2_bytes / 2
+    return faster or required <= l2_bytes / 2
 
 
 def _of_pipe(
@@ -134,7 +134,7 @@ def _of_level(level: str, moved: float, ceilings: Mapping[tuple[str, str], float
     return _Limit(level, ceilings[level, ""], "B/s", moved / ceilings[level, ""])
 
 
-def _longer(one: _Limit | None, other: _Limit | None) -> _Limit | None:
-    if one is None or other is None:
-        return one or other
-    return max(one, other, key=lambda limit: limit.seconds)
+def _longer(a: _Limit | None, b: _Limit | None) -> _Limit | None:
+    if a is None or b is None:
+        return a or b
+    return max(a, b, key=lambda limit: limit.seconds)

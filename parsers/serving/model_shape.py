@@ -254,8 +254,10 @@ class ModelShape:
         shared: tuple[Linear, ...] = ()
         if mixture.shared_width:
             gate = Linear(f"{path}.shared_expert_gate", 1, self.hidden, layers)
-            one = _gated(f"{path}.shared_expert", self.hidden, mixture.shared_width, layers)
-            shared = (gate, *one)
+            shared_expert = _gated(
+                f"{path}.shared_expert", self.hidden, mixture.shared_width, layers
+            )
+            shared = (gate, *shared_expert)
         return (router, up, down, *shared)
 
 
@@ -386,9 +388,9 @@ def _bytes(name: str) -> float:
     return found
 
 
-def _unknown(what: str, why: str) -> ArtifactUnreadable:
+def _unknown(what: str, reason: str) -> ArtifactUnreadable:
     return ArtifactUnreadable(
-        f"the static analysis of a model does not know {what}: {why}",
+        f"the static analysis of a model does not know {what}: {reason}",
         "the rest of the report does not need it; to add a family see "
         "parsers/serving/model_shape.py",
     )

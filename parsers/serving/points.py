@@ -185,8 +185,8 @@ def token_gaps(request: Row) -> list[float]:
     times = request["token_times_s"]
     if not times:
         return []
-    kept = json.loads(times)
-    return [later - earlier for earlier, later in zip(kept, kept[1:], strict=False)]
+    gaps = json.loads(times)
+    return [later - earlier for earlier, later in zip(gaps, gaps[1:], strict=False)]
 
 
 def _steps(batch: int | None, steps: list[Row]) -> Row:

@@ -112,8 +112,8 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
                 raise Malformed(f"records of kind {kind!r} are not known")
         except Malformed as error:
             problems.append(f"{path.name}: line {place} is left out: {error}")
-    kept = {table: tuple(found) for table, found in rows.items()}
-    return ServingRecords(tuple(points), kept, tuple(problems))
+    records = {table: tuple(found) for table, found in rows.items()}
+    return ServingRecords(tuple(points), records, tuple(problems))
 
 
 def join_serving(parts: Iterable[ServingRecords]) -> ServingRecords:

@@ -101,11 +101,11 @@ def _matmul(a: Shape, b: Shape) -> Gemm | None:
     return None if batch is None else Gemm(left[-2], right[-1], right[-2], prod(batch))
 
 
-def _broadcast(one: Shape, other: Shape) -> list[int] | None:
-    length = max(len(one), len(other))
+def _broadcast(first: Shape, second: Shape) -> list[int] | None:
+    length = max(len(first), len(second))
     pairs = zip(
-        [1] * (length - len(one)) + list(one),
-        [1] * (length - len(other)) + list(other),
+        [1] * (length - len(first)) + list(first),
+        [1] * (length - len(second)) + list(second),
         strict=True,
     )
     found = []

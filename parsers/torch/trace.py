@@ -250,8 +250,8 @@ def _dtypes(types: Any) -> str:
 def _warnings(items: Items, stages: Stages) -> list[str]:
     found = []
     if stages and not items.instances:
-        seen = ", ".join(sorted(items.ranges)[:8]) or "none"
-        found.append(f"no range of the operator view is a stage (there are: {seen})")
+        present = ", ".join(sorted(items.ranges)[:8]) or "none"
+        found.append(f"no range of the operator view is a stage (there are: {present})")
     kernels = [work for work in items.work if work.is_kernel]
     if not kernels:
         found.append("the torch profiler saw no kernel: times of operators are the host's alone")

@@ -37,15 +37,15 @@ def _row(roofs: list[Roof]) -> RoofComparison:
     measured, counters, sheet = (
         by_source.get(source) for source in ("measured", "counters", "datasheet")
     )
-    one = roofs[0]
+    first = roofs[0]
     return RoofComparison(
-        one.key,
-        _dtype(one),
-        one.label,
-        one.unit,
+        first.key,
+        _dtype(first),
+        first.label,
+        first.unit,
         measured.value if measured else None,
         # The SM clock of the probe says nothing about DRAM, which has a clock of its own.
-        measured.clock_hz if measured and one.key != "dram" else None,
+        measured.clock_hz if measured and first.key != "dram" else None,
         counters.value if counters else None,
         counters.clock_hz if counters else None,
         sheet.value if sheet else None,

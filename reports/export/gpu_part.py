@@ -176,8 +176,8 @@ def place_gpu(
     start = np.concatenate([start for start, *_ in parts])
     end = start + np.concatenate([duration.astype(np.int64) for _, duration, *_ in parts])
     lane = disjoint(start, end, queue)
-    most = np.zeros(len(book.keys), np.int64)
-    np.maximum.at(most, queue, lane)
+    longest = np.zeros(len(book.keys), np.int64)
+    np.maximum.at(longest, queue, lane)
     texts: list[str] = []
     first = np.zeros(len(book.keys), np.int64)
     for number in sorted(range(len(book.keys)), key=book.keys.__getitem__):
@@ -188,7 +188,7 @@ def place_gpu(
         stream = book.keys[number][2]
         texts += [
             str(tracks.thread(pid, lane_name(name, i), 0 if i else stream))
-            for i in range(int(most[number]) + 1)
+            for i in range(int(longest[number]) + 1)
         ]
     return GpuPart(launches, memory, texts, first[queue] + lane, kernels)
 

@@ -33,19 +33,21 @@ def profiled_share(run: Run) -> float:
 
 def _time(run: Run) -> Iterator[OpenQuestion]:
     if math.isnan(kernel_time(run)):
-        why = _reason(run, "trace")
+        reason = _reason(run, "trace")
         yield OpenQuestion(
-            Text("How much of the time each kernel takes is not known: {why}.", why=why),
-            Text("How much of the time each part of the work takes is not known: {why}.", why=why),
+            Text("How much of the time each kernel takes is not known: {why}.", why=reason),
+            Text(
+                "How much of the time each part of the work takes is not known: {why}.", why=reason
+            ),
         )
 
 
 def _limits(run: Run) -> Iterator[OpenQuestion]:
     if run.counters.empty:
-        why = _reason(run, "counters")
+        reason = _reason(run, "counters")
         yield OpenQuestion(
-            Text("What limits the kernels is not known: {why}.", why=why),
-            Text("What limits each part of the work is not known: {why}.", why=why),
+            Text("What limits the kernels is not known: {why}.", why=reason),
+            Text("What limits each part of the work is not known: {why}.", why=reason),
         )
         return
     part = 1 - profiled_share(run)
@@ -87,13 +89,14 @@ def _order(run: Run) -> Iterator[OpenQuestion]:
     """Tell where the order of launches, or the host's calls, are not in the trace."""
     if math.isnan(kernel_time(run)):
         return
-    if run.launches.empty and (why := _gap(run, ("launches",))):
+    if run.launches.empty and (reason := _gap(run, ("launches",))):
         text = Text(
-            "Whether kernels could fuse, or communication runs alone, is not known: {why}.", why=why
+            "Whether kernels could fuse, or communication runs alone, is not known: {why}.",
+            why=reason,
         )
         yield OpenQuestion(text, text)
-    if not set(run.idle_gaps["cause"]) - {"unknown"} and (why := _gap(run, ("idle_gaps",))):
-        text = Text("Why the GPU is idle is not known: {why}.", why=why)
+    if not set(run.idle_gaps["cause"]) - {"unknown"} and (reason := _gap(run, ("idle_gaps",))):
+        text = Text("Why the GPU is idle is not known: {why}.", why=reason)
         yield OpenQuestion(text, text)
 
 

@@ -259,8 +259,8 @@ def briefer(text: str) -> list[str]:
     parts = text.split(", ")
     forms = [text]
     for pattern in _LEAST_TELLING:
-        if kept := [part for part in parts[1:] if not pattern.fullmatch(part)]:
-            parts = [parts[0], *kept]
+        if specific := [part for part in parts[1:] if not pattern.fullmatch(part)]:
+            parts = [parts[0], *specific]
             forms.append(", ".join(parts))
     forms += [", ".join(parts[:keep]) for keep in range(len(parts) - 1, 0, -1)]
     return list(dict.fromkeys(forms))

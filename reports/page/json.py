@@ -52,9 +52,9 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "verdict": _WRITE.text(finding.verdict),
         "values": {name: value_json(value) for name, value in finding.verdict.values.items()},
         "evidence": [
-            {"label": _WRITE.text(one), "value": None} if isinstance(one, Text)
-            else {"label": _WRITE.text(one.label), "value": value_json(one.value)}
-            for one in finding.evidence
+            {"label": _WRITE.text(item), "value": None} if isinstance(item, Text)
+            else {"label": _WRITE.text(item.label), "value": value_json(item.value)}
+            for item in finding.evidence
         ],
         "action": _WRITE.text(finding.action) if finding.action else "",
         "disproof": _WRITE.text(finding.disproof) if finding.disproof else "",

@@ -153,8 +153,8 @@ class Finding:
 
 def slug(text: str) -> str:
     """Return a text as part of a file name: lower case letters, digits and dashes."""
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
-    return "-".join(part for part in kept.split("-") if part) or "x"
+    dashed = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
+    return "-".join(part for part in dashed.split("-") if part) or "x"
 
 
 @dataclass(frozen=True)

@@ -111,11 +111,11 @@ class Number:
             raise ValueError(f"{self.unit!r} and {other.unit!r} are different units")
         return self.unit
 
-    def _with(self, other: Number, unit: str, made: Callable[[float, float], Any]) -> Number:
+    def _with(self, other: Number, unit: str, combine: Callable[[float, float], Any]) -> Number:
         refs = tuple(dict.fromkeys((*self.refs, *other.refs)))
         if self.value is None or other.value is None:
             return Number(None, unit, refs, self.missing or other.missing)
-        return Number(made(self.value, other.value), unit, refs)
+        return Number(combine(self.value, other.value), unit, refs)
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ class Text:
         yield self.message
         for value in self.values.values():
             inside = value if isinstance(value, (list, tuple)) else (value,)
-            for one in inside:
-                if isinstance(one, Text):
-                    yield from one.messages()
+            for item in inside:
+                if isinstance(item, Text):
+                    yield from item.messages()
 
 
 @dataclass(frozen=True)

@@ -41,45 +41,52 @@ class Scale:
 
 
 def scale(
-    values: Iterable[float], *, log: bool, zero: bool = False, in_bytes: bool = False, most: int = 8
+    values: Iterable[float],
+    *,
+    log: bool,
+    zero: bool = False,
+    in_bytes: bool = False,
+    max_ticks: int = 8,
 ) -> Scale:
     """Return an axis that holds `values`; on a logarithmic one only those above 0 count."""
-    kept = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
-    low, high = min(kept, default=1.0), max(kept, default=10.0)
+    drawable = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
+    low, high = min(drawable, default=1.0), max(drawable, default=10.0)
     if log:
         low, high = low / LOG_ROOM, high * LOG_ROOM
-        ticks = _powers_of_two(low, high, most + 1) if in_bytes else _decimal(low, high, most)
+        ticks = (
+            _powers_of_two(low, high, max_ticks + 1) if in_bytes else _decimal(low, high, max_ticks)
+        )
         return Scale(low, high, True, tuple(ticks), in_bytes)
     if zero:
         low = min(low, 0.0)
     room = (high - low or abs(high) or 1.0) * LINEAR_ROOM
     # An axis of amounts does not begin below 0 for the sake of some room.
     low, high = (max(low - room, 0.0) if low >= 0 else low - room), high + room
-    return Scale(low, high, False, tuple(_even(low, high, most, in_bytes)), in_bytes)
+    return Scale(low, high, False, tuple(_even(low, high, max_ticks, in_bytes)), in_bytes)
 
 
-def _powers_of_two(low: float, high: float, most: int) -> list[float]:
+def _powers_of_two(low: float, high: float, max_ticks: int) -> list[float]:
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    stride = max(1, -(-(last - first + 1) // most))
+    stride = max(1, -(-(last - first + 1) // max_ticks))
     return [2.0**power for power in range(first, last + 1) if power % stride == 0]
 
 
-def _decimal(low: float, high: float, most: int) -> list[float]:
+def _decimal(low: float, high: float, max_ticks: int) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         ticks = [d * 10.0**p for p in powers for d in digits if low <= d * 10.0**p <= high]
-        if len(ticks) <= most:
+        if len(ticks) <= max_ticks:
             return ticks
-    stride = -(-len(ticks) // most)
+    stride = -(-len(ticks) // max_ticks)
     return [10.0**p for p in powers if p % stride == 0 and low <= 10.0**p <= high]
 
 
-def _even(low: float, high: float, most: int, in_bytes: bool) -> list[float]:
+def _even(low: float, high: float, max_ticks: int, in_bytes: bool) -> list[float]:
     if in_bytes:
         steps = [2.0**power for power in range(0, 50)]
     else:
         steps = [digit * 10.0**power for power in range(-15, 19) for digit in (1, 2, 2.5, 5)]
-    step = next(s for s in steps if (high - low) / s <= most)
+    step = next(s for s in steps if (high - low) / s <= max_ticks)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [step * n for n in range(first, last + 1)]
 
@@ -103,21 +110,21 @@ def number_text(value: float) -> str:
 
 def dress(axes: Axes, x: Scale, y: Scale, *, x_labels: bool = True) -> None:
     """Set limits, ticks, their text and a pale grid."""
-    for axis, one, set_scale, set_limits in (
+    for axis, scale_of_axis, set_scale, set_limits in (
         (axes.xaxis, x, axes.set_xscale, axes.set_xlim),
         (axes.yaxis, y, axes.set_yscale, axes.set_ylim),
     ):
-        set_scale("log" if one.log else "linear")
-        set_limits(one.low, one.high)
-        _ticks(axis, one, labels=x_labels or axis is axes.yaxis)
+        set_scale("log" if scale_of_axis.log else "linear")
+        set_limits(scale_of_axis.low, scale_of_axis.high)
+        _ticks(axis, scale_of_axis, labels=x_labels or axis is axes.yaxis)
     axes.tick_params(which="both", color=QUIET, labelcolor=INK)
     axes.grid(True, which="major", color=GRID, linewidth=0.6)
 
 
-def _ticks(axis: Axis, one: Scale, *, labels: bool) -> None:
-    axis.set_major_locator(FixedLocator(list(one.ticks)))
+def _ticks(axis: Axis, scale_of_axis: Scale, *, labels: bool) -> None:
+    axis.set_major_locator(FixedLocator(list(scale_of_axis.ticks)))
     axis.set_minor_locator(FixedLocator([]))
-    shown = one.text if labels else (lambda _: "")
+    shown = scale_of_axis.text if labels else (lambda _: "")
     axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
     axis.set_minor_formatter(NullFormatter())
     for label in axis.get_ticklabels():

@@ -100,8 +100,8 @@ class _Lines:
         if len(self.panels) > 1 or not 1 < len(self.panels[0].series) <= MOST_NAMED:
             return False
         series = self.panels[0].series
-        ends = [self.x.place(_last(one)[0]) for one in series]
-        widest = max(text_width(one.label) for one in series)
+        ends = [self.x.place(_last(line)[0]) for line in series]
+        widest = max(text_width(line.label) for line in series)
         return min(ends) >= max(ends) - NEAR_THE_END and widest <= NAMES
 
     def _names_width(self) -> float:
@@ -234,34 +234,38 @@ def told_point(series: Series, n: int, y_label: str, x_label: str, x: Scale) -> 
 def _y_scale(panel: Panel, height: float) -> Scale:
     ys = [y for series in panel.series for y in _heights(series)]
     ys += [y for y, _ in panel.levels]
-    return scale(ys, log=panel.y_log, zero=panel.y_zero, most=7 if height > PANEL_HEIGHT else 4)
+    return scale(
+        ys, log=panel.y_log, zero=panel.y_zero, max_ticks=7 if height > PANEL_HEIGHT else 4
+    )
 
 
 def _panels(figure: LineFigure) -> Sequence[Panel]:
     if figure.panels:
         return figure.panels
-    one = Panel(figure.y_label, figure.series, "", figure.y_log, figure.y_zero, figure.levels)
-    return (one,)
+    panel = Panel(figure.y_label, figure.series, "", figure.y_log, figure.y_zero, figure.levels)
+    return (panel,)
 
 
 def _drawable(panel: Panel, figure: LineFigure) -> Panel:
     """Return the panel without points that its axes cannot show, and series that have none."""
-    kept = []
+    drawable = []
     for series in panel.series:
         shown = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
                  if math.isfinite(x) and (x > 0 or not figure.x_log)
                  and not (panel.y_log and y <= 0)]  # fmt: skip
         if any(math.isfinite(series.y[i]) for i in shown):
-            kept.append(_only(series, shown))
-    return Panel(panel.y_label, tuple(kept), panel.title, panel.y_log, panel.y_zero, panel.levels)
+            drawable.append(_only(series, shown))
+    return Panel(
+        panel.y_label, tuple(drawable), panel.title, panel.y_log, panel.y_zero, panel.levels
+    )
 
 
-def _only(series: Series, kept: Sequence[int]) -> Series:
+def _only(series: Series, indices: Sequence[int]) -> Series:
     def pick(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return None if values is None else tuple(values[i] for i in kept)
+        return None if values is None else tuple(values[i] for i in indices)
 
     x, y = pick(series.x) or (), pick(series.y) or ()
-    texts = tuple(series.texts[i] for i in kept) if series.texts else ()
+    texts = tuple(series.texts[i] for i in indices) if series.texts else ()
     return replace(series, x=x, y=y, low=pick(series.low), high=pick(series.high), texts=texts)
 
 

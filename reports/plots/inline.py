@@ -133,8 +133,8 @@ def _attributes(element: Element) -> Iterable[tuple[str, str]]:
 def _style(text: str) -> str:
     """Return a style without what all shapes of the page have, and without spaces."""
     pairs = [part.split(":", 1) for part in text.split(";") if ":" in part]
-    kept = [(key.strip(), value.strip()) for key, value in pairs]
-    shown = ";".join(f"{k}:{v}" for k, v in kept if v not in _USUAL.get(k, ()))
+    settings = [(key.strip(), value.strip()) for key, value in pairs]
+    shown = ";".join(f"{k}:{v}" for k, v in settings if v not in _USUAL.get(k, ()))
     return _HASH.sub(lambda found: _VARIABLES.get(found[0].lower(), found[0]), shown)
 
 

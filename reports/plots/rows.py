@@ -96,12 +96,12 @@ def tick(value: float, unit: str) -> str:
     return f"{value:.6g} {unit}".rstrip()
 
 
-def steps(top_value: float, most: int = 6) -> list[float]:
-    """Return round ticks from 0 to `top_value`, at most `most` apart from the 0."""
+def steps(top_value: float, max_steps: int = 6) -> list[float]:
+    """Return round ticks from 0 to `top_value`, at most `max_steps` apart from the 0."""
     power = 10.0**-12
     while True:
         for digit in (1, 2, 2.5, 5):
             step = power * digit
-            if top_value / step <= max(min(most, 6), 1):
+            if top_value / step <= max(min(max_steps, 6), 1):
                 return [step * i for i in range(int(top_value / step + 1e-9) + 1)]
         power *= 10

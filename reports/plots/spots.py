@@ -53,8 +53,8 @@ def told(*lines: str) -> str:
     return "\n".join(" ".join(line.split()) for line in lines if line.strip())
 
 
-def thinned(items: Sequence[T], most: int = MOST) -> Iterable[T]:
-    """Return at most `most` items, spread evenly, the first and the last among them."""
-    if len(items) <= most:
+def thinned(items: Sequence[T], limit: int = MOST) -> Iterable[T]:
+    """Return at most `limit` items, spread evenly, the first and the last among them."""
+    if len(items) <= limit:
         return items
-    return [items[round(n * (len(items) - 1) / (most - 1))] for n in range(most)]
+    return [items[round(n * (len(items) - 1) / (limit - 1))] for n in range(limit)]

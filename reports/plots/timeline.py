@@ -50,11 +50,11 @@ class _Timeline:
     def __init__(self, figure: TimelineFigure) -> None:
         self.figure = figure
         self.panels = [p for p in figure.panels if any(map(_drawable, p.series))]
-        series = [one for panel in self.panels for one in panel.series if _drawable(one)]
+        series = [line for panel in self.panels for line in panel.series if _drawable(line)]
         groups = dict.fromkeys(span.group for span in figure.spans)
         self.colours = {g: SPANS[n % len(SPANS)] for n, g in enumerate(groups)}
         self.looks = _looks(self.panels)
-        xs = [x for one in series for x in one.x]
+        xs = [x for line in series for x in line.x]
         xs += [x for span in figure.spans for x in (span.begin, span.end)]
         self.x = _exact(xs)
         keys = [Key(group, colour) for group, colour in self.colours.items()]
@@ -150,14 +150,14 @@ def _exact(xs: list[float]) -> Scale:
     known = [x for x in xs if math.isfinite(x)]
     low, high = min(known, default=0.0), max(known, default=1.0)
     high = high if high > low else low + 1.0
-    ticks = scale([low, high], log=False, most=MOST_TICKS).ticks
+    ticks = scale([low, high], log=False, max_ticks=MOST_TICKS).ticks
     return Scale(low, high, False, tuple(t for t in ticks if low <= t <= high))
 
 
 def _y_scale(panel: Panel) -> Scale:
     ys = [y for s in panel.series for every in (s.y, s.low or (), s.high or ()) for y in every]
     ys += [value for value, _ in panel.levels]
-    return scale(ys, log=panel.y_log, zero=panel.y_zero, most=4)
+    return scale(ys, log=panel.y_log, zero=panel.y_zero, max_ticks=4)
 
 
 def _shade(axes: Axes, span: Span, colour: str) -> None:
@@ -167,7 +167,7 @@ def _shade(axes: Axes, span: Span, colour: str) -> None:
 def _looks(panels: list[Panel]) -> dict[str, Look]:
     """Return how each line is drawn that shares a panel with others; one alone needs no key."""
     shared = [p for p in panels if sum(map(_drawable, p.series)) > 1]
-    labels = dict.fromkeys(one.label for p in shared for one in p.series if _drawable(one))
+    labels = dict.fromkeys(line.label for p in shared for line in p.series if _drawable(line))
     return {
         label: (LINES[n % len(LINES)], DASHES[n // len(LINES) % len(DASHES)])
         for n, label in enumerate(labels)

@@ -31,11 +31,11 @@ NEAR = 2.0
 """The end of the KV cache is drawn where it is at most this many times the largest load."""
 
 
-def spaced(rows: Sequence[Row], most: int = MOST) -> list[Row]:
-    """Return at most `most` of the rows, the first and the last among them."""
-    if len(rows) <= most:
+def spaced(rows: Sequence[Row], limit: int = MOST) -> list[Row]:
+    """Return at most `limit` of the rows, the first and the last among them."""
+    if len(rows) <= limit:
         return list(rows)
-    return [rows[round(place * (len(rows) - 1) / (most - 1))] for place in range(most)]
+    return [rows[round(place * (len(rows) - 1) / (limit - 1))] for place in range(limit)]
 
 
 def different(steps: Sequence[Row]) -> list[Row]:
@@ -70,7 +70,7 @@ def pareto(points: Sequence[Row]) -> Figure | None:
         )
         for name, rows in _lines(points)
     ]
-    if sum(map(len, (one.x for one in series))) < 2:
+    if sum(map(len, (line.x for line in series))) < 2:
         return None
     chart = LineFigure(
         "predicted-pareto",
@@ -132,9 +132,9 @@ def _ends(
     largest = max(_load(rows[-1]) for rows in lines)
     for rows in lines:
         tokens = int(rows[0]["prompt_tokens"]) + int(rows[0]["output_tokens"])
-        most = kv_tokens / tokens
-        if 1 <= most <= NEAR * _load(rows[-1]):
-            yield most, f"KV cache full ({tokens:,} tokens)"
+        requests_of_cache = kv_tokens / tokens
+        if 1 <= requests_of_cache <= NEAR * _load(rows[-1]):
+            yield requests_of_cache, f"KV cache full ({tokens:,} tokens)"
     if max_requests <= NEAR * largest:
         yield max_requests, f"max_num_seqs {max_requests:,.0f}"
 

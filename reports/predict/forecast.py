@@ -189,9 +189,9 @@ def _figures(
     points: list[Row], kv_tokens: float | None, max_requests: float | None
 ) -> tuple[Figure, ...]:
     """Return throughput against interactivity, latency over load, and how many run at once."""
-    full, most = kv_tokens or 0.0, max_requests or math.inf
-    found = [figures.pareto(points), *figures.latencies(points, full, most)]
-    found.append(figures.kv_cache(points, full, most))
+    full, limit = kv_tokens or 0.0, max_requests or math.inf
+    found = [figures.pareto(points), *figures.latencies(points, full, limit)]
+    found.append(figures.kv_cache(points, full, limit))
     return tuple(figure for figure in found if figure is not None)
 
 

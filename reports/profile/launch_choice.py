@@ -25,7 +25,7 @@ def choice(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[Text, ...]:
         return ()
     if chosen is None or not chosen.kernels or run.kernels["total_ns"].isna().all():
         return (Text("The counters of a kernel are those of its first launch in the file."),)
-    selected = {one.kernel_id for one in chosen.kernels}
+    selected = {chosen_kernel.kernel_id for chosen_kernel in chosen.kernels}
     mixed = {kernel.kernel_id for kernel in chosen.kernels if kernel.is_mixed}
     uneven = [row.number for row in profiled if row.kernel_id in mixed]
     beside = [row.number for row in profiled if row.kernel_id not in selected]

@@ -79,8 +79,8 @@ def report_view(run: Run) -> ReportView:
     kinds = kind_table(run)
     panels, missed = rooflines(run, kernels)
     unanswered = open_questions(run)
-    made = engine_sections(run, savings(kernels, found))
-    answer, anchors = _answer(found, unanswered, made)
+    sections = engine_sections(run, savings(kernels, found))
+    answer, anchors = _answer(found, unanswered, sections)
     spent = run_time(run)
     roofs = all_roofs(run)
     shown = sum(row.share or 0.0 for row in kernels)
@@ -111,7 +111,7 @@ def report_view(run: Run) -> ReportView:
         host_costs=host_costs(run),
         memory_operations=_operations(run),
         api_calls=_api_calls(run),
-        sections=made,
+        sections=sections,
         roofs=roofs,
         roof_comparison=compare_roofs(roofs),
         roofs_measured_by=roofs_measured_by(run),
@@ -128,7 +128,7 @@ def report_view(run: Run) -> ReportView:
         counter_files=counter_files(run),
         caveats=caveats(run, kernels, spent),
         method=method(run, kernels),
-        glossary=glossary(_report_text(found, bool(panels), made)),
+        glossary=glossary(_report_text(found, bool(panels), sections)),
     )
 
 
@@ -173,14 +173,14 @@ def _whole_times(run: Run) -> dict[str, Any]:
 
 
 def _answer(
-    found: list[Finding], unanswered: tuple[OpenQuestion, ...], made: tuple[Section, ...]
+    found: list[Finding], unanswered: tuple[OpenQuestion, ...], sections: tuple[Section, ...]
 ) -> tuple[tuple[Text, ...], tuple[str, ...]]:
     """Return the sentences of the answer, and the ids of the places that they rest on."""
-    leads = section_verdicts(made)
+    leads = section_verdicts(sections)
     top = found[: ANSWERS - 1 if leads else ANSWERS]
     # How the time divides by limits says already what share was not measured.
     rest = () if any(f.key == "bounds" for f in top) else unanswered[:1]
-    anchors = (*section_anchors(made), *(f.anchor for f in top), *(OPEN for _ in rest))
+    anchors = (*section_anchors(sections), *(f.anchor for f in top), *(OPEN for _ in rest))
     return (*leads, *(f.verdict for f in top), *(question.text for question in rest)), anchors
 
 
@@ -188,11 +188,11 @@ def _rules_abstained(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[RuleAbst
     numbers = {row.kernel_id: row.number for row in kernels}
     return tuple(
         RuleAbstention(
-            one.rules,
-            tuple(sorted(numbers[k] for k in one.kernel_ids if k in numbers)),
-            Writer().text(one.reason),
+            abstention.rules,
+            tuple(sorted(numbers[k] for k in abstention.kernel_ids if k in numbers)),
+            Writer().text(abstention.reason),
         )
-        for one in abstentions(run)
+        for abstention in abstentions(run)
     )
 
 
@@ -231,15 +231,15 @@ def _leading(sections: tuple[Section, ...]) -> tuple[page.Finding, ...]:
     return (*first, *(section.findings[0] for section in leads[1:]))
 
 
-def section_verdicts(made: tuple[Section, ...]) -> tuple[Text, ...]:
+def section_verdicts(sections: tuple[Section, ...]) -> tuple[Text, ...]:
     """Return the first findings of the sections: what a serving engine's user asks comes first."""
-    return tuple(finding.verdict for finding in _leading(made))
+    return tuple(finding.verdict for finding in _leading(sections))
 
 
-def section_anchors(made: tuple[Section, ...]) -> tuple[str, ...]:
+def section_anchors(sections: tuple[Section, ...]) -> tuple[str, ...]:
     """Return the ids of the sections whose findings `section_verdicts` returns, in its order."""
-    of = {id(finding): section.key for section in made for finding in section.findings}
-    return tuple(f"section-{of[id(finding)]}" for finding in _leading(made))
+    of = {id(finding): section.key for section in sections for finding in section.findings}
+    return tuple(f"section-{of[id(finding)]}" for finding in _leading(sections))
 
 
 def _gemm(padding: Padding, kernels: tuple[KernelRow, ...]) -> GemmRow:
@@ -276,7 +276,7 @@ def _api_calls(run: Run) -> tuple[OperationRow, ...]:
     )
 
 
-def _report_text(found: list[Finding], counted: bool, made: tuple[Section, ...]) -> str:
+def _report_text(found: list[Finding], counted: bool, sections: tuple[Section, ...]) -> str:
     """Return the words of a report whose terms the glossary explains."""
     always = "GPU time, kernel, stage, nsys"
     if counted:
@@ -285,4 +285,4 @@ def _report_text(found: list[Finding], counted: bool, made: tuple[Section, ...])
         )
     texts = (text for f in found for text in (f.title, f.verdict, f.action) if text is not None)
     told = [Writer().text(text) for text in texts]
-    return " ".join([always, *told, section_words(made, "") if made else ""])
+    return " ".join([always, *told, section_words(sections, "") if sections else ""])

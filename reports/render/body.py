@@ -88,7 +88,7 @@ def _name_headings(
 
     Sections that take the place of their `marks` have named theirs.
     """
-    seen = dict.fromkeys(taken, 0)
+    uses = dict.fromkeys(taken, 0)
     found: list[Heading] = []
     for place, token in enumerate(tokens):
         if token.type == "heading_close":
@@ -101,16 +101,16 @@ def _name_headings(
         level = min(int(token.tag[1]) + deeper, 6)
         token.tag = f"h{level}"
         name = prefix + slug(words)
-        seen[name] = seen.get(name, -1) + 1
-        token.attrSet("id", name + (f"-{seen[name]}" if seen[name] else ""))
+        uses[name] = uses.get(name, -1) + 1
+        token.attrSet("id", name + (f"-{uses[name]}" if uses[name] else ""))
         found.append(Heading(level, words, str(token.attrGet("id"))))
     return found
 
 
 def slug(words: str) -> str:
     """Return the id of a heading: small letters of any script, digits and dashes."""
-    kept = "".join(c for c in words.lower() if c.isalnum() or c in " -_")
-    return kept.strip().replace(" ", "-") or "section"
+    words_alone = "".join(c for c in words.lower() if c.isalnum() or c in " -_")
+    return words_alone.strip().replace(" ", "-") or "section"
 
 
 def _placed(tokens: Sequence[Token], carried: Carried) -> Iterable[Token]:

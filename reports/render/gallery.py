@@ -70,11 +70,11 @@ def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
 
 def _distinct(found: list[Picture]) -> list[Picture]:
     """Number names that are the same: stages "a b" and "a-b" make one file name."""
-    seen: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     named = []
     for picture in found:
-        seen[picture.name] += 1
-        more = seen[picture.name]
+        uses[picture.name] += 1
+        more = uses[picture.name]
         named.append(replace(picture, name=f"{picture.name}-{more}") if more > 1 else picture)
     return named
 

@@ -52,8 +52,8 @@ def dress_tables(tokens: Sequence[Token]) -> None:
 
 def plain_text(inline: Token) -> str:
     """Return the text of an inline token without its markup."""
-    kept = ("text", "code_inline", "softbreak")
-    return "".join(t.content or " " for t in inline.children or [] if t.type in kept).strip()
+    kinds = ("text", "code_inline", "softbreak")
+    return "".join(t.content or " " for t in inline.children or [] if t.type in kinds).strip()
 
 
 def _is_strong(inline: Token) -> bool:

@@ -80,7 +80,10 @@ def section(run: Run) -> Section | None:
         return None
     roofs = [roof for roof in measured_roofs(run) if roof.case and roof.unit != "cycles"]
     every = [_of_roof(run, roof) for roof in roofs] if roofs else _of_cases(run)
-    found = sorted((one for one in every if len(one.values) > 1), key=lambda one: -one.spread)
+    found = sorted(
+        (repeated for repeated in every if len(repeated.values) > 1),
+        key=lambda repeated: -repeated.spread,
+    )
     if not found:
         return None
     repeats = int(run.bench_runs["repeat"].nunique())
@@ -108,7 +111,7 @@ def section(run: Run) -> Section | None:
                 ),
             ),
         ),
-        numbers={one.name: _json(one) for one in found},
+        numbers={repeated.name: _json(repeated) for repeated in found},
     )
 
 
@@ -141,7 +144,7 @@ def _medians(rows: pd.DataFrame) -> tuple[float, ...]:
 
 def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
     """State within what all repeat; `found` is sorted, the worst first."""
-    on_gpu = [one for one in found if not one.host] or list(found)
+    on_gpu = [repeated for repeated in found if not repeated.host] or list(found)
     worst = on_gpu[0]
     within = Number(worst.spread, "fraction", (worst.ref,))
     verdict = Text(
@@ -156,8 +159,8 @@ def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
     ]
     if (clocks := worst.clock_spread) is not None:
         evidence.append(Evidence(Text("its SM clocks lie apart by"), clocks))
-    if host := [one for one in found if one.host and one not in on_gpu]:
-        of_host = max(host, key=lambda one: one.spread)
+    if host := [repeated for repeated in found if repeated.host and repeated not in on_gpu]:
+        of_host = max(host, key=lambda repeated: repeated.spread)
         evidence.append(
             Evidence(
                 Text("transfers and launches of the host agree within"),
@@ -173,32 +176,36 @@ def _finding(found: Sequence[Repeated], repeats: int) -> Finding:
 
 
 def _median_spread(found: Sequence[Repeated]) -> Number:
-    return Number(float(np.median([one.spread for one in found])), "fraction")
+    return Number(float(np.median([repeated.spread for repeated in found])), "fraction")
 
 
 def _table(found: Sequence[Repeated], what: Text, repeats: int) -> Table[Repeated]:
-    values = [Column[Repeated](Text("Repeats"), lambda one: one.numbers)]
+    values = [Column[Repeated](Text("Repeats"), lambda repeated: repeated.numbers)]
     if repeats <= MOST_COLUMNS:
         values = [_repeat(n) for n in range(repeats)]
     return Table(
         KEY,
         Text("How far the repeats of each {what} lie apart", what=what),
         [
-            Column(Text("Measured"), lambda one: one.name),
+            Column(Text("Measured"), lambda repeated: repeated.name),
             *values,
-            Column(Text("Repeatability"), lambda one: Number(one.spread, "fraction")),
-            Column(Text("Spread of all processes"), lambda one: Number(one.processes, "fraction")),
-            Column(Text("SM clocks apart"), lambda one: one.clock_spread),
+            Column(Text("Repeatability"), lambda repeated: Number(repeated.spread, "fraction")),
+            Column(
+                Text("Spread of all processes"),
+                lambda repeated: Number(repeated.processes, "fraction"),
+            ),
+            Column(Text("SM clocks apart"), lambda repeated: repeated.clock_spread),
         ],
         found,
         note=Text("The largest spread first."),
-        refs=lambda one: [one.ref],
+        refs=lambda repeated: [repeated.ref],
     )
 
 
 def _repeat(n: int) -> Column[Repeated]:
     return Column(
-        Text("Repeat {n}", n=n + 1), lambda one: one.numbers[n] if n < len(one.values) else None
+        Text("Repeat {n}", n=n + 1),
+        lambda repeated: repeated.numbers[n] if n < len(repeated.values) else None,
     )
 
 
@@ -209,15 +216,18 @@ def _chart(found: Sequence[Repeated]) -> BarFigure:
         "How far the repeats lie apart",
         "Bars: largest minus smallest of the repeats over their median",
         "Largest minus smallest over the median (%)",
-        tuple(Bar(one.name, 100 * one.spread, text=percent(100 * one.spread, 2)) for one in shown),
+        tuple(
+            Bar(repeated.name, 100 * repeated.spread, text=percent(100 * repeated.spread, 2))
+            for repeated in shown
+        ),
         subtitle=f"The {len(shown)} with the largest spread." if len(shown) < len(found) else "",
     )
 
 
-def _json(one: Repeated) -> dict[str, object]:
+def _json(repeated: Repeated) -> dict[str, object]:
     return {
-        "values": list(one.values),
-        "unit": one.unit,
-        "repeatability": one.spread,
-        "process_spread": one.processes,
+        "values": list(repeated.values),
+        "unit": repeated.unit,
+        "repeatability": repeated.spread,
+        "process_spread": repeated.processes,
     }

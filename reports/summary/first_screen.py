@@ -112,8 +112,8 @@ def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> 
     idle: SummaryRow | None = next((row for row in parts.rows if row.kind == IDLE), None)
     if lead.key in OF_IDLE and idle is not None:
         part = Number(idle.share, "fraction")
-        why = WAITS.get(view.run_time.waits, Text("not known"))
-        return Text("The GPU is idle for {part} of the run: {why}.", part=part, why=why)
+        cause = WAITS.get(view.run_time.waits, Text("not known"))
+        return Text("The GPU is idle for {part} of the run: {why}.", part=part, why=cause)
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",

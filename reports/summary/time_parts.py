@@ -153,8 +153,8 @@ def _idle_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:
     if time.idle_ns is None:
         return []
     name = Text("waiting: the GPU has nothing to do")
-    why = WAITS.get(time.waits, Text("not known"))
-    return [_row(time, IDLE, name, time.idle_ns, why, saved.idle)]
+    cause = WAITS.get(time.waits, Text("not known"))
+    return [_row(time, IDLE, name, time.idle_ns, cause, saved.idle)]
 
 
 def _copy_rows(time: RunTime, saved: Savings) -> list[SummaryRow]:

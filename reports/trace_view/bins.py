@@ -50,24 +50,24 @@ def single(start: Array, duration: Array, item: Array) -> Segments:
     return Segments(start, duration, item, duration, np.ones(len(start), np.int64))
 
 
-def reduced(start: Array, duration: Array, item: Array, most: int) -> Segments:
-    """Return the events in at most `most` segments: single ones where these are few enough.
+def reduced(start: Array, duration: Array, item: Array, max_segments: int) -> Segments:
+    """Return the events in at most `max_segments` segments: single ones where these are few enough.
 
     `start` and `duration` are ns (int64), `item` codes from 0 on. The width of bins is a power of
     two.
     """
-    if len(start) <= most:
+    if len(start) <= max_segments:
         return single(start, duration, item)
     start, duration = np.asarray(start, np.int64), np.asarray(duration, np.int64)
     item = np.asarray(item, np.int64)
     origin, items = int(start.min()), int(item.max()) + 1
     span = int((start + duration).max()) - origin + 1
-    width = _power_of_two(span * items / (most * _CELLS))
+    width = _power_of_two(span * items / (max_segments * _CELLS))
     while True:
         found = _binned(start, duration, item, width, origin)
-        if len(found) <= most or width >= span:
+        if len(found) <= max_segments or width >= span:
             return found
-        width *= _power_of_two(len(found) / most)
+        width *= _power_of_two(len(found) / max_segments)
 
 
 def _power_of_two(value: float) -> int:

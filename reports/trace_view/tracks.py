@@ -200,11 +200,11 @@ def _coded(
     width = len(work.stages) + 1
     pairs, codes = np.unique(work.kernel * width + work.stage + 1, return_inverse=True)
     stages = ["", *work.stages]
-    made = []
+    columns = []
     for pair in pairs.tolist():
         name, colour, kernel, facts = kernels[pair // width]
-        made.append(Item(name, colour, kernel, stages[pair % width], facts))
-    return items.codes(made)[codes]
+        columns.append(Item(name, colour, kernel, stages[pair % width], facts))
+    return items.codes(columns)[codes]
 
 
 def _stage_rows(
@@ -248,12 +248,12 @@ def _stream_rows(work: Work, item: Array, gpu: int, group: str) -> Iterator[Row]
     """Busiest streams of a GPU, each with lanes where its work overlaps; the others as one row."""
     queues = [code for code, queue in enumerate(work.queues) if queue[0] == gpu]
     time = np.bincount(work.queue, weights=work.duration, minlength=len(work.queues))
-    kept = sorted(sorted(queues, key=lambda code: -time[code])[:MOST_STREAMS])
-    for code in kept:
+    busiest = sorted(sorted(queues, key=lambda code: -time[code])[:MOST_STREAMS])
+    for code in busiest:
         at = np.flatnonzero(work.queue == code)
         budget = max(MOST_LAUNCHES * len(at) // len(work.queue), 1000)
         yield from _lanes(work, item, at, group, _stream_name(work.queues, queues, code), budget)
-    rest = [code for code in queues if code not in kept]
+    rest = [code for code in queues if code not in busiest]
     if rest:
         at = np.flatnonzero(np.isin(work.queue, rest))
         segments = reduced(work.start[at], work.duration[at], item[at], MOST_OTHERS)
@@ -296,13 +296,15 @@ def _idle_row(
     cause, name = _causes(work.key[op], start, calls)
     names = [""] if calls is None else [*calls.names, ""]
     pairs, codes = np.unique(cause * (len(names) + 1) + name, return_inverse=True)
-    made = []
+    items_of_pairs = []
     for pair in pairs.tolist():
-        why = (UNKNOWN, QUEUED, LATE)[pair // (len(names) + 1)]
+        cause_text = (UNKNOWN, QUEUED, LATE)[pair // (len(names) + 1)]
         called = names[pair % (len(names) + 1)]
-        facts = tuple(filter(None, (why, called and f"ended by {called}")))
-        made.append(Item("GPU idle", "rest" if why == QUEUED else "quiet", facts=facts))
-    segments = reduced(start, duration, items.codes(made)[codes], MOST_OTHERS)
+        facts = tuple(filter(None, (cause_text, called and f"ended by {called}")))
+        items_of_pairs.append(
+            Item("GPU idle", "rest" if cause_text == QUEUED else "quiet", facts=facts)
+        )
+    segments = reduced(start, duration, items.codes(items_of_pairs)[codes], MOST_OTHERS)
     yield Row(group, IDLE, "idle", segments)
 
 
@@ -331,8 +333,8 @@ def _host_rows(events: Events, items: Items) -> Iterator[Row]:
     )  # fmt: skip
     weight = np.bincount(host.calls.thread, minlength=len(host.threads))
     weight = weight + np.bincount(host.nvtx.thread, minlength=len(host.threads))
-    kept = sorted(np.argsort(-weight, kind="stable")[:MOST_THREADS].tolist())
-    for code in kept:
+    busiest = sorted(np.argsort(-weight, kind="stable")[:MOST_THREADS].tolist())
+    for code in busiest:
         thread = host.threads[code]
         name = thread.name or (
             "main thread" if thread.pid == thread.tid else f"thread {thread.tid}"
@@ -361,7 +363,7 @@ def _range_rows(
         columns = (start[own], (ends - start)[own], codes[own])
         label = "NVTX ranges" if not level else f"NVTX, depth {level + 1}"
         if own.any():
-            yield Row(group, RANGES, label, reduced(*columns, most=MOST_OTHERS))
+            yield Row(group, RANGES, label, reduced(*columns, max_segments=MOST_OTHERS))
 
 
 def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterator[Row]:

@@ -58,9 +58,9 @@ def _add(root: Node, path: Sequence[str], leaf: Node) -> None:
 
 
 def _child(node: Node, like: Node) -> Node:
-    for one in node.children:
-        if (one.name, one.kind, one.kernel) == (like.name, like.kind, like.kernel):
-            return one
+    for child in node.children:
+        if (child.name, child.kind, child.kernel) == (like.name, like.kind, like.kernel):
+            return child
     node.children.append(like)
     return like
 
@@ -71,20 +71,20 @@ def _count(node: Node, leaf: Node) -> None:
     node.launches += leaf.launches
 
 
-def _gathered(node: Node, least: float) -> Node:
+def _gathered(node: Node, minimum: float) -> Node:
     """Return the node with its children by size, small ones as one, idle time last."""
     groups: dict[bool, list[Node]] = defaultdict(list)
     for child in node.children:
-        groups[child.total_ns >= least or child.kind == IDLE_NODE].append(child)
+        groups[child.total_ns >= minimum or child.kind == IDLE_NODE].append(child)
     small = groups[False]
-    kept = [_gathered(child, least) for child in groups[True]]
+    large = [_gathered(child, minimum) for child in groups[True]]
     if len(small) == 1:
-        kept.append(_gathered(small[0], least))
+        large.append(_gathered(small[0], minimum))
     elif small:
         rest = Node(f"{len(small)} smaller", REST)
         for child in small:
             _count(rest, child)
-        kept.append(rest)
-    kept.sort(key=lambda child: (child.kind == IDLE_NODE, child.kind == REST, -child.total_ns))
-    node.children = kept
+        large.append(rest)
+    large.sort(key=lambda child: (child.kind == IDLE_NODE, child.kind == REST, -child.total_ns))
+    node.children = large
     return node

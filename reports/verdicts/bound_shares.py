@@ -58,9 +58,9 @@ def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[Bou
         mine.reached += spent * number(counted.get("roof_share"))
         mine.saved += spent * number(counted.get("gain"))
         mine.kernels.add(key)
-    total = sum(one.time for one in sums.values())
+    total = sum(part_of_bound.time for part_of_bound in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] == UNMEASURED, -item[1].time))
-    found = [_row(stage, key, one, total) for key, one in ranked if total > 0]
+    found = [_row(stage, key, part_of_bound, total) for key, part_of_bound in ranked if total > 0]
     idle = known(number(stage["idle_ns"]) / number(stage["wall_ns"])) if _wall(stage) else None
     if idle:
         label = "nothing to do (launches, host)"
@@ -68,21 +68,21 @@ def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[Bou
     return found
 
 
-def _row(stage: Row, key: tuple[str, str], one: _Sum, total: float) -> BoundShare:
+def _row(stage: Row, key: tuple[str, str], part_of_bound: _Sum, total: float) -> BoundShare:
     bound, dtype = key
-    reached = known(one.reached / one.time) if one.time > 0 else None
+    reached = known(part_of_bound.reached / part_of_bound.time) if part_of_bound.time > 0 else None
     return BoundShare(
         stage=text(stage["stage"]),
         bound=bound,
         label=LABELS.get(bound, "not measured"),
         dtype=dtype,
-        share=one.time / total,
-        of_wall=one.time / number(stage["gpus"]) / number(stage["wall_ns"])
+        share=part_of_bound.time / total,
+        of_wall=part_of_bound.time / number(stage["gpus"]) / number(stage["wall_ns"])
         if _wall(stage)
         else None,
         reached=reached,
-        gain=known(one.saved / total),
-        kernels=len(one.kernels),
+        gain=known(part_of_bound.saved / total),
+        kernels=len(part_of_bound.kernels),
     )
 
 

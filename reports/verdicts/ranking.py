@@ -49,5 +49,5 @@ def headline(run: Run) -> list[str]:
     found = [f"{write.text(finding.headline)}." for finding in findings(run)]
     unanswered = [write.text(question.text) for question in open_questions(run)]
     # Who asked for counters and got none must learn that before the third finding.
-    most = 2 if run.counters.empty and unanswered else 3
-    return [*found[:most], *unanswered][:3]
+    limit = 2 if run.counters.empty and unanswered else 3
+    return [*found[:limit], *unanswered][:3]

@@ -138,7 +138,7 @@ def test_what_adds_nothing_is_named_and_many_files_are_summed_up(tmp_path: Path)
     files = [page(tmp_path / f"{n}.csv", n, {TIME: 300}) for n in range(1, 6)]
     files.append(NcuFile("again.csv", files[0].capture))
     table = join_files(files).files
-    assert added(table, most=3) == [
+    assert added(table, limit=3) == [
         "6 files of ncu add 5 launches, 1 new kernel, 5 values",
         "again.csv adds nothing that other files do not hold",
     ]

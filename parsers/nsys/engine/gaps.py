@@ -62,8 +62,8 @@ def find_gaps(
         frame = _of_rank(work, _layers(work, calls, ranges))
         frames.append(frame)
         after = frame[frame["place"] == "after"].sort_values("idle_ns", ascending=False)
-        most = after.drop_duplicates("step")
-        main.append(dict(zip(most["step"].tolist(), most["cause"].tolist(), strict=True)))
+        longest = after.drop_duplicates("step")
+        main.append(dict(zip(longest["step"].tolist(), longest["cause"].tolist(), strict=True)))
     if not frames:
         return tables.empty("engine_gaps"), []
     frame = pd.concat(frames, ignore_index=True)

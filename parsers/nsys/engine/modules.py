@@ -98,12 +98,16 @@ def _instances(ranges: list[HostRange], steps: list[list[StepRange]]) -> pd.Data
     for mine in steps:
         starts[mine[0].thread] = (np.array([s.start for s in mine]), [s.kind for s in mine])
     counted: dict[tuple[str, str], int] = {}
-    for made in ranges:
-        path = module_path(made.text)
-        if path is None or made.thread not in starts or "'Outputs': " in made.text:
+    for ranges_of_module in ranges:
+        path = module_path(ranges_of_module.text)
+        if (
+            path is None
+            or ranges_of_module.thread not in starts
+            or "'Outputs': " in ranges_of_module.text
+        ):
             continue
-        begins, kinds = starts[made.thread]
-        at = int(np.searchsorted(begins, made.start, "right")) - 1
+        begins, kinds = starts[ranges_of_module.thread]
+        at = int(np.searchsorted(begins, ranges_of_module.start, "right")) - 1
         if at >= 0:
             key = (kinds[at], path)
             counted[key] = counted.get(key, 0) + 1

@@ -78,9 +78,16 @@ def read_engine_calls(db: Database, pids: set[int]) -> Calls:
     key, thread, start, end, name = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((start, key))
     first = np.diff(key[order], prepend=-1) != 0
-    kept = order[first]
+    first_calls = order[first]
     names = read_strings(db, np.unique(name).tolist())
-    return Calls(key[kept], thread[kept], start[kept], end[kept], name[kept], names)
+    return Calls(
+        key[first_calls],
+        thread[first_calls],
+        start[first_calls],
+        end[first_calls],
+        name[first_calls],
+        names,
+    )
 
 
 def read_work(

@@ -64,8 +64,8 @@ class Pages:
         """Close the file."""
         self._data.close()
 
-    def _damaged(self, why: str) -> ArtifactUnreadable:
+    def _damaged(self, reason: str) -> ArtifactUnreadable:
         return ArtifactUnreadable(
-            f"{self._shown} is damaged: {why}",
+            f"{self._shown} is damaged: {reason}",
             "copy the file again, or export the report again: nsys export --type sqlite",
         )

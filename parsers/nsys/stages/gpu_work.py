@@ -45,8 +45,8 @@ def _of_calls(found: Attributed, calls: list[Array]) -> Attributed:
     used[-1] = False  # -1 is no instance
     number = np.cumsum(used, dtype=np.int32) - np.int32(1)
     number[~used] = -1
-    kept = np.flatnonzero(used)
-    columns = (found.stage[kept], found.begin[kept], found.end[kept])
+    used_codes = np.flatnonzero(used)
+    columns = (found.stage[used_codes], found.begin[used_codes], found.end[used_codes])
     stage, begin, end = columns
     return replace(found, instance=number[found.instance], stage=stage, begin=begin, end=end)
 

@@ -135,8 +135,8 @@ def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
         }
     )
     again = frame.groupby(by)
-    kept = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
-    frame = kept.join(again[_OF_CALL].sum(min_count=1)).reset_index()
+    summed = again.agg({"gaps": "sum", "idle_ns": "sum", "longest_ns": "max"})
+    frame = summed.join(again[_OF_CALL].sum(min_count=1)).reset_index()
     return frame.sort_values(["idle_ns", *by], ascending=False)
 
 
@@ -221,8 +221,8 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     middle = _in_progress(long, call.thread, (gaps.start + ready) // 2)
     begun = np.maximum(np.append(long.start, 0)[middle], gaps.start)
     filled = np.minimum(np.append(long.end, 0)[middle], ready) - begun
-    most = late & (middle >= 0) & (2 * filled > ready - gaps.start)
-    inside[most] = np.append(long.name, -1)[middle][most]
+    late_launch = late & (middle >= 0) & (2 * filled > ready - gaps.start)
+    inside[late_launch] = np.append(long.name, -1)[middle][late_launch]
     return _Told(cause, waited, inside, call.start, call.end)
 
 

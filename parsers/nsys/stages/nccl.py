@@ -106,7 +106,10 @@ def _has_payloads(db: Database) -> bool:
 def _is_nccl(kernels: KernelRows) -> Array:
     """Which launches are of NCCL."""
     known = [classify(kernel.name) for kernel in kernels.kernels]
-    ours = [one.library == "NCCL" and one.category == "collective" for one in known]
+    ours = [
+        known_kernel.library == "NCCL" and known_kernel.category == "collective"
+        for known_kernel in known
+    ]
     mask: Array = np.array(ours, bool)[kernels.kernel]
     return mask
 
@@ -251,14 +254,14 @@ def _compared(frame: pd.DataFrame, told: dict[tuple[str, int], tuple[int, int]])
     """Compare the ranks of each communicator: the n-th call of one is the n-th of all."""
     place = ["communicator", "pid", "gpu"]
     frame["sequence"] = frame.groupby(place, dropna=False).cumcount()
-    seen = frame.drop_duplicates(place).groupby("communicator").size()
+    rank_counts = frame.drop_duplicates(place).groupby("communicator").size()
     known = [
         told.get((name, pid)) if isinstance(name, str) else None
         for name, pid in zip(frame["communicator"], frame["pid"], strict=True)
     ]
-    frame["rank"] = pd.array([one[1] if one else pd.NA for one in known], dtype="Int64")
-    in_trace = frame["communicator"].map(seen).astype("Int64")
-    of_init = pd.array([one[0] if one else pd.NA for one in known], dtype="Int64")
+    frame["rank"] = pd.array([init[1] if init else pd.NA for init in known], dtype="Int64")
+    in_trace = frame["communicator"].map(rank_counts).astype("Int64")
+    of_init = pd.array([init[0] if init else pd.NA for init in known], dtype="Int64")
     frame["ranks"] = pd.Series(of_init, index=frame.index).fillna(in_trace)
     frame["ranks_known_by"] = np.where(pd.isna(of_init), "trace", "communicator")
     frame.loc[frame["ranks"].isna(), "ranks_known_by"] = None

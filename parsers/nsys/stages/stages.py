@@ -48,9 +48,9 @@ def attribute_calls(db: Database, calls: Calls, stages: Stages) -> Attributed:
     instance = _scattered(found.instance, order, count, -1)
     del order
     labels = [label(name) for name in ranges.names]
-    kept, instance = _kept(instance, len(ranges.start))
-    stage, names = _stages(ranges, kept, stage_of_name)
-    columns = (stage, ranges.start[kept], ranges.end[kept])
+    used, instance = _kept(instance, len(ranges.start))
+    stage, names = _stages(ranges, used, stage_of_name)
+    columns = (stage, ranges.start[used], ranges.end[used])
     return Attributed(path, paths, labels, instance, names, *columns, warnings)
 
 
@@ -79,18 +79,18 @@ def _used(path: Array, paths: list[tuple[int, ...]]) -> tuple[Array, list[tuple[
 
 
 def _stages(
-    ranges: Ranges, kept: Array, stage_of_name: Sequence[str | None]
+    ranges: Ranges, used: Array, stage_of_name: Sequence[str | None]
 ) -> tuple[Array, list[str]]:
-    """Stage of each range of `kept` as a code, and what the codes stand for."""
+    """Stage of each range of `used` as a code, and what the codes stand for."""
     book: Codebook[str] = Codebook()
-    by_start = kept[np.argsort(ranges.start[kept], kind="stable")]
+    by_start = used[np.argsort(ranges.start[used], kind="stable")]
     names = ranges.name[by_start]
     for code in names[np.sort(np.unique(names, return_index=True)[1])].tolist():
         book.code(stage_of_name[code] or "")
     known = book.keys
     codes = {name: code for code, name in enumerate(known)}
     of_name = np.array([codes.get(name or "", -1) for name in stage_of_name] + [-1], np.int32)
-    return of_name[ranges.name[kept]], known
+    return of_name[ranges.name[used]], known
 
 
 def _warnings(ranges: Ranges, calls: Calls, stages: Stages) -> list[str]:
@@ -107,7 +107,7 @@ def _warnings(ranges: Ranges, calls: Calls, stages: Stages) -> list[str]:
         )
     for stage, pattern in named_patterns(stages):
         if not any(name_stages(ranges.names, [pattern])):
-            seen = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
+            present = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
             shown = repr(pattern) if stage is None else f"{stage} ({pattern!r})"
-            found.append(f"no NVTX range around GPU work fits stage {shown} (there are: {seen})")
+            found.append(f"no NVTX range around GPU work fits stage {shown} (there are: {present})")
     return found

@@ -114,8 +114,8 @@ def bound_findings(run: Run) -> list[Finding]:
     """Return how the GPU time divides by what limits it; empty without trace or counters."""
     total, judged = kernel_time(run), judge(run)
     parts: dict[str, float] = defaultdict(float)
-    for one in judged:
-        parts[one.bound] += number(one.row["share"])
+    for kernel in judged:
+        parts[kernel.bound] += number(kernel.row["share"])
     known = sum(parts.values())
     # Of one kernel the finding of that kernel says it all.
     if len(judged) < 2 or math.isnan(total) or math.isnan(known):

@@ -309,13 +309,13 @@ def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, floa
     product = row["category"] in MATRIX and not part
     roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
     rate = number(row["flop_throughput"])
-    needed = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan
+    required = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan
     odd = bool(unaligned(size, dtype))
     return {
         "is_matrix": float(product),
         "tensor_active": _tensor_active(row, use),
-        "tensor_needed": needed,
-        "tensor_reached": needed,
+        "tensor_needed": required,
+        "tensor_reached": required,
         "misaligned": float(odd or slow_name(row)),
     }
 

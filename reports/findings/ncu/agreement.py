@@ -89,7 +89,7 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
     if same:
         return Verdict(AGREES, Writer().text(same[0].clause), gain=same[0].gain)
     known = measure(subject.row, subject.context)
-    abstained = {one.key for one in subject.judged.abstained}
+    abstained = {rule.key for rule in subject.judged.abstained}
     # A rule that could be held to the kernel tells more than one that abstains.
     keys = sorted(topic.causes, key=lambda key: key in abstained)
     return Verdict(DIFFERS, "", _silent(BY_KEY[keys[0]], subject, known))
@@ -98,12 +98,12 @@ def _causes(topic: Topic, subject: Subject) -> Verdict:
 def _silent(rule: Rule, subject: Subject, known: Facts) -> str:
     """Return why a rule of prof did not fire."""
     assert subject.judged is not None
-    abstained = {one.key: one for one in subject.judged.abstained}
+    abstained = {found.key: found for found in subject.judged.abstained}
     if rule.key in abstained:
-        one = abstained[rule.key]
-        if one.reason is not None:
-            return Writer().text(one.reason)
-        return reason("abstains", columns=_labels(one.columns))
+        found = abstained[rule.key]
+        if found.reason is not None:
+            return Writer().text(found.reason)
+        return reason("abstains", columns=_labels(found.columns))
     others = [
         Writer().text(cause.clause) for cause in subject.judged.causes if cause.key in rule.unless
     ]
@@ -184,8 +184,8 @@ def _bound(topic: Topic, subject: Subject) -> Verdict:
         return Verdict(AGREES, says)
     if topic.key in ("issue_slots", "idle_pipes", "full_pipe"):
         return Verdict(DIFFERS, says, _other_bound(topic.bounds, subject))
-    why = _why_bound(bound, reached, subject, "latency" in topic.bounds)
-    return Verdict(CONTRADICTS, says, why)
+    verdict = _why_bound(bound, reached, subject, "latency" in topic.bounds)
+    return Verdict(CONTRADICTS, says, verdict)
 
 
 def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:

@@ -47,7 +47,7 @@ def rules_view(run: Run, numbers: Mapping[str, int]) -> RulesView:
 def subjects(run: Run) -> dict[str, Subject]:
     """Return the profiled kernels, by id, as both ncu and prof judge them."""
     context = context_of(run)
-    judged = {text(one.row["kernel_id"]): one for one in judge(run)}
+    judged = {text(kernel.row["kernel_id"]): kernel for kernel in judge(run)}
     measured = _measured(run)
     found = {}
     for row in profiled(run):
@@ -109,16 +109,16 @@ def _alone(
     collected: set[str],
 ) -> Iterable[RuleRow]:
     """Tell of the cause that explains a kernel for prof where ncu's rule for it is silent."""
-    why = subject.judged.cause if subject.judged is not None else None
-    if why is None:
+    cause = subject.judged.cause if subject.judged is not None else None
+    if cause is None:
         return
-    asked = [t for t in topics() if t.silent and _is_about(t, why.key) and t.section in collected]
-    if not asked or any(_is_about(t, why.key) for group in said.values() for t, _ in group):
+    asked = [t for t in topics() if t.silent and _is_about(t, cause.key) and t.section in collected]
+    if not asked or any(_is_about(t, cause.key) for group in said.values() for t, _ in group):
         return
     silent = reason("silent", asks=asked[0].silent)
-    gain = known(why.gain)
+    gain = known(cause.gain)
     yield RuleRow(
-        kernel, asked[0].about, (), "", None, "", DIFFERS, Writer().text(why.clause), silent, gain
+        kernel, asked[0].about, (), "", None, "", DIFFERS, Writer().text(cause.clause), silent, gain
     )
 
 

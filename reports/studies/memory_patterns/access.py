@@ -100,19 +100,19 @@ def accesses(rows: Sequence[Row], pattern: str) -> list[Access]:
                 dram=ratio(row["dram_bytes"], row["counted_calls"]),
             )
         )
-    return sorted(found, key=lambda one: (one.kind, one.size))
+    return sorted(found, key=lambda access: (access.kind, access.size))
 
 
 def _series(label: str, mine: Sequence[Access], *, unit: float, moved: bool = False) -> Series:
-    x = tuple(unit * one.size for one in mine)
+    x = tuple(unit * access.size for access in mine)
     if moved:
-        return Series(label, x, tuple(one.moved for one in mine), group=label)
+        return Series(label, x, tuple(access.moved for access in mine), group=label)
     return Series(
         label,
         x,
-        tuple(one.rate / 1e12 for one in mine),
-        tuple(one.useful / one.high / 1e12 for one in mine),
-        tuple(one.useful / one.low / 1e12 for one in mine),
+        tuple(access.rate / 1e12 for access in mine),
+        tuple(access.useful / access.high / 1e12 for access in mine),
+        tuple(access.useful / access.low / 1e12 for access in mine),
         group=label,
     )
 
@@ -130,14 +130,16 @@ def _chart(
 
     Sizes times `unit` are bytes.
     """
-    by_kind = {words: [one for one in found if one.kind == kind] for kind, words in kinds.items()}
+    by_kind = {
+        words: [access for access in found if access.kind == kind] for kind, words in kinds.items()
+    }
     drawn = {words: mine for words, mine in by_kind.items() if mine}
     panels = [
         Panel(
             "useful, TB/s", tuple(_series(words, mine, unit=unit) for words, mine in drawn.items())
         )
     ]
-    counted = any(math.isfinite(one.moved) for one in found)
+    counted = any(math.isfinite(access.moved) for access in found)
     if counted:
         moved = tuple(_series(words, mine, unit=unit, moved=True) for words, mine in drawn.items())
         panels.append(
@@ -160,20 +162,20 @@ def strides(rows: Sequence[Row]) -> Outcome | None:
     found = accesses(rows, "stride")
     if not found:
         return None
-    first = {one.kind: one.rate for one in found if one.size == 1}
+    first = {access.kind: access.rate for access in found if access.size == 1}
     table = Table(
         "memory-patterns-strides",
         Text("One sector of 32 B in every so many"),
         [
-            Column[Access](Text("access"), lambda one: one.kind),
-            Column(Text("stride, sectors"), lambda one: Number(one.size, "count")),
-            Column(Text("useful"), lambda one: Number(one.rate, "B/s"), "TB/s"),
+            Column[Access](Text("access"), lambda access: access.kind),
+            Column(Text("stride, sectors"), lambda access: Number(access.size, "count")),
+            Column(Text("useful"), lambda access: Number(access.rate, "B/s"), "TB/s"),
             Column(
                 Text("of stride 1"),
-                lambda one: Number(one.rate / first.get(one.kind, math.nan), "fraction"),
+                lambda access: Number(access.rate / first.get(access.kind, math.nan), "fraction"),
             ),
-            Column(Text("DRAM bytes per useful byte"), lambda one: Number(one.moved)),
-            Column(Text("DRAM moves"), lambda one: Number(one.dram_rate, "B/s"), "TB/s"),
+            Column(Text("DRAM bytes per useful byte"), lambda access: Number(access.moved)),
+            Column(Text("DRAM moves"), lambda access: Number(access.dram_rate, "B/s"), "TB/s"),
         ],
         found,
         note=Text(
@@ -194,7 +196,7 @@ def strides(rows: Sequence[Row]) -> Outcome | None:
 
 
 def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
-    reads = {one.size: one for one in found if one.kind == "read"}
+    reads = {access.size: access for access in found if access.kind == "read"}
     if 1 not in reads or len(reads) < 2:
         return ()
     whole, widest = reads[1], reads[max(reads)]
@@ -205,7 +207,7 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
     if math.isfinite(widest.moved):
         label = Text("bytes that DRAM then moves for each useful one:")
         evidence.append(Evidence(label, Number(widest.moved)))
-    half = [size for size, one in sorted(reads.items()) if one.rate <= HALF * whole.rate]
+    half = [size for size, access in sorted(reads.items()) if access.rate <= HALF * whole.rate]
     if half:
         label = Text("half is lost from this stride on:")
         evidence.append(Evidence(label, Number(half[0], "count")))
@@ -238,24 +240,24 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
 
 def _write_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
     """State what writing some of the sectors costs, and whether DRAM bytes show it."""
-    writes = {one.size: one for one in found if one.kind == "write"}
+    writes = {access.size: access for access in found if access.kind == "write"}
     if 1 not in writes or len(writes) < 2:
         return ()
     size = 4.0 if 4.0 in writes else max(writes)
-    one = writes[size]
+    access = writes[size]
     evidence: list[Evidence | Text] = [
         Evidence(Text("strides in sectors:"), [Number(size, "count") for size in sorted(writes)]),
-        Evidence(Text("useful bandwidth"), Number(one.rate, "B/s")),
+        Evidence(Text("useful bandwidth"), Number(access.rate, "B/s")),
     ]
-    if one.moved > 0:
+    if access.moved > 0:
         label = Text("bytes that DRAM moved for each useful one:")
-        evidence.append(Evidence(label, Number(one.moved)))
-    if 0 < one.moved < WHOLE:
+        evidence.append(Evidence(label, Number(access.moved)))
+    if 0 < access.moved < WHOLE:
         evidence.append(Text("the traffic is minimal: only the time shows the loss"))
     verdict = Text(
         "Writing one sector in {n} leaves {part} of the useful bandwidth.",
         n=Number(size, "count"),
-        part=Number(one.rate / writes[1].rate, "fraction"),
+        part=Number(access.rate / writes[1].rate, "fraction"),
     )
     return (
         Finding(
@@ -277,15 +279,16 @@ def gathers(rows: Sequence[Row]) -> Outcome | None:
         "memory-patterns-gathers",
         Text("Gathers from a table"),
         [
-            Column[Access](Text("order"), lambda one: one.kind),
-            Column(Text("item"), lambda one: Number(one.size, "B"), "B"),
-            Column(Text("useful"), lambda one: Number(one.rate, "B/s"), "TB/s"),
+            Column[Access](Text("order"), lambda access: access.kind),
+            Column(Text("item"), lambda access: Number(access.size, "B"), "B"),
+            Column(Text("useful"), lambda access: Number(access.rate, "B/s"), "TB/s"),
             Column(
-                Text("10^9 items per second"), lambda one: Number(one.items / one.seconds / 1e9)
+                Text("10^9 items per second"),
+                lambda access: Number(access.items / access.seconds / 1e9),
             ),
-            Column(Text("DRAM bytes per useful byte"), lambda one: Number(one.moved)),
-            Column(Text("used of what DRAM moves"), lambda one: Number(one.used, "fraction")),
-            Column(Text("DRAM moves"), lambda one: Number(one.dram_rate, "B/s"), "TB/s"),
+            Column(Text("DRAM bytes per useful byte"), lambda access: Number(access.moved)),
+            Column(Text("used of what DRAM moves"), lambda access: Number(access.used, "fraction")),
+            Column(Text("DRAM moves"), lambda access: Number(access.dram_rate, "B/s"), "TB/s"),
         ],
         found,
         note=Text(
@@ -304,7 +307,7 @@ def gathers(rows: Sequence[Row]) -> Outcome | None:
 
 
 def _random_gathers(found: Sequence[Access]) -> tuple[Finding, ...]:
-    randoms = {one.size: one for one in found if one.kind == "random"}
+    randoms = {access.size: access for access in found if access.kind == "random"}
     if not randoms:
         return ()
     small, large = randoms[min(randoms)], randoms[max(randoms)]
@@ -347,10 +350,10 @@ def _random_gathers(found: Sequence[Access]) -> tuple[Finding, ...]:
 def _numbers(found: Sequence[Access]) -> list[dict[str, Json]]:
     return [
         {
-            "kind": one.kind,
-            "size": one.size,
-            "useful_bytes_per_s": known(one.rate),
-            "dram_bytes_per_useful_byte": known(one.moved),
+            "kind": access.kind,
+            "size": access.size,
+            "useful_bytes_per_s": known(access.rate),
+            "dram_bytes_per_useful_byte": known(access.moved),
         }
-        for one in found
+        for access in found
     ]

@@ -184,7 +184,7 @@ def _counted(points: Sequence[Point]) -> list[Evidence]:
 
 def _alternatives(best: MixFit, linear: MixFit, models: Sequence[MixFit]) -> list[Finding]:
     """Return how the plain formula, one price per switch, does where it is not the best."""
-    near = [NAMES[one.model] for one in models[1:] if one.aicc - best.aicc < SAME]
+    near = [NAMES[model.model] for model in models[1:] if model.aicc - best.aicc < SAME]
     same = Text("The same cases and weights in all models.")
     found = []
     if best.model != "switches" and linear.turnaround is not None:

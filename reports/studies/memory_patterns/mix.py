@@ -120,19 +120,21 @@ def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
         "memory-patterns-models",
         Text("Models of the time of a mix"),
         [
-            Column(Text("penalty"), lambda one: NAMES[one.model]),
-            Column(Text("time of a call"), lambda one: FORMULAS[one.model]),
-            Column(Text("t, per switch"), lambda one: _shown(one.turnaround, "s"), "us"),
-            Column(Text("c, per GB"), lambda one: _shown(one.mix_cost, "s", 1e9), "us"),
-            Column(Text("D"), lambda one: _shown(one.batch, "iB"), "MiB"),
-            Column(Text("p"), lambda one: _shown(one.exponent, "")),
-            Column(Text("Br"), lambda one: Number(one.read_rate.value, "B/s"), "TB/s"),
-            Column(Text("Bw"), lambda one: Number(one.write_rate.value, "B/s"), "TB/s"),
-            Column(Text("residual"), lambda one: Number(one.error, "fraction"), digits=2),
+            Column(Text("penalty"), lambda mix_fit: NAMES[mix_fit.model]),
+            Column(Text("time of a call"), lambda mix_fit: FORMULAS[mix_fit.model]),
+            Column(Text("t, per switch"), lambda mix_fit: _shown(mix_fit.turnaround, "s"), "us"),
+            Column(Text("c, per GB"), lambda mix_fit: _shown(mix_fit.mix_cost, "s", 1e9), "us"),
+            Column(Text("D"), lambda mix_fit: _shown(mix_fit.batch, "iB"), "MiB"),
+            Column(Text("p"), lambda mix_fit: _shown(mix_fit.exponent, "")),
+            Column(Text("Br"), lambda mix_fit: Number(mix_fit.read_rate.value, "B/s"), "TB/s"),
+            Column(Text("Bw"), lambda mix_fit: Number(mix_fit.write_rate.value, "B/s"), "TB/s"),
+            Column(Text("residual"), lambda mix_fit: Number(mix_fit.error, "fraction"), digits=2),
             Column(
-                Text("left-out error"), lambda one: Number(one.left_out_error, "fraction"), digits=2
+                Text("left-out error"),
+                lambda mix_fit: Number(mix_fit.left_out_error, "fraction"),
+                digits=2,
             ),
-            Column(Text("AICc above best"), lambda one: Number(one.aicc - models[0].aicc)),
+            Column(Text("AICc above best"), lambda mix_fit: Number(mix_fit.aicc - models[0].aicc)),
         ],
         models,
         note=Text(
@@ -169,24 +171,24 @@ def numbers(points: Sequence[Point], models: Sequence[MixFit]) -> dict[str, Json
             }
             for p in points
         ],
-        "models": [_model_numbers(one) for one in models],
+        "models": [_model_numbers(mix_fit) for mix_fit in models],
     }
 
 
-def _model_numbers(one: MixFit) -> dict[str, Json]:
+def _model_numbers(mix_fit: MixFit) -> dict[str, Json]:
     estimates = {
-        "turnaround_s": one.turnaround,
-        "mix_cost_s_per_byte": one.mix_cost,
-        "batch_bytes": one.batch,
-        "exponent": one.exponent,
-        "read_bytes_per_s": one.read_rate,
-        "write_bytes_per_s": one.write_rate,
+        "turnaround_s": mix_fit.turnaround,
+        "mix_cost_s_per_byte": mix_fit.mix_cost,
+        "batch_bytes": mix_fit.batch,
+        "exponent": mix_fit.exponent,
+        "read_bytes_per_s": mix_fit.read_rate,
+        "write_bytes_per_s": mix_fit.write_rate,
     }
     return {
-        "model": one.model,
-        "aicc": known(one.aicc),
-        "relative_residual": known(one.error),
-        "relative_left_out_error": known(one.left_out_error),
+        "model": mix_fit.model,
+        "aicc": known(mix_fit.aicc),
+        "relative_residual": known(mix_fit.error),
+        "relative_left_out_error": known(mix_fit.left_out_error),
         **{
             name: {"value": known(e.value), "low": known(e.low), "high": known(e.high)}
             for name, e in estimates.items()

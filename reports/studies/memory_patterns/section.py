@@ -34,12 +34,14 @@ def section(run: Run) -> Section | None:
     """Return the section; None where no case of the target has a time."""
     rows = [row for row in measured(cases(run, KEY)) if row["params"].get("pattern")]
     mix, stride, gather = mixes(rows), strides(rows), gathers(rows)
-    made = [one for one in (mix, stride, gather) if one is not None]
-    if not made:
+    sections = [
+        section_of_kind for section_of_kind in (mix, stride, gather) if section_of_kind is not None
+    ]
+    if not sections:
         return None
-    findings = [finding for one in made for finding in one.findings]
-    figures = [figure for one in made for figure in one.figures]
-    tables = [table for one in made for table in one.tables]
+    findings = [finding for section_of_kind in sections for finding in section_of_kind.findings]
+    figures = [figure for section_of_kind in sections for figure in section_of_kind.figures]
+    tables = [table for section_of_kind in sections for table in section_of_kind.tables]
     method = (*(OF_MIXES if mix else ()), *(OF_ACCESSES if stride or gather else ()))
     return Section(
         KEY,
@@ -54,6 +56,6 @@ def section(run: Run) -> Section | None:
             *tables,
             Bullets(Text("How it was measured"), method),
         ),
-        numbers={key: one.numbers for key, one in zip(
-            ("mix", "strides", "gathers"), (mix, stride, gather), strict=True) if one},
+        numbers={key: section_of_kind.numbers for key, section_of_kind in zip(
+            ("mix", "strides", "gathers"), (mix, stride, gather), strict=True) if section_of_kind},
     )  # fmt: skip

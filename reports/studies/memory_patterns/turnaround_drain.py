@@ -64,8 +64,8 @@ def predict(drain: Drain, found: Parameters) -> Floats:
 
 def _shape(drain: Drain, exponent: Floats, held: Floats) -> Floats:
     p = exponent[:, None]
-    kept = np.minimum(drain.write_run, held[:, None])
-    return np.asarray(drain.switches * np.exp(p * drain.read_run + (1 - p) * kept))
+    drained = np.minimum(drain.write_run, held[:, None])
+    return np.asarray(drain.switches * np.exp(p * drain.read_run + (1 - p) * drained))
 
 
 def jacobian(drain: Drain, found: Parameters) -> Floats:
@@ -73,14 +73,14 @@ def jacobian(drain: Drain, found: Parameters) -> Floats:
     shape = _shape(drain, found.exponent, found.held)
     p, held = found.exponent[:, None], found.held[:, None]
     cost = found.cost[:, None]
-    kept = np.minimum(drain.write_run, held)
+    drained = np.minimum(drain.write_run, held)
     beyond = drain.write_run > held
     fits = len(found.cost)
     by_rate = np.broadcast_to(drain.both, (fits, *drain.both.shape))
     by_penalty = np.stack(
         [
             shape,
-            cost * shape * (drain.read_run - kept),
+            cost * shape * (drain.read_run - drained),
             cost * shape * (1 - p) * beyond,
         ],
         axis=2,

@@ -133,11 +133,11 @@ def _by_regression(model: str, mixes: Mixes, weights: Floats, found: Solved) -> 
     design = slopes(model, mixes, found)
     cov = covariance(design, weights, float(found.loss[0]))
     quantile = t_quantile(len(mixes) - design.shape[1])
-    made = {}
+    candidates = {}
     for name, (value, gradient) in gradients(model, found).items():
         half = quantile * math.sqrt(max(float(gradient @ cov @ gradient), 0.0))
-        made[name] = Estimate(value, value - half, value + half)
-    return made
+        candidates[name] = Estimate(value, value - half, value + half)
+    return candidates
 
 
 def _by_bootstrap(model: str, mixes: Mixes, draws: Solved, name: str, value: float) -> Estimate:
@@ -195,20 +195,20 @@ def fit(model: str, mixes: Mixes, *, seed: int = 0, resamples: int = RESAMPLES) 
     weights = 1 / np.maximum(mixes.sigma, FLOOR * mixes.seconds) ** 2
     found = solve(model, mixes, weights[None, :])
     draws = solve(model, mixes, _resampled(weights, resamples, seed))
-    made = {
-        name: _wider(one, _by_bootstrap(model, mixes, draws, name, one.value))
-        for name, one in _by_regression(model, mixes, weights, found).items()
+    candidates = {
+        name: _wider(candidate, _by_bootstrap(model, mixes, draws, name, candidate.value))
+        for name, candidate in _by_regression(model, mixes, weights, found).items()
     }
     predicted = predict(model, mixes, found)
     k = free + 1  # the variance of the residuals is estimated, too
     return MixFit(
         model=model,
-        read_rate=made["read_rate"],
-        write_rate=made["write_rate"],
-        turnaround=made.get("turnaround"),
-        mix_cost=made.get("mix_cost"),
-        batch=made.get("batch"),
-        exponent=made.get("exponent"),
+        read_rate=candidates["read_rate"],
+        write_rate=candidates["write_rate"],
+        turnaround=candidates.get("turnaround"),
+        mix_cost=candidates.get("mix_cost"),
+        batch=candidates.get("batch"),
+        exponent=candidates.get("exponent"),
         predicted=tuple(float(value) for value in predicted),
         error=_root_mean_square(predicted / mixes.seconds - 1),
         left_out_error=_left_out_error(model, mixes, weights),
@@ -226,9 +226,9 @@ def fit_all(mixes: Mixes, *, seed: int = 0, resamples: int = RESAMPLES) -> list[
             fitted.append(fit(model, mixes, seed=seed, resamples=resamples))
         except ValueError:
             continue
-    return sorted(fitted, key=lambda one: one.aicc)
+    return sorted(fitted, key=lambda model_fit: model_fit.aicc)
 
 
 def by_name(fitted: Sequence[MixFit], model: str) -> MixFit | None:
     """Return one model of `fit_all`; None where there were too few cases for it."""
-    return next((one for one in fitted if one.model == model), None)
+    return next((model_fit for model_fit in fitted if model_fit.model == model), None)

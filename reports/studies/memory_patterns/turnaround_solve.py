@@ -164,9 +164,12 @@ def drain_of(mixes: Mixes) -> Drain:
 
 def parameters_of(solved: Solved, row: int = 0) -> Parameters:
     """Return one fit of "drain" as its own parameters."""
-    one = slice(row, row + 1)
+    selected = slice(row, row + 1)
     return Parameters(
-        solved.rates[one], solved.mix_cost[one], solved.exponent[one], np.log(solved.batch[one])
+        solved.rates[selected],
+        solved.mix_cost[selected],
+        solved.exponent[selected],
+        np.log(solved.batch[selected]),
     )
 
 
@@ -191,24 +194,24 @@ def gradients(model: str, solved: Solved) -> dict[str, tuple[float, Floats]]:
     read, write = (float(rate) for rate in solved.rates[0])
     turnaround, cost = float(solved.turnaround[0]), float(solved.mix_cost[0])
     batch, p = float(solved.batch[0]), float(solved.exponent[0])
-    made = {
+    by_parameter = {
         "read_rate": (1 / read, -unit[0] / read**2),
         "write_rate": (1 / write, -unit[1] / write**2),
     }
     if model in ("switches", "batched"):
-        made["turnaround"] = (turnaround, unit[2])
+        by_parameter["turnaround"] = (turnaround, unit[2])
     if model in ("mix", "drain"):
-        made["mix_cost"] = (cost, unit[2])
+        by_parameter["mix_cost"] = (cost, unit[2])
     if model == "batched":
-        made["mix_cost"] = (cost, unit[3])
-        made["batch"] = (batch, (unit[2] - batch * unit[3]) / (cost or np.nan))
+        by_parameter["mix_cost"] = (cost, unit[3])
+        by_parameter["batch"] = (batch, (unit[2] - batch * unit[3]) / (cost or np.nan))
     if model == "drain":
         by_p = np.log(REFERENCE) - np.log(batch)
         by_all = unit[2] / (cost or np.nan) + by_p * unit[3] + (1 - p) * unit[4]
-        made["turnaround"] = (turnaround, turnaround * by_all)
-        made["batch"] = (batch, batch * unit[4])
-        made["exponent"] = (p, unit[3])
-    return made
+        by_parameter["turnaround"] = (turnaround, turnaround * by_all)
+        by_parameter["batch"] = (batch, batch * unit[4])
+        by_parameter["exponent"] = (p, unit[3])
+    return by_parameter
 
 
 def _solve_batched(mixes: Mixes, weights: Floats) -> Solved:
@@ -237,8 +240,8 @@ def _between(mixes: Mixes, weights: Floats, low: float, high: float) -> Solved:
     with np.errstate(divide="ignore", invalid="ignore"):
         batch = np.where(mix_cost != 0, turnaround / mix_cost, np.nan)
     inside = (batch > low) & (batch < high)
-    kept = np.where(inside, loss, np.inf)
-    return Solved(beta[:, :2], turnaround, mix_cost, batch, _nothing(weights), kept)
+    losses = np.where(inside, loss, np.inf)
+    return Solved(beta[:, :2], turnaround, mix_cost, batch, _nothing(weights), losses)
 
 
 def _better(a: Solved, b: Solved) -> Solved:
