@@ -51,8 +51,8 @@ class Marks:
         whole, mark, rest = text.partition(self.decimal)
         if not _is_whole(whole, group) or group in rest:
             return None
-        plain = whole.replace(group, "") + ("." if mark else "") + rest
-        return float(plain) if _PLAIN.match(plain) else None
+        digits = whole.replace(group, "") + ("." if mark else "") + rest
+        return float(digits) if _PLAIN.match(digits) else None
 
 
 def find_marks(texts: Iterable[str], where: str) -> Marks:
@@ -114,8 +114,8 @@ def _is_whole(text: str, group: str) -> bool:
 
 
 def _mixed(where: str, *examples: str) -> ArtifactUnreadable:
-    shown = " and ".join(repr(example) for example in examples)
+    quoted = " and ".join(repr(example) for example in examples)
     return ArtifactUnreadable(
-        f"{where}: cannot tell the decimal mark from {shown}",
+        f"{where}: cannot tell the decimal mark from {quoted}",
         "export again with the C locale: LC_ALL=C ncu --import FILE.ncu-rep --csv --page raw",
     )

@@ -68,8 +68,8 @@ def reason(error: BaseException) -> str:
     """Return the first line of what an error says, with its kind where that is all there is."""
     if isinstance(error, ValidationError):
         first, *more = error.errors(include_url=False, include_context=False)
-        place = ".".join(str(key) for key in first["loc"])
+        path = ".".join(str(key) for key in first["loc"])
         others = f" (and {len(more)} more)" if more else ""
-        return f"{place + ': ' if place else ''}{first['msg'][:300]}{others}"
+        return f"{path + ': ' if path else ''}{first['msg'][:300]}{others}"
     line = str(error).strip().partition("\n")[0][:300]
     return line if len(line.split()) > 1 else f"{type(error).__name__} {line}".strip()

@@ -123,8 +123,8 @@ def _of_rank(job: RunDir, rank: int) -> Path:
     if not ranks:
         raise UsageError(f"{job.path} is one run, without ranks", "leave out --rank")
     if rank not in ranks:
-        shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
-        raise UsageError(f"{job.path} has no rank {rank}", f"it has the ranks {shown}")
+        listed = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
+        raise UsageError(f"{job.path} has no rank {rank}", f"it has the ranks {listed}")
     return job.rank(rank).path
 
 

@@ -15,9 +15,9 @@ as_json = click.option(
 )
 
 
-def quiet(shown: str) -> Callable[..., Any]:
-    """Give a command the option --quiet; `shown` says what is printed all the same."""
-    return click.option("-q", "--quiet", is_flag=True, help=f"For scripts: print {shown}.")
+def quiet(remaining: str) -> Callable[..., Any]:
+    """Give a command the option --quiet; `remaining` says what is printed all the same."""
+    return click.option("-q", "--quiet", is_flag=True, help=f"For scripts: print {remaining}.")
 
 
 def say_json(data: Any, *, err: bool = False) -> None:

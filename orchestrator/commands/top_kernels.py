@@ -185,8 +185,8 @@ def _table(selection: Selection, kernels: pd.DataFrame, *, wide: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    told = ("library", "category", "dtype") if wide else ()
-    for heading in ("", "kernel", *told):
+    extra = ("library", "category", "dtype") if wide else ()
+    for heading in ("", "kernel", *extra):
         table.add_column(heading, justify="left" if heading else "right", overflow="fold")
     for heading in ("grid", "calls", "total ms", "share", "cumulative"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -198,7 +198,7 @@ def _table(selection: Selection, kernels: pd.DataFrame, *, wide: bool) -> Table:
         table.add_row(
             str(rank),
             escape(kernel.short_name),
-            *(str(value) for value in row[list(told)].fillna("")),
+            *(str(value) for value in row[list(extra)].fillna("")),
             kernel.grid,
             f"{row['calls']:,}",
             f"{row['total_ns'] / 1e6:,.3f}",

@@ -136,9 +136,9 @@ def _in_place_when_whole(out: Path) -> Iterator[Path]:
     A folder that is there stays the same folder: it may be a mount point, or what a link names.
     """
     existed = out.is_dir()
-    place = out if existed else out.parent
-    place.mkdir(parents=True, exist_ok=True)
-    partial = place / f".{out.name}.{secrets.token_hex(4)}"
+    folder = out if existed else out.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{out.name}.{secrets.token_hex(4)}"
     partial.mkdir()
     try:
         yield partial

@@ -137,9 +137,9 @@ def _inside(folder: Path) -> list[Path]:
     if _is_run(folder):
         raise UsageError(f"{folder} is a run directory of prof", f"prof report {folder}")
     found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [f for f in folders if f[0] != "." and not _is_run(Path(place, f))]
-        paths = (Path(place, name) for name in files if name[0] != ".")
+    for directory, folders, files in os.walk(folder):
+        folders[:] = [f for f in folders if f[0] != "." and not _is_run(Path(directory, f))]
+        paths = (Path(directory, name) for name in files if name[0] != ".")
         found += [path for path in paths if path.is_file()]
         if len(found) > MOST_FILES:
             raise UsageError(
@@ -183,13 +183,13 @@ def _chosen(given: Sequence[Given], passed: Iterable[tuple[str, str]]) -> Inputs
 def _notes(passed: Iterable[tuple[str, str]]) -> list[str]:
     """Name the files that were passed over: those of Nsight with their reason, others together."""
     skipped_files = list(passed)
-    told = [
+    reported = [
         reason
         for name, reason in skipped_files
         if name.endswith(SUFFIXES) or "given twice" in reason
     ]
-    others = [name for name, reason in skipped_files if reason not in told]
-    notes = [skipped(name, reason) for name, reason in skipped_files if reason in told]
+    others = [name for name, reason in skipped_files if reason not in reported]
+    notes = [skipped(name, reason) for name, reason in skipped_files if reason in reported]
     if others:
         notes.append(f"Passed over, as nothing that prof reads: {listed(others, MOST_NAMES)}.")
     return notes

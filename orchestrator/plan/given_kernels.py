@@ -124,12 +124,12 @@ class _Names:
 
     def ids_of(self, kernel: SelectedKernel) -> list[str]:
         """Return the kernels that a name of `nsys stats` stands for, [] where none."""
-        start, plain = kernel.name.rstrip(".\u2026"), plain_name(kernel.name)
-        ways = [self.whole == kernel.name, self.plain == plain]
+        start, bare = kernel.name.rstrip(".\u2026"), plain_name(kernel.name)
+        ways = [self.whole == kernel.name, self.plain == bare]
         if start != kernel.name:  # a text table cuts long names
             ways.append(self.whole.str.startswith(start))
-        if "<" not in plain:
-            ways.append(self.plain.str.partition("<")[0] == plain)
+        if "<" not in bare:
+            ways.append(self.plain.str.partition("<")[0] == bare)
         shaped = pd.Series(True, index=self.kernels.index)
         if kernel.grid:
             same_grid = self.kernels["grid"] == kernel.grid
@@ -141,9 +141,11 @@ class _Names:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = [name if len(name) <= 120 else f"{name[:119]}\u2026" for name in names[:NAMES_SHOWN]]
+    shortened = [
+        name if len(name) <= 120 else f"{name[:119]}\u2026" for name in names[:NAMES_SHOWN]
+    ]
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return "; ".join(shown) + more
+    return "; ".join(shortened) + more
 
 
 def kernels_digest(recipe: Recipe) -> str:
@@ -159,8 +161,8 @@ def kernels_digest(recipe: Recipe) -> str:
 
 
 def _find(name: str, folders: tuple[Path, ...]) -> Path:
-    for place in (*folders, Path.cwd()):
-        path = place / os.path.expanduser(name)
+    for folder in (*folders, Path.cwd()):
+        path = folder / os.path.expanduser(name)
         if os.path.isfile(path):
             return path
     raise RecipeError(

@@ -23,23 +23,23 @@ CHIPS = {
 }
 
 
-def choose_metrics(recipe: Recipe, told: Iterable[str], chip: str) -> tuple[str, ...]:
+def choose_metrics(recipe: Recipe, known_dtypes: Iterable[str], chip: str) -> tuple[str, ...]:
     """Return the names for `ncu --metrics`; `chip` is empty where it is unknown.
 
-    `told` are the input types that the names of the kernels, or the measured cases, tell.
+    `known_dtypes` are the input types that the names of the kernels, or the measured cases, tell.
 
     Raises:
         ProfError: the catalogue does not know the chip.
     """
-    dtypes = tensor_dtypes(recipe, told)
+    dtypes = tensor_dtypes(recipe, known_dtypes)
     return tuple(catalogue().tool_metrics(recipe.counters.sets, chip, dtypes))
 
 
-def tensor_dtypes(recipe: Recipe, told: Iterable[str]) -> list[str]:
+def tensor_dtypes(recipe: Recipe, dtypes: Iterable[str]) -> list[str]:
     """Return the Tensor Core input types to count: the recipe's, or those that were told."""
     if recipe.counters.tensor_dtypes != "auto":
         return list(recipe.counters.tensor_dtypes)
-    named = set(told)
+    named = set(dtypes)
     return [dtype for dtype in TENSOR_DTYPES if dtype in named]
 
 

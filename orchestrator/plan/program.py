@@ -97,11 +97,11 @@ def _find_data(key: str, name: str | None, recipe: Recipe) -> str | None:
     if name is None:
         return None
     wanted = Path(os.path.expanduser(name))
-    own = os.environ.get("DATASETS_ROOT")
-    places = [*recipe.folders, *([Path(own)] if own else []), BUNDLED_DATASETS, Path.cwd()]
-    for place in places:
-        if (place / wanted).exists():
-            return str((place / wanted).resolve())
+    root = os.environ.get("DATASETS_ROOT")
+    places = [*recipe.folders, *([Path(root)] if root else []), BUNDLED_DATASETS, Path.cwd()]
+    for path in places:
+        if (path / wanted).exists():
+            return str((path / wanted).resolve())
     raise RecipeError(
         f"dataset.{key} {name} does not exist; sought in {', '.join(map(str, places))}",
         "give a path, set DATASETS_ROOT to the folder that holds your data sets, or take the "
@@ -148,17 +148,17 @@ def operators_program(recipe: Recipe, out: Path) -> Program:
 
 def _script(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a command into the interpreter with its options, and the script with its arguments."""
-    place = 1
-    while place < len(argv) and OPTION.fullmatch(argv[place]):
-        place += 2 if argv[place] in ("-X", "-W") else 1
+    index = 1
+    while index < len(argv) and OPTION.fullmatch(argv[index]):
+        index += 2 if argv[index] in ("-X", "-W") else 1
     python = INTERPRETER.fullmatch(Path(argv[0]).name)
-    if python is None or place >= len(argv) or argv[place].startswith("-"):
+    if python is None or index >= len(argv) or argv[index].startswith("-"):
         raise RecipeError(
             f"torch's profiler needs a Python script, and the target is {shlex.join(argv[:3])} …",
             "give target.file, or a command of the form [python, script.py, …]; else leave the "
             "step out: --set operators.enabled=false",
         )
-    return argv[:place], argv[place:]
+    return argv[:index], argv[index:]
 
 
 def find_target(name: str, folders: tuple[Path, ...]) -> Path:
@@ -172,9 +172,9 @@ def find_target(name: str, folders: tuple[Path, ...]) -> Path:
     """
     wanted = Path(os.path.expanduser(name))
     places = [*folders, BUNDLED_TARGETS, Path.cwd()]
-    for place in places:
-        if os.path.isfile(place / wanted):
-            return (place / wanted).resolve()
+    for path in places:
+        if os.path.isfile(path / wanted):
+            return (path / wanted).resolve()
     bundled = bundled_targets()
     last = {Path(known).name: known for known in bundled if not known.endswith("/run.py")}
     near = [last[key] for key in difflib.get_close_matches(wanted.name, last, n=1, cutoff=0.75)]

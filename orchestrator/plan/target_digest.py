@@ -60,7 +60,7 @@ def _imported(file: Path, root: Path) -> list[Path]:
         return []  # the run itself will tell
     package = file.relative_to(root).parent.parts
     names = {name for node in ast.walk(tree) for name in _names(node, package)}
-    return [place for name in names for place in _places(name, root)]
+    return [path for name in names for path in _places(name, root)]
 
 
 def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -81,7 +81,7 @@ def _places(name: tuple[str, ...], root: Path) -> Iterator[Path]:
     if root == OURS and name[:1] == (PACKAGE,):
         name = name[1:]
     for length in range(1, len(name) + 1):
-        place = root.joinpath(*name[:length])
-        for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        path = root.joinpath(*name[:length])
+        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
             if file.is_file():
                 yield file

@@ -75,9 +75,9 @@ def _where(keys: tuple[str, ...], layers: Sequence[Layer]) -> str:
     """Name the last layer that sets the key; else, for a rule over several keys, the last file."""
     for length in range(len(keys), 0, -1):
         for layer in reversed(layers):
-            place = layer.where(keys[:length])
-            if place is not None:
-                return place
+            position = layer.where(keys[:length])
+            if position is not None:
+                return position
     files = [layer.source for layer in layers if layer.folder is not None]
     return files[-1] if files else layers[-1].source
 
@@ -93,8 +93,8 @@ def _nearest_key(keys: tuple[str, ...]) -> str:
     elsewhere = [path for path in everywhere if path[-1] == wrong]
     if elsewhere:
         return f"{wrong} belongs elsewhere: {'.'.join(elsewhere[0])}"
-    place = ".".join(parent) or "a recipe"
-    return f"keys of {place}: {', '.join(here)}"
+    section = ".".join(parent) or "a recipe"
+    return f"keys of {section}: {', '.join(here)}"
 
 
 def all_keys(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

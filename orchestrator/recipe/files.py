@@ -68,9 +68,9 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     places.append(wanted)
     if wanted.parent in (Path("."), Path("recipes")):
         places.append(bundled_folder() / f"{wanted.name.removesuffix('.yaml')}.yaml")
-    for place in places:
-        if os.path.isfile(place):  # also for what no file can be called: too long, a NUL in it
-            return place
+    for candidate in places:
+        if os.path.isfile(candidate):  # also for what no file can be called: too long, a NUL in it
+            return candidate
     names = [path.stem for path in bundled()]
     near = difflib.get_close_matches(wanted.stem, names, n=1)
     guess = f"did you mean {near[0]}? " if near else ""
@@ -88,19 +88,19 @@ def read_layers(path: Path) -> list[Layer]:
     """
     layers: list[Layer] = []
     visited: list[Path] = []
-    place: Path | None = path
-    while place is not None:
-        if place.resolve() in visited:
-            chain = " -> ".join(p.name for p in [*visited, place.resolve()])
+    file: Path | None = path
+    while file is not None:
+        if file.resolve() in visited:
+            chain = " -> ".join(p.name for p in [*visited, file.resolve()])
             raise RecipeError(
                 f"{path}: the recipes extend each other in a circle: {chain}",
                 "remove `extends` from one of them",
             )
-        visited.append(place.resolve())
-        layer = _read_layer(place)
+        visited.append(file.resolve())
+        layer = _read_layer(file)
         layers.insert(0, layer)
         parent = layer.data.get("extends")
-        place = _parent(layer, parent, place.parent) if isinstance(parent, str) else None
+        file = _parent(layer, parent, file.parent) if isinstance(parent, str) else None
     return layers
 
 

@@ -98,8 +98,8 @@ def expand(recipe: Recipe) -> list[tuple[str, Recipe]]:
 
 
 def _variant(recipe: Recipe, chosen: Mapping[str, Any]) -> Recipe:
-    own = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})
-    layers = [Layer("recipe", own)]
+    fields = recipe.model_dump(mode="python", by_alias=True, exclude={"sweep"})
+    layers = [Layer("recipe", fields)]
     for key, value in chosen.items():
         nested = parse_override(f"{key}=").data
         _set_leaf(nested, value)

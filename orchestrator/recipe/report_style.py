@@ -24,7 +24,9 @@ def with_templates(recipe: Recipe, folders: Sequence[Path]) -> Recipe:
     from nsight_prof.reports.render.style import Style, check_style
 
     places = [folder / recipe.templates for folder in (*folders, Path.cwd())]
-    path = next((place for place in places if os.path.isdir(place)), places[-1]).absolute()
+    path = next(
+        (candidate for candidate in places if os.path.isdir(candidate)), places[-1]
+    ).absolute()
     try:
         check_style(Style(path))
     except UsageError as error:

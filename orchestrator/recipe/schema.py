@@ -130,10 +130,10 @@ class Recipe(Model):
         In the counters step of a benchmark they are those of its counting run.
         """
         if self.bench is not None:
-            own = self.bench.count_args if step == "counters" else {}
+            step_args = self.bench.count_args if step == "counters" else {}
         else:
-            own = getattr(self, step).args if step in PROFILED else {}
-        return {**self.target.args, **own}
+            step_args = getattr(self, step).args if step in PROFILED else {}
+        return {**self.target.args, **step_args}
 
     def found_in(self, folders: tuple[Path, ...]) -> Self:
         """Return a copy that seeks relative paths in `folders`."""

@@ -46,8 +46,8 @@ def folder() -> Path:
 def file_of(gpu: Mapping[str, Any]) -> Path:
     """Return the file in which roofs of this very GPU, driver, clocks and power limit are kept."""
     facts = gpu_facts(gpu)
-    told = [facts[key] for key in KEYED_BY]
-    text = json.dumps([float(v) if isinstance(v, int) else v for v in told])
+    identity = [facts[key] for key in KEYED_BY]
+    text = json.dumps([float(v) if isinstance(v, int) else v for v in identity])
     words = f"{facts['name'] or 'gpu'} {facts['driver'] or ''}".lower()
     slug = re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
     return folder() / f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:10]}.json"

@@ -57,8 +57,8 @@ def render(file: RoofsFile, path: Path) -> None:
         f"power limit {formats.quantity(gpu['power_limit_w'], 'W')}",
     ]
     out.print(", ".join(facts), markup=False, soft_wrap=True)
-    told = f"measured {file.measured} by run {file.run_id}; {path}"
-    out.print(told, markup=False, soft_wrap=True)
+    origin = f"measured {file.measured} by run {file.run_id}; {path}"
+    out.print(origin, markup=False, soft_wrap=True)
     out.print(_roofs_table(file.roofs))
     _print_reasons(file.roofs, out)
     points = ridges(file)
@@ -79,9 +79,9 @@ def _roofs_table(roofs: pd.DataFrame) -> Table:
             overflow="fold",
             no_wrap=heading != "case",
         )
-    place = {key: number for number, key in enumerate(ORDER)}
+    position = {key: number for number, key in enumerate(ORDER)}
     rows = [row for row in roofs.to_dict("records") if row["unit"] != "cycles"]
-    for row in sorted(rows, key=lambda row: place.get(str(row["level_or_pipe"]), len(place))):
+    for row in sorted(rows, key=lambda row: position.get(str(row["level_or_pipe"]), len(position))):
         table.add_row(
             ("* " if _is(row["is_ceiling"], True) else "  ") + _name(row),
             _value(row["value"], str(row["unit"])),

@@ -23,7 +23,7 @@ FP8 = re.compile(r"fp8|float8|e4m3|e5m2")
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """Give the records of a file that can be read, packed or not; a broken line is left out."""
-    with plain_file(path) as plain, plain.open(encoding="utf-8", errors="replace") as stream:
+    with plain_file(path) as unpacked, unpacked.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             try:
                 record = json.loads(line)
@@ -80,8 +80,8 @@ def tensor_dtypes(paths: Iterable[Path]) -> set[str]:
             if case.get("status") != "ok" or not case.get("dtype"):
                 continue
             dtype = str(case["dtype"]).lower()
-            told = tensor if case.get("level") == "tensor" else others
-            told.add("fp8" if FP8.match(dtype) else SPELLINGS.get(dtype, dtype))
+            dtypes = tensor if case.get("level") == "tensor" else others
+            dtypes.add("fp8" if FP8.match(dtype) else SPELLINGS.get(dtype, dtype))
     return tensor or others
 
 

@@ -56,27 +56,27 @@ def _render_run(recipe: Recipe, folder: Path) -> str:
 
 
 def _render_step(step: Step, recipe: Recipe, program: Program, folder: Path) -> str:
-    place = folder / step.directory
+    path = folder / step.directory
     if step.name == "bench":
-        return _render_bench(step, recipe, program, place)
+        return _render_bench(step, recipe, program, path)
     if step.name in ("untraced", "operators"):
-        return _render_target(step, recipe, place)
+        return _render_target(step, recipe, path)
     if step.name == "trace" and step.tool == "nsys":
-        return _render_trace(step, recipe, place)
+        return _render_trace(step, recipe, path)
     if step.name == "trace":
         return f"# {step.name}: the trace of {recipe.trace.from_run} is used"
     if step.name == "select":
-        return f"# {step.name}: {_selection_words(recipe)}; written to {place}/selection.yaml"
+        return f"# {step.name}: {_selection_words(recipe)}; written to {path}/selection.yaml"
     if step.name == "counters":
-        return _render_counters(step, recipe, place)
+        return _render_counters(step, recipe, path)
     return f"# {step.name}: tables and report, written to {folder}/report/report.md"
 
 
-def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> str:
+def _render_bench(step: Step, recipe: Recipe, program: Program, path: Path) -> str:
     assert recipe.bench is not None
     processes, repeats = recipe.bench.processes, recipe.bench.repeat
     turn = Turn(1, 1)
-    measuring = measuring_program(program, place / turn.file, turn)
+    measuring = measuring_program(program, path / turn.file, turn)
     lines = [
         f"# {step.name}: the target un-profiled, at most {step.timeout_s:g} s a process",
         f"#   {processes * repeats} processes, one after another: --process 1..{processes} of each "
@@ -86,44 +86,44 @@ def _render_bench(step: Step, recipe: Recipe, program: Program, place: Path) -> 
     return "\n".join([*lines, shlex.join(measuring.argv)])
 
 
-def _render_target(step: Step, recipe: Recipe, place: Path) -> str:
+def _render_target(step: Step, recipe: Recipe, path: Path) -> str:
     """Render a run of the target without Nsight."""
     how = "under the torch profiler" if step.name == "operators" else "without a profiler"
     head = f"# {step.name}: the target {how}, at most {step.timeout_s:g} s"
     try:
         program = (
-            operators_program(recipe, place / "operators.json.gz")
+            operators_program(recipe, path / "operators.json.gz")
             if step.name == "operators"
             else step_program(recipe, step.name)
         )
     except RecipeError as error:
         return f"# {step.name}: not possible: {error.message}"
-    lines = [head, *_around(program, {**_results(place), **program.env})]
+    lines = [head, *_around(program, {**_results(path), **program.env})]
     return "\n".join([*lines, shlex.join(program.argv)])
 
 
-def _render_trace(step: Step, recipe: Recipe, place: Path) -> str:
+def _render_trace(step: Step, recipe: Recipe, path: Path) -> str:
     program = step_program(recipe, step.name)
     tool, note = _tool("nsys", find_nsys)
-    request = trace_request(recipe, program, tool.program, place)
-    variables = {**nsys.environment(request), **_results(place), **program.env}
+    request = trace_request(recipe, program, tool.program, path)
+    variables = {**nsys.environment(request), **_results(path), **program.env}
     lines = _head(step, tool, note, program, variables)
     lines.append(_shell(nsys.profile_argv(request, tool.features), program))
-    report, database = place / "trace.nsys-rep", place / "trace.sqlite"
+    report, database = path / "trace.nsys-rep", path / "trace.sqlite"
     lines.append(_shell(nsys.export_argv(tool.program, report, database, tool.features)))
     return "\n".join(lines)
 
 
-def _render_counters(step: Step, recipe: Recipe, place: Path) -> str:
+def _render_counters(step: Step, recipe: Recipe, path: Path) -> str:
     tool, note = _tool("ncu", find_ncu)
     if recipe.bench is not None:
-        return _render_counting(step, recipe, place, (tool, note))
+        return _render_counting(step, recipe, path, (tool, note))
     program = step_program(recipe, step.name)
     given = _known_selection(recipe)
     selection = given or Selection([SelectedKernel("", "", "", SELECTED, "", "", 0.0, 0)])
     metrics = _metrics(recipe, None if given is None else dtypes_of(given))
-    request = counters_request(recipe, program, tool.program, place, (selection, metrics))
-    variables = {**ncu.ENVIRONMENT, **_results(place), **program.env}
+    request = counters_request(recipe, program, tool.program, path, (selection, metrics))
+    variables = {**ncu.ENVIRONMENT, **_results(path), **program.env}
     lines = _head(step, tool, note, program, variables)
     if given is None:
         lines.append(f"#   {SELECTED}: known once the trace is there; one regex over their names")
@@ -135,11 +135,11 @@ def _render_counters(step: Step, recipe: Recipe, place: Path) -> str:
     return "\n".join(lines)
 
 
-def _render_counting(step: Step, recipe: Recipe, place: Path, found: tuple[Tool, str]) -> str:
+def _render_counting(step: Step, recipe: Recipe, path: Path, found: tuple[Tool, str]) -> str:
     """Render the counting run of a benchmark: all that the target brackets."""
     tool, note = found
-    program = counting_program(recipe, place / "result.jsonl")
-    request = counters_request(recipe, program, tool.program, place, (None, _metrics(recipe, None)))
+    program = counting_program(recipe, path / "result.jsonl")
+    request = counters_request(recipe, program, tool.program, path, (None, _metrics(recipe, None)))
     lines = _head(step, tool, note, program, {**ncu.ENVIRONMENT, **program.env})
     return "\n".join([*lines, _shell(ncu.counters_argv(request, tool.features), program)])
 
@@ -157,12 +157,12 @@ def _known_selection(recipe: Recipe) -> Selection | None:
     return given if certain and not any(k.only_demangled for k in given.kernels) else None
 
 
-def _metrics(recipe: Recipe, told: set[str] | None) -> tuple[str, ...]:
+def _metrics(recipe: Recipe, dtypes: set[str] | None) -> tuple[str, ...]:
     """Return the metric names where the chip and the Tensor dtypes are known, else a mark."""
     chip = chip_of(gpu.get("compute_capability", "") for gpu in read_gpus().gpus)
-    known = told is not None or recipe.counters.tensor_dtypes != "auto"
+    known = dtypes is not None or recipe.counters.tensor_dtypes != "auto"
     if chip and known:
-        return choose_metrics(recipe, told or (), chip)
+        return choose_metrics(recipe, dtypes or (), chip)
     kernels = "the selected kernels" if recipe.bench is None else "the measured cases"
     missing = kernels if chip else "the GPU's chip"
     return (f"<the metrics of {', '.join(recipe.counters.sets)}: which ones, {missing} will tell>",)
@@ -191,8 +191,8 @@ def _head(
     return lines + _around(program, variables)
 
 
-def _results(place: Path) -> dict[str, str]:
-    return {RESULTS_VARIABLE: str(place / RESULTS)}
+def _results(path: Path) -> dict[str, str]:
+    return {RESULTS_VARIABLE: str(path / RESULTS)}
 
 
 def _around(program: Program, variables: dict[str, str]) -> list[str]:

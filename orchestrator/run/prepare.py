@@ -88,9 +88,9 @@ def prepare(
 def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:
     """Return what the reader of the report should know of how it was captured."""
     counters = recipe.counters
-    told = list(machine.warnings)
+    assumptions = list(machine.warnings)
     if counters.enabled and counters.clock_control == "none":
-        told.append("ncu left the GPU clocks as they were (clock_control: none)")
+        assumptions.append("ncu left the GPU clocks as they were (clock_control: none)")
     if counters.enabled and counters.cache_control == "none":
-        told.append("ncu left the caches as the program had them (cache_control: none)")
-    return told
+        assumptions.append("ncu left the caches as the program had them (cache_control: none)")
+    return assumptions

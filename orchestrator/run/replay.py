@@ -50,11 +50,11 @@ def check_same_program(recipe: Recipe, recorded: Manifest, name: str) -> None:
 
 def as_measured(recipe: dict[str, Any], recorded: Manifest) -> dict[str, Any]:
     """Return the resolved recipe with the processes and repeats that the record really holds."""
-    ours, theirs = recipe.get("bench"), recorded.recipe.get("bench")
-    if not ours or not theirs:
+    given, recorded_bench = recipe.get("bench"), recorded.recipe.get("bench")
+    if not given or not recorded_bench:
         return recipe
-    numbers = {key: theirs[key] for key in ("processes", "repeat") if key in theirs}
-    return recipe | {"bench": ours | numbers}
+    numbers = {key: recorded_bench[key] for key in ("processes", "repeat") if key in recorded_bench}
+    return recipe | {"bench": given | numbers}
 
 
 def check_reused_trace(recipe: Recipe) -> list[str]:
@@ -89,31 +89,31 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
     """Say in what the target and the capture of a recipe differ from those of a recorded run."""
     # As the record has it: without the values of secret variables.
     environment = choose_environment(os.environ, recipe.target.env, recipe.to_dict())
-    ours, theirs = environment.redact_all(recipe.to_dict()), recorded.recipe
+    given, before = environment.redact_all(recipe.to_dict()), recorded.recipe
     differences = [
-        f"target.{key} is {_text(ours['target'].get(key))} here and "
-        f"{_text(theirs.get('target', {}).get(key))} there"
+        f"target.{key} is {_text(given['target'].get(key))} here and "
+        f"{_text(before.get('target', {}).get(key))} there"
         for key in COMPARED
-        if _plain(ours["target"].get(key)) != _plain(theirs.get("target", {}).get(key))
+        if _plain(given["target"].get(key)) != _plain(before.get("target", {}).get(key))
     ]
-    ours_bench, theirs_bench = ours["bench"], theirs.get("bench")
+    ours_bench, theirs_bench = given["bench"], before.get("bench")
     if bool(ours_bench) != bool(theirs_bench):
         which = ("a benchmark", "none") if ours_bench else ("no benchmark", "one")
         differences.append(f"it is {which[0]} here and {which[1]} there")
     elif ours_bench and theirs_bench:
         counted = [bench.get("count_args") for bench in (ours_bench, theirs_bench)]
         if _plain(counted[0]) != _plain(counted[1]):
-            told = f"{_text(counted[0])} here and {_text(counted[1])} there"
-            differences.append(f"bench.count_args is {told}")
+            text = f"{_text(counted[0])} here and {_text(counted[1])} there"
+            differences.append(f"bench.count_args is {text}")
     if not ours_bench and not theirs_bench and not differences:
         for step in PROFILED:
-            if _arguments(ours, step) != _arguments(theirs, step):
-                pair = [recipe.get(step, {}).get("args") for recipe in (ours, theirs)]
-                told = f"{_text(pair[0])} here and {_text(pair[1])} there"
-                differences.append(f"{step}.args is {told}")
-    if _plain(ours["capture"]) != _plain(theirs.get("capture", "all")):
+            if _arguments(given, step) != _arguments(before, step):
+                pair = [recipe.get(step, {}).get("args") for recipe in (given, before)]
+                text = f"{_text(pair[0])} here and {_text(pair[1])} there"
+                differences.append(f"{step}.args is {text}")
+    if _plain(given["capture"]) != _plain(before.get("capture", "all")):
         differences.append(
-            f"capture is {_text(ours['capture'])} here and {_text(theirs.get('capture'))} there"
+            f"capture is {_text(given['capture'])} here and {_text(before.get('capture'))} there"
         )
     return differences
 
@@ -186,8 +186,8 @@ def as_recorded(selection: Selection, source: RunDir) -> Selection:
     path = source.artifact("select", "selection.yaml")
     if path is None:
         return selection
-    with plain_file(path) as plain:
-        recorded = read_selection(plain)
+    with plain_file(path) as unpacked:
+        recorded = read_selection(unpacked)
     if (recorded.skip, recorded.count) == (selection.skip, selection.count):
         return selection
     note = (

@@ -32,25 +32,25 @@ def attach(work: Work, manifest: Manifest) -> None:
     A replay takes those of the recorded run; a run that measures roofs makes its own; any other
     takes those of its GPU from the cache, unless `work.roofs` is false.
     """
-    place = work.run.path / ROOFS_FILE
+    path = work.run.path / ROOFS_FILE
     if work.replay is not None:
         source = work.replay.path / ROOFS_FILE
         if source.is_file():
-            _copy(work.replay.inside(source), place)
+            _copy(work.replay.inside(source), path)
         return
     if measures_roofs(work.run):
         return
-    place.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     if work.roofs:
-        _say(manifest, _from_cache(manifest, place))
+        _say(manifest, _from_cache(manifest, path))
 
 
 def keep(work: Work, manifest: Manifest) -> str:
     """Keep the roofs that the run measured; return a sentence where they are not kept, else ""."""
-    place = work.run.path / ROOFS_FILE
-    if work.replay is not None or not place.is_file() or not measures_roofs(work.run):
+    path = work.run.path / ROOFS_FILE
+    if work.replay is not None or not path.is_file() or not measures_roofs(work.run):
         return ""
-    file = read_roofs(place)
+    file = read_roofs(path)
     return roofs_cache.keep(file)[1] if file.run_id == manifest.run_id else ""
 
 
@@ -97,14 +97,14 @@ def given_file(given: Path) -> Path:
     )
 
 
-def _from_cache(manifest: Manifest, place: Path) -> str:
-    """Copy the roofs of the run's GPU to `place`; return what the reader should know of them."""
+def _from_cache(manifest: Manifest, path: Path) -> str:
+    """Copy the roofs of the run's GPU to `path`; return what the reader should know of them."""
     facts = _gpu_of(manifest)
     if not facts["name"]:
         return ""
     found, others = roofs_cache.find(facts)
     if found is not None:
-        _copy(found.path, place)
+        _copy(found.path, path)
         return _whose(found.roofs, "" if found.match.fit == Fit.EXACT else found.match.why)
     if not others:
         return ""
@@ -121,7 +121,7 @@ def _whose(file: RoofsFile, reason: str) -> str:
 
 
 def _say(manifest: Manifest, sentence: str) -> None:
-    others = [told for told in manifest.assumptions if not told.startswith(ABOUT)]
+    others = [assumption for assumption in manifest.assumptions if not assumption.startswith(ABOUT)]
     manifest.assumptions = [*others, sentence] if sentence else others
 
 

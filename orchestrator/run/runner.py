@@ -237,8 +237,8 @@ def _waits_for(step: Step, work: Work) -> str:
         return f"the recorded run {work.replay.path}"
     if step.tool == "prof":
         return "the choice of kernels" if step.name == "select" else str(work.recipe.trace.from_run)
-    own = step.name in PROFILED and work.recipe.bench is None
-    program = step_program(work.recipe, step.name) if own else work.program
+    is_profiling = step.name in PROFILED and work.recipe.bench is None
+    program = step_program(work.recipe, step.name) if is_profiling else work.program
     under = {"target": "", "operators": "torch profiler: "}
     tool = under.get(step.name, under.get(step.tool, f"{step.tool} "))
     words = work.machine.environment.redact(f"{tool}{shlex.join(program.argv)}")

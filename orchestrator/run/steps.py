@@ -80,9 +80,9 @@ def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
         run_target(step, folder, work, result)
         return
     if work.recipe.bench is not None:
-        told = tensor_dtypes(result_files(work.run))
+        dtypes = tensor_dtypes(result_files(work.run))
         counting = replace(work, program=counting_program(work.recipe, folder / RESULTS))
-        _counters(step, folder, counting, result, (None, told))
+        _counters(step, folder, counting, result, (None, dtypes))
         return
     work = replace(work, program=step_program(work.recipe, step.name))
     if step.name == "trace":
@@ -97,8 +97,8 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     request = trace_request(work.recipe, work.program, tool.program, folder)
     result.argv = nsys.profile_argv(request, tool.features)
     timeout_s = step.timeout_s
-    own = nsys.environment(request) | {RESULTS_VARIABLE: str(folder / RESULTS)}
-    what = Call(step.name, tool, result.argv, folder, timeout_s, own)
+    environment = nsys.environment(request) | {RESULTS_VARIABLE: str(folder / RESULTS)}
+    what = Call(step.name, tool, result.argv, folder, timeout_s, environment)
     finished = call(work, what)
     result.exit_code = finished.exit_code
     report = folder / REPORT
@@ -198,8 +198,8 @@ def _counters(
 ) -> None:
     """Profile the selection, or all that the program brackets; `chosen` names input types too."""
     tool = work.machine.tools["ncu"]
-    selection, told = chosen
-    metrics = choose_metrics(work.recipe, told, _chip(work))
+    selection, dtypes = chosen
+    metrics = choose_metrics(work.recipe, dtypes, _chip(work))
     finished, what = _profile(step, folder, work, selection, metrics)
     told_lacking = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
     # Sections of ncu's rules ask for metrics of their own, which chips may lack.
@@ -234,10 +234,10 @@ def _profile(
     chosen = (selection, metrics)
     request = counters_request(work.recipe, work.program, tool.program, folder, chosen)
     argv = ncu.counters_argv(request, tool.features)
-    own = dict(ncu.ENVIRONMENT)
+    environment = dict(ncu.ENVIRONMENT)
     if work.recipe.bench is None:  # a benchmark gets the file as its argument
-        own[RESULTS_VARIABLE] = str(folder / RESULTS)
-    what = Call(step.name, tool, argv, folder, step.timeout_s, own, told=folder / NCU_LOG)
+        environment[RESULTS_VARIABLE] = str(folder / RESULTS)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, environment, told=folder / NCU_LOG)
     finished = call(work, what)
     mask_file(folder / NCU_LOG, work.machine.environment.secrets, forms=True)
     return finished, what

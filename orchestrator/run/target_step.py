@@ -39,8 +39,8 @@ def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
     )
     result.argv = list(program.argv)
     tool = Tool("target", program.argv[0], "", frozenset())
-    own = {RESULTS_VARIABLE: str(folder / RESULTS)}
-    what = Call(step.name, tool, result.argv, folder, step.timeout_s, own)
+    environment = {RESULTS_VARIABLE: str(folder / RESULTS)}
+    what = Call(step.name, tool, result.argv, folder, step.timeout_s, environment)
     finished = call(replace(work, program=program), what)
     result.exit_code = finished.exit_code
     if not finished.ok:

@@ -115,12 +115,12 @@ def _answers(name: str, program: str, _changed_ns: int) -> tuple[Answer, Answer]
         return version, version
     words: list[list[str]] = [["profile"], ["export"]] if name == "nsys" else [[]]
     asked = [ask([program, *command, "--help"], timeout_s=ANSWER_SECONDS) for command in words]
-    told = "\n".join(answer.stdout + answer.stderr for answer in asked)
-    return version, replace(asked[0], stdout=told)
+    output = "\n".join(answer.stdout + answer.stderr for answer in asked)
+    return version, replace(asked[0], stdout=output)
 
 
 def _places(name: str, patterns: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
     on_path = shutil.which(name, path=environment.get("PATH", os.defpath))
     usual = [path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)]
     places = ([on_path] if on_path else []) + usual
-    return [place for place in dict.fromkeys(places) if Path(place).is_file()]
+    return [candidate for candidate in dict.fromkeys(places) if Path(candidate).is_file()]

@@ -91,8 +91,8 @@ class Tree:
                 return False
             if process.parent == prof:
                 # What prof itself starts besides stays in prof's session.
-                own = prof in table and process.session == table[prof].session
-                return pid == self.group or not (own or pid in self.others)
+                same_session = prof in table and process.session == table[prof].session
+                return pid == self.group or not (same_session or pid in self.others)
             pid = process.parent
         return False
 
@@ -107,8 +107,8 @@ def adopting() -> Iterator[frozenset[int] | None]:
     _prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        own = os.getpid()
-        yield frozenset(pid for pid, found in _processes().items() if found.parent == own)
+        own_pid = os.getpid()
+        yield frozenset(pid for pid, found in _processes().items() if found.parent == own_pid)
     finally:
         _prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 

@@ -54,10 +54,10 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
             else "choose another --out, or write into it all the same with --force"
         )
         raise UsageError(f"--out {out} is not empty", hint)
-    ours = sorted({path.name for path in held} & OURS)
-    if ours and not _is_run(out):
+    files_of_prof = sorted({path.name for path in held} & OURS)
+    if files_of_prof and not _is_run(out):
         raise UsageError(
-            f"--out {out} holds {', '.join(ours)}, and no run of prof made that",
+            f"--out {out} holds {', '.join(files_of_prof)}, and no run of prof made that",
             "choose another --out: a run would replace it",
         )
     out.mkdir(parents=True, exist_ok=True)

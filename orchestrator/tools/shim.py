@@ -88,7 +88,7 @@ def find_library(
         folders.append(str(bundle.host))
     folders += [*environment.get("LD_LIBRARY_PATH", "").split(":"), *LIBRARY_FOLDERS]
     places = (Path(folder) / name for folder in folders if folder)
-    return next((place for place in places if place.is_file()), None)
+    return next((path for path in places if path.is_file()), None)
 
 
 def build_shim(bundle: Bundle, environment: Mapping[str, str]) -> Path:

@@ -68,12 +68,12 @@ def build_bench(
         by_case.setdefault(record.case_id, []).append(record)
     expected = {(c.repeat, c.process) for c in measured.cases}
     sms = sm_count([*measured.conditions, *(counted.conditions if counted else ())])
-    own = set(map(id, measured.cases))
+    measured_ids = set(map(id, measured.cases))
     rows, runs = [], []
     for case_id, records in by_case.items():
-        ours = [r for r in records if id(r) in own]
-        rows.append(_case(case_id, ours or records, expected, sms))
-        runs += [_run(record, record.time) for record in ours if record.time is not None]
+        used = [r for r in records if id(r) in measured_ids]
+        rows.append(_case(case_id, used or records, expected, sms))
+        runs += [_run(record, record.time) for record in used if record.time is not None]
     bench = pd.DataFrame(rows, columns=_names("bench"))
     if counters is not None and len(bench):
         found = counters.reindex(bench["case_id"]).reset_index(drop=True)

@@ -104,8 +104,8 @@ def _needed() -> set[str]:
 def _wide(capture: NcuCapture, profiles: pd.Index) -> pd.DataFrame:
     """One row a profiled launch (index: profile as text), one column a metric with numbers."""
     metrics = capture.metrics
-    ours = metrics[metrics["text"].fillna("").eq("")].drop_duplicates(["profile", "metric"])
-    table = ours.pivot(index="profile", columns="metric", values="value").astype("float64")
+    numeric = metrics[metrics["text"].fillna("").eq("")].drop_duplicates(["profile", "metric"])
+    table = numeric.pivot(index="profile", columns="metric", values="value").astype("float64")
     table.index = table.index.astype(str)
     return table.reindex(profiles)
 
@@ -133,11 +133,11 @@ def _gaps(
     frame: pd.DataFrame, holes: Sequence[tuple[str, str, str]], cases: pd.Series
 ) -> list[tuple[str, str, str]]:
     """Say of each empty cell why: one gap a column and reason."""
-    ours = {of: name for name, of in SUMS.items()} | {v: name for name, (v, _) in MEANS.items()}
-    unknown = {name: set(frame.index[frame[name].isna()]) for name in ours.values()}
+    columns = {of: name for name, of in SUMS.items()} | {v: name for name, (v, _) in MEANS.items()}
+    unknown = {name: set(frame.index[frame[name].isna()]) for name in columns.values()}
     found: dict[tuple[str, str], tuple[str, dict[str, None]]] = {}
     for column, profile, reason in holes:
-        name, case = ours.get(column), str(cases[profile])
+        name, case = columns.get(column), str(cases[profile])
         if name is not None and case in unknown[name]:
             found.setdefault((name, without_numbers(reason)), (reason, {}))[1][case] = None
     return [_who(list(who), len(frame), reason, name) for (name, _), (reason, who) in found.items()]

@@ -55,8 +55,8 @@ def roof_key(text: str) -> RoofKey | None:
     parts = text.split()
     if len(parts) not in (2, 3):
         return None
-    own = parts[0] if parts[0] in ARITHMETIC else ""
-    return RoofKey(parts[0], parts[1] if len(parts) == 3 else own, parts[-1])
+    dtype = parts[0] if parts[0] in ARITHMETIC else ""
+    return RoofKey(parts[0], parts[1] if len(parts) == 3 else dtype, parts[-1])
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,17 @@ def read_records(path: Path) -> BenchRecords:
         SchemaTooNew: a newer version of the format.
     """
     try:
-        with plain_file(path) as plain:
-            text = plain.read_text(encoding="utf-8", errors="replace")
+        with plain_file(path) as unpacked:
+            text = unpacked.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read: {error}", "correct its permissions, or measure again"
         ) from error
     reader = _Reader(path.name)
     lines = text.split("\n")
-    for place, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            reader.line(place, line, last=place == len(lines))
+            reader.line(number, line, last=number == len(lines))
     if not reader.conditions and not reader.cases and reader.problems:
         raise ArtifactUnreadable(
             f"{path} holds no record of a benchmark: {reader.problems[0]}",
@@ -179,17 +179,17 @@ class _Reader:
         self.cases: dict[tuple[str, int, int], CaseRecord] = {}
         self.problems: list[str] = []
 
-    def line(self, place: int, line: str, last: bool) -> None:
+    def line(self, number: int, line: str, last: bool) -> None:
         try:
             record = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             cut = "is cut: the process was killed while it wrote" if last else "is no JSON"
-            self.problems.append(f"{self.name}: line {place} {cut}")
+            self.problems.append(f"{self.name}: line {number} {cut}")
             return
         try:
             self._record(record)
         except Malformed as error:
-            self.problems.append(f"{self.name}: line {place} is left out: {error}")
+            self.problems.append(f"{self.name}: line {number} is left out: {error}")
 
     def _record(self, record: Any) -> None:
         if not isinstance(record, dict):

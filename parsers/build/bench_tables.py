@@ -108,9 +108,9 @@ def complete_gpus(gpus: pd.DataFrame, conditions: Sequence[Mapping[str, Any]]) -
     row = records(gpus)[0] if len(gpus) else {"device": 0}
     columns = [c.name for c in tables.tables()["gpus"]]
     row = {name: row.get(name) for name in columns}
-    for theirs, ours in UNKNOWN_TO_NCU.items():
-        if row[ours] is None or row[ours] == "" or pd.isna(row[ours]):
-            row[ours] = facts.get(theirs)
+    for column_of_ncu, column in UNKNOWN_TO_NCU.items():
+        if row[column] is None or row[column] == "" or pd.isna(row[column]):
+            row[column] = facts.get(column_of_ncu)
     return tables.check(pd.DataFrame([row], columns=columns), "gpus")
 
 

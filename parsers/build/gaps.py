@@ -42,9 +42,9 @@ def summed(gaps: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     of_kernels = gaps["kernel_id"].ne("")
-    ours = gaps[of_kernels]
-    keys = [ours["table"], ours["column"], ours["reason"].map(without_numbers)]
-    for _, group in ours.groupby(keys, sort=False, dropna=False):
+    summable = gaps[of_kernels]
+    keys = [summable["table"], summable["column"], summable["reason"].map(without_numbers)]
+    for _, group in summable.groupby(keys, sort=False, dropna=False):
         table, kernel_id, column, reason, kind = (str(group[name].iloc[0]) for name in _columns())
         if len(group) > 1:
             kernel_id, reason = "", f"{reason} ({len(group)} kernels alike)"

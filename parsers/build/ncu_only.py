@@ -51,10 +51,10 @@ def kernels_of(capture: NcuCapture) -> pd.DataFrame:
 def gpus_of(capture: NcuCapture) -> pd.DataFrame:
     """Return table `gpus` from the device attributes that ncu recorded; empty without them."""
     prefix = "device__attribute_"
-    ours = capture.metrics[capture.metrics["metric"].str.startswith(prefix)]
-    if ours.empty:
+    attributes = capture.metrics[capture.metrics["metric"].str.startswith(prefix)]
+    if attributes.empty:
         return tables.empty("gpus")
-    first = ours[ours["profile"] == ours["profile"].min()]
+    first = attributes[attributes["profile"] == attributes["profile"].min()]
     rows = {text(row["metric"]).removeprefix(prefix): row for row in records(first)}
     found = {name: known(row["value"]) for name, row in rows.items()}
     name = text(rows["display_name"]["text"]) if "display_name" in rows else ""

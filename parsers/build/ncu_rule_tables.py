@@ -40,10 +40,10 @@ def _of_page(run: RunDir, capture: NcuCapture, gaps: Gaps) -> pd.DataFrame:
     except ProfError as error:
         gaps.add(TABLE, f"{path.name} gave nothing: {error.message}")
         return capture.rules
-    ours, theirs = capture.launches, page.launches
+    captured, paged = capture.launches, page.launches
     # Both pages number the results in the order of the report.
-    same = len(ours) == len(theirs) and all(
-        _agree(ours[column], theirs[column]) for column in SAME_LAUNCH
+    same = len(captured) == len(paged) and all(
+        _agree(captured[column], paged[column]) for column in SAME_LAUNCH
     )
     if not same:
         gaps.add(TABLE, f"{path.name} is of other launches than the counters")
@@ -51,9 +51,9 @@ def _of_page(run: RunDir, capture: NcuCapture, gaps: Gaps) -> pd.DataFrame:
     return page.rules
 
 
-def _agree(ours: pd.Series, theirs: pd.Series) -> bool:
-    known = ours.notna() & theirs.notna()
-    return bool((ours[known] == theirs[known]).all())
+def _agree(captured: pd.Series, paged: pd.Series) -> bool:
+    known = captured.notna() & paged.notna()
+    return bool((captured[known] == paged[known]).all())
 
 
 def _asked(run: RunDir) -> bool:

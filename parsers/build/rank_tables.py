@@ -78,8 +78,8 @@ def _rank_rows(run: RunDir, record: RankRecord) -> Iterator[dict[str, Any]]:
 
 def _row(record: RankRecord, problem: str = "", **facts: Any) -> dict[str, Any]:
     empty = dict.fromkeys(_columns(RANKS))
-    own = {"rank": record.rank, "host": record.host, "file": record.file, "problem": problem}
-    return empty | own | facts
+    of_record = {"rank": record.rank, "host": record.host, "file": record.file, "problem": problem}
+    return empty | of_record | facts
 
 
 def _columns(table: str) -> list[str]:

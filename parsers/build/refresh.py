@@ -36,11 +36,11 @@ def refresh_tables(run: RunDir) -> None:
 
 def _state(run: RunDir) -> str:
     """Return the hash of the captures, the tables, and the program that makes one of the other."""
-    told = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
+    digest = hashlib.sha256(f"{_program()} {can_read_rep()}".encode())
     for path in (run.manifest_path, run.path / ROOFS_FILE, run.path / STEPS, run.tables):
         for fact in _facts(path):
-            told.update(fact.encode("utf-8", "surrogateescape"))
-    return told.hexdigest()
+            digest.update(fact.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 @cache

@@ -190,13 +190,13 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         return frames | {"kernels": kernels, "gpus": gpus, "counter_gaps": tables.empty("gaps")}
     for warning in capture.warnings:
         gaps.add("metrics", warning)
-    own = kernels.empty
-    if own:
+    untraced = kernels.empty
+    if untraced:
         kernels = kernels_of(capture)
         gaps.add("kernels", "without a trace: calls and GPU time are not known", "total_ns")
     if gpus.empty:
         gpus = gpus_of(capture)
-    joined = join(capture, kernels, _selection(run, gaps), own)
+    joined = join(capture, kernels, _selection(run, gaps), untraced)
     if len(joined.metrics) > ROWS_AS_CSV:
         gaps.add("metrics", f"{len(joined.metrics):,} values are in metrics.parquet only")
     built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
@@ -271,8 +271,8 @@ def _shown(counted: JoinedFiles | None, joins: pd.DataFrame) -> pd.DataFrame:
     if counted is None or counted.files.empty:
         return tables.empty("counter_files")
     chosen = set(joins.loc[joins["chosen"].fillna(False), "profile"])
-    shown = [len(profiles & chosen) for profiles in counted.profiles]
-    return tables.check(counted.files.assign(shown_kernels=shown), "counter_files")
+    profile_counts = [len(profiles & chosen) for profiles in counted.profiles]
+    return tables.check(counted.files.assign(shown_kernels=profile_counts), "counter_files")
 
 
 def _why_no_counters(run: RunDir, report: str) -> str:

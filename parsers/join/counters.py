@@ -74,9 +74,9 @@ def _chosen(joins: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 def _wide(metrics: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """One row a kernel (index kernel_id), one column a metric that has numbers anywhere."""
     ids = dict(zip(chosen["profile"], chosen["kernel_id"], strict=True))
-    ours = metrics[metrics["profile"].isin(list(ids))]
-    ours = ours[ours["text"].fillna("").eq("")].drop_duplicates(["profile", "metric"])
-    table = ours.pivot(index="profile", columns="metric", values="value")
+    numeric = metrics[metrics["profile"].isin(list(ids))]
+    numeric = numeric[numeric["text"].fillna("").eq("")].drop_duplicates(["profile", "metric"])
+    table = numeric.pivot(index="profile", columns="metric", values="value")
     table = table.reindex(list(ids)).astype("float64")
     table.index = pd.Index(list(ids.values()), name="kernel_id")
     return table

@@ -57,7 +57,7 @@ class _Match:
 
 
 def join(
-    capture: NcuCapture, kernels: pd.DataFrame, selection: Selection, own: bool = False
+    capture: NcuCapture, kernels: pd.DataFrame, selection: Selection, untraced: bool = False
 ) -> Joined:
     """Join a capture to `kernels` (where that is empty, to the kernels of the selection).
 
@@ -65,15 +65,15 @@ def join(
     process and file: `ncu --filter-mode per-launch-config --launch-skip N` skips N launches of each
     mangled name, grid, block and shared memory size. `chosen` marks the result nearest to the
     selection's launch of that kernel, or to the first one where the kernel was not selected; of
-    several, that with the most values, then the first. `own`: the kernels were
+    several, that with the most values, then the first. `untraced`: the kernels were
     made of this very capture, so that names join where it has no grid and block (`ncu --csv` of
     2020 has none).
     """
-    theirs = _of_table(kernels) or _of_selection(selection)
-    ours = _of_capture(capture)
-    matcher = _Matcher(theirs, ours, own)
+    traced = _of_table(kernels) or _of_selection(selection)
+    counted = _of_capture(capture)
+    matcher = _Matcher(traced, counted, untraced)
     workloads = capture.launches["workload"].tolist()
-    matches = [matcher.match(k, w) for k, w in zip(ours, workloads, strict=True)]
+    matches = [matcher.match(k, w) for k, w in zip(counted, workloads, strict=True)]
     known = capture.metrics["value"].notna() | capture.metrics["text"].notna()
     values = capture.metrics[known].groupby("profile").size()
     joins = _choose(_rows(capture, matches, selection.skip), selection, values)
@@ -101,9 +101,9 @@ def plain_name(name: str) -> str:
 def _without_parameters(name: str) -> str:
     """Cut the parameter list: the first parenthesis outside of all angle brackets."""
     angles = parentheses = 0
-    for place, letter in enumerate(name):
-        if letter == "(" and not angles and place:
-            return name[:place]
+    for index, letter in enumerate(name):
+        if letter == "(" and not angles and index:
+            return name[:index]
         parentheses += (letter == "(") - (letter == ")")
         if not parentheses:
             angles = max(0, angles + (letter == "<") - (letter == ">"))
@@ -113,13 +113,13 @@ def _without_parameters(name: str) -> str:
 class _Matcher:
     """Finds the kernel of a result. Each way needs the same grid and block."""
 
-    def __init__(self, theirs: list[_Kernel], ours: list[_Kernel], own: bool) -> None:
-        self._theirs = theirs
-        told = [k for k in theirs if own or (k.grid and k.block)]
-        self._by_mangled = _index(told, lambda kernel: kernel.mangled)
+    def __init__(self, traced: list[_Kernel], counted: list[_Kernel], untraced: bool) -> None:
+        self._theirs = traced
+        with_shape = [k for k in traced if untraced or (k.grid and k.block)]
+        self._by_mangled = _index(with_shape, lambda kernel: kernel.mangled)
         ways: list[Callable[[_Kernel], str]] = [lambda k: k.name, lambda k: plain_name(k.name)]
-        self._by_name = [(way, _index(told, way), _distinct(ours, way)) for way in ways]
-        self._unmangled = {kernel.kernel_id for kernel in theirs if not kernel.mangled}
+        self._by_name = [(way, _index(with_shape, way), _distinct(counted, way)) for way in ways]
+        self._unmangled = {kernel.kernel_id for kernel in traced if not kernel.mangled}
 
     def match(self, kernel: _Kernel, workload: str) -> _Match:
         if workload != "kernel":
@@ -134,13 +134,13 @@ class _Matcher:
 
     def _match_name(self, kernel: _Kernel) -> _Match:
         reason = ""
-        for way, theirs, ours in self._by_name:
+        for way, traced, counted in self._by_name:
             key = (way(kernel), kernel.grid, kernel.block)
-            found = theirs.get(key, set())
+            found = traced.get(key, set())
             if kernel.mangled:
                 # Names that are known mangled on both sides join by them or not at all.
                 found = found & self._unmangled
-            if len(found) == 1 and ours[key] == 1:
+            if len(found) == 1 and counted[key] == 1:
                 return _Match(next(iter(found)), "name", "")
             if found:
                 reason = "more than one kernel has this name, grid and block"

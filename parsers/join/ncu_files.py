@@ -69,7 +69,7 @@ def join_files(files: Sequence[NcuFile]) -> JoinedFiles:
         rules=rules.drop(columns="at").reset_index(drop=True),
         page=min((file.capture.page for file in files), key=PAGES.index),
     )
-    profiles = tuple(frozenset(place.values()) for place in places)
+    profiles = tuple(frozenset(renumbered.values()) for renumbered in places)
     return JoinedFiles(capture, _table(files, launches, profiles, new_values), profiles)
 
 
@@ -80,16 +80,16 @@ def _check_gpus(files: Sequence[NcuFile]) -> None:
         other = next((k for k in known if k[1] != known[0][1]), None)
         if other is not None:
             pair = (known[0], other)
-            shown = ", ".join(f"{name} ({' and '.join(sorted(gpus))})" for name, gpus in pair)
+            listed_gpus = ", ".join(f"{name} ({' and '.join(sorted(gpus))})" for name, gpus in pair)
             raise UsageError(
-                f"the counters are of different GPUs: {shown}",
+                f"the counters are of different GPUs: {listed_gpus}",
                 "import the files of each GPU into a run of its own, then: prof compare RUN RUN",
             )
 
 
 def _names_of_gpus(capture: NcuCapture) -> frozenset[str]:
-    ours = capture.metrics[capture.metrics["metric"] == GPU_NAME]
-    return frozenset(ours["text"].dropna())
+    named_gpus = capture.metrics[capture.metrics["metric"] == GPU_NAME]
+    return frozenset(named_gpus["text"].dropna())
 
 
 def _compute_capabilities(capture: NcuCapture) -> frozenset[str]:
@@ -143,18 +143,18 @@ def _complete(launch: Launch, other: Launch) -> None:
 
 
 def _durations(capture: NcuCapture) -> dict[int, float]:
-    ours = capture.metrics[capture.metrics["metric"] == DURATION].dropna(subset="value")
-    return dict(zip(ours["profile"].astype(int), ours["value"], strict=True))
+    durations = capture.metrics[capture.metrics["metric"] == DURATION].dropna(subset="value")
+    return dict(zip(durations["profile"].astype(int), durations["value"], strict=True))
 
 
 def _same_kernel(a: Launch, b: Launch) -> bool:
     """Compare mangled names, or demangled ones; where each has another kind, both may be right."""
     mangled = {_text(row["mangled_name"]) for row in (a, b)} - {""}
-    plain = {
+    names = {
         plain_name(str(row["name"])) for row in (a, b) if row["name"] != _text(row["mangled_name"])
     }
     both = all(_text(row["mangled_name"]) for row in (a, b))
-    return len(mangled) == 1 if both else len(plain) <= 1
+    return len(mangled) == 1 if both else len(names) <= 1
 
 
 def _same_time(a: float | None, b: float | None) -> bool:
@@ -180,8 +180,8 @@ def _together(
 ) -> pd.DataFrame:
     """Put frames of all files below each other; `at` is the number of the file."""
     moved = [
-        frame.assign(profile=frame["profile"].map(place).astype("Int64"), at=number)
-        for number, (place, frame) in enumerate(zip(places, frames, strict=True))
+        frame.assign(profile=frame["profile"].map(renumbered).astype("Int64"), at=number)
+        for number, (renumbered, frame) in enumerate(zip(places, frames, strict=True))
     ]
     return pd.concat(moved, ignore_index=True)
 
@@ -217,8 +217,10 @@ def _versions(files: Sequence[NcuFile]) -> list[str]:
             versions.setdefault(file.capture.version, []).append(file.name)
     if len(versions) < 2:
         return []
-    shown = ", ".join(f"{version} ({listed(names)})" for version, names in versions.items())
-    return [f"the counters are of several versions of ncu: {shown}"]
+    listed_versions = ", ".join(
+        f"{version} ({listed(names)})" for version, names in versions.items()
+    )
+    return [f"the counters are of several versions of ncu: {listed_versions}"]
 
 
 def listed(names: Sequence[str], limit: int = 3) -> str:
@@ -238,23 +240,23 @@ def _table(
     known_launches: set[int] = set()
     known_kernels: set[tuple[str, ...]] = set()
     rows = []
-    for file, ours, new in zip(files, profiles, new_values, strict=True):
+    for file, profiles_of_file, new in zip(files, profiles, new_values, strict=True):
         values = file.capture.metrics
-        held = {kernels[profile] for profile in ours}
+        held = {kernels[profile] for profile in profiles_of_file}
         rows.append(
             {
                 "file": file.name,
                 "page": file.capture.page,
-                "launches": len(ours),
+                "launches": len(profiles_of_file),
                 "kernels": len(held),
                 "values": int((values["value"].notna() | values["text"].notna()).sum()),
-                "new_launches": len(ours - known_launches),
+                "new_launches": len(profiles_of_file - known_launches),
                 "new_kernels": len(held - known_kernels),
                 "new_values": new,
                 "shown_kernels": pd.NA,
             }
         )
-        known_launches |= ours
+        known_launches |= profiles_of_file
         known_kernels |= held
     return tables.check(pd.DataFrame(rows), "counter_files")
 

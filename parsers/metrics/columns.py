@@ -45,11 +45,11 @@ def evaluate(wide: pd.DataFrame, chip: str, catalogue: Catalogue) -> Evaluated:
     evaluation = _Evaluation(wide, chip, catalogue)
     for column in catalogue.columns.values():
         evaluation.compute(column)
-    shown = [c for c in catalogue.columns.values() if not c.helper]
-    values = pd.DataFrame({c.name: evaluation.values[c.name] for c in shown}, index=wide.index)
+    columns = [c for c in catalogue.columns.values() if not c.helper]
+    values = pd.DataFrame({c.name: evaluation.values[c.name] for c in columns}, index=wide.index)
     holes = [
         Hole(str(row), c.name, reason, evaluation.kinds.get((c.name, str(row)), ""))
-        for c in shown
+        for c in columns
         if not c.quiet
         for row, reason in evaluation.reasons[c.name].items()
         if reason

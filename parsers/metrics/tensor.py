@@ -36,9 +36,9 @@ def tensor_inputs(wide: pd.DataFrame) -> pd.DataFrame:
     counters = [c for c in map(_counter, wide.columns) if c is not None]
     by_dtype = {}
     for dtype in {c.dtype for c in counters if not c.is_peak}:
-        ours = [c for c in counters if c.dtype == dtype and not c.is_peak]
-        level = min(c.level for c in ours)
-        names = [c.metric for c in ours if c.level == level]
+        of_dtype = [c for c in counters if c.dtype == dtype and not c.is_peak]
+        level = min(c.level for c in of_dtype)
+        names = [c.metric for c in of_dtype if c.level == level]
         by_dtype[dtype] = wide[names].sum(axis=1, min_count=1)
     operations = pd.DataFrame(by_dtype, index=wide.index, dtype="float64")
     known = operations[(operations > 0).any(axis=1)]

@@ -53,15 +53,15 @@ def _with_runtime(name: str) -> str:
 
 def _without_runtime(mangled: str) -> str:
     """Return the function's qualified name and, in brackets, the other identifiers."""
-    own: list[str] = []
+    program_frames: list[str] = []
     others: list[str] = []
     last = None  # where the function's name ends so far: its identifiers follow on each other
     for start, end, word in _identifiers(mangled):
-        part = own if last in (None, start) and not others else others
+        part = program_frames if last in (None, start) and not others else others
         last = end
         if not word.startswith(_UNNAMED):
             part.append(word)
-    return "::".join(own) + (f"<{', '.join(others)}>" if others else "")
+    return "::".join(program_frames) + (f"<{', '.join(others)}>" if others else "")
 
 
 def identifiers(mangled: str) -> list[str]:

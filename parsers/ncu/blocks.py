@@ -90,15 +90,15 @@ def blocks(data: bytes) -> Iterator[Block]:
     """
     if not data.startswith(MAGIC):
         raise ValueError("no NVR header")
-    _, place = _message(data, len(MAGIC))
-    while place < len(data):
-        (start, end), place = _message(data, place)
+    _, offset = _message(data, len(MAGIC))
+    while offset < len(data):
+        (start, end), offset = _message(data, offset)
         block = Block((start, end), list(fields(data, start, end)), [])
-        payload_end = place + block.number(_PAYLOAD_SIZE)
+        payload_end = offset + block.number(_PAYLOAD_SIZE)
         if payload_end > len(data):
             raise ValueError("a block is longer than the file")
-        while place < payload_end:
-            span, place = _message(data, place)
+        while offset < payload_end:
+            span, offset = _message(data, offset)
             block.messages.append(span)
         yield block
 
@@ -109,44 +109,44 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
     Raises:
         ValueError: no protobuf message.
     """
-    place = start
-    while place < end:
-        key, place = _varint(data, place, end)
+    offset = start
+    while offset < end:
+        key, offset = _varint(data, offset, end)
         number, wire = key >> 3, key & 7
-        value, first = 0, place
+        value, first = 0, offset
         if wire == _VARINT:
-            value, place = _varint(data, place, end)
+            value, offset = _varint(data, offset, end)
         elif wire == _BYTES:
-            size, first = _varint(data, place, end)
-            place = first + size
+            size, first = _varint(data, offset, end)
+            offset = first + size
         elif wire in (_FIXED64, _FIXED32):
-            place += 8 if wire == _FIXED64 else 4
+            offset += 8 if wire == _FIXED64 else 4
         else:
             raise ValueError(f"unknown wire type {wire}")
-        if place > end:
+        if offset > end:
             raise ValueError("a field is longer than its message")
-        yield Field(number, wire, value, first, place)
+        yield Field(number, wire, value, first, offset)
 
 
-def _message(data: bytes, place: int) -> tuple[tuple[int, int], int]:
-    start = place + 4
+def _message(data: bytes, offset: int) -> tuple[tuple[int, int], int]:
+    start = offset + 4
     if start > len(data):
         raise ValueError("a length is cut")
-    end = start + struct.unpack_from("<I", data, place)[0]
+    end = start + struct.unpack_from("<I", data, offset)[0]
     if end > len(data):
         raise ValueError("a message is longer than the file")
     return (start, end), end
 
 
-def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
     value = shift = 0
-    while place < end and shift < 70:
-        byte = data[place]
-        place += 1
+    while offset < end and shift < 70:
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, place
+            return value, offset
     raise ValueError("a number is cut")
 
 

@@ -149,14 +149,14 @@ class Gatherer:
 
     def number(self, profile: int, metric: str) -> float | None:
         """Return a value that was added, or None."""
-        place = self._seen.get((profile, metric))
-        if place is None or math.isnan(self.values[place].value):
+        index = self._seen.get((profile, metric))
+        if index is None or math.isnan(self.values[index].value):
             return None
-        return self.values[place].value
+        return self.values[index].value
 
     def _put(self, value: Value) -> None:
-        place = len(self.values)
-        if self._seen.setdefault((value.profile, value.metric), place) == place:
+        index = len(self.values)
+        if self._seen.setdefault((value.profile, value.metric), index) == index:
             self.values.append(value)
 
     def capture(self, version: str) -> NcuCapture:

@@ -169,9 +169,9 @@ def _value_place(header: list[str]) -> int:
 
 
 def _printed(page: Page) -> list[str]:
-    place = _value_place(page.header)
-    if place >= 0:
-        return [record[place] for record in page.records if len(record) > place]
+    column = _value_place(page.header)
+    if column >= 0:
+        return [record[column] for record in page.records if len(record) > column]
     columns = _metric_columns(page.header)
     return [record[i] for record in page.records for i in columns if i < len(record)]
 
@@ -208,37 +208,37 @@ def _read_raw(context: _Context) -> None:
 def _read_details(context: _Context) -> None:
     """Read a details page: one record per metric, or what a rule said."""
     header = context.page.header
-    place = {name: i for i, name in enumerate(header)}
+    columns = {name: i for i, name in enumerate(header)}
     where = _value_place(header)
     if where < 0:
         raise ArtifactUnreadable(
             f"{context.path}: the details page lacks the column {_VALUE} or {_UNIT}",
             "export it again: ncu --import FILE.ncu-rep --csv --page raw",
         )
-    told_by = [n for n in (_SUMMARY if _INVOCATIONS in place else _RESULT) if n in place]
+    told_by = [n for n in (_SUMMARY if _INVOCATIONS in columns else _RESULT) if n in columns]
     profiles: dict[tuple[str, ...], int] = {}
     for record in context.page.records:
         if len(record) <= where:
             context.page.cut += 1
             continue
-        key = tuple(record[place[name]] for name in told_by)
+        key = tuple(record[columns[name]] for name in told_by)
         if key not in profiles:
             profiles[key] = context.launch(record).profile
-        if not record[place[_NAME]]:
-            _add_rule(context, record, place, profiles[key])
+        if not record[columns[_NAME]]:
+            _add_rule(context, record, columns, profiles[key])
             continue
         section, item = (
-            record[place[n]] if n in place else "" for n in ("Section Name", "Body Item Label")
+            record[columns[n]] if n in columns else "" for n in ("Section Name", "Body Item Label")
         )
-        metric = metric_name(section, item, record[place[_NAME]])
-        context.put(profiles[key], metric, record[place[_UNIT]], record[where])
+        metric = metric_name(section, item, record[columns[_NAME]])
+        context.put(profiles[key], metric, record[columns[_UNIT]], record[where])
 
 
-def _add_rule(context: _Context, record: list[str], place: dict[str, int], profile: int) -> None:
-    where = place.get(_SPEEDUP, len(record))
+def _add_rule(context: _Context, record: list[str], columns: dict[str, int], profile: int) -> None:
+    where = columns.get(_SPEEDUP, len(record))
     printed = context.marks.parse(record[where]) if where < len(record) else None
     speedup = math.nan if printed is None else printed
-    rule = rule_of_record(record, place, profile, speedup)
+    rule = rule_of_record(record, columns, profile, speedup)
     if rule.rule:
         context.gatherer.rules.append(rule)
 

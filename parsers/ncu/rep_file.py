@@ -31,10 +31,10 @@ def read_rep(path: Path) -> NcuCapture:
         NoKernels: a good report without a result.
     """
     library = _library(path)
-    with plain_file(path) as plain:
-        frame = _frame(path, plain)
+    with plain_file(path) as unpacked:
+        frame = _frame(path, unpacked)
         try:
-            report = library.load_report(str(plain))
+            report = library.load_report(str(unpacked))
         except Exception as error:  # the wrapper raises RuntimeError, and SystemError when damaged
             raise _damaged(path, error) from error
         with reading(path, "an ncu report", "copy it again, or profile again"):
@@ -63,9 +63,9 @@ def _library(path: Path) -> ModuleType:
     return module
 
 
-def _frame(path: Path, plain: Path) -> Frame:
+def _frame(path: Path, unpacked: Path) -> Frame:
     try:
-        with plain.open("rb") as stream:
+        with unpacked.open("rb") as stream:
             start = stream.read(64)
         if start.startswith(b"version https://git-lfs"):
             raise ArtifactUnreadable(
@@ -73,7 +73,7 @@ def _frame(path: Path, plain: Path) -> Frame:
             )
         if not start.startswith(MAGIC):
             raise ArtifactUnreadable(f"{path} is not an .ncu-rep", "name a report of ncu")
-        return read_frame(plain)
+        return read_frame(unpacked)
     except OSError as error:
         raise ArtifactUnreadable(f"{path}: {error.strerror}", "check the path") from error
     except ValueError as error:

@@ -110,12 +110,12 @@ def _scope(number: int, library: Any) -> str:
 
 
 def rule_of_record(
-    record: Sequence[str], place: dict[str, int], profile: int, speedup_pct: float
+    record: Sequence[str], columns: dict[str, int], profile: int, speedup_pct: float
 ) -> RuleResult:
-    """Return the rule of one record of a details page; `place` tells the columns."""
+    """Return the rule of one record of a details page; `columns` tells the columns."""
 
     def cell(column: str) -> str:
-        where = place.get(column, len(record))
+        where = columns.get(column, len(record))
         return record[where].strip() if where < len(record) else ""
 
     scope = cell("Estimated Speedup Type").lower()

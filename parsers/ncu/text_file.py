@@ -36,8 +36,8 @@ def read_text(path: Path) -> str:
         NoKernels: empty.
     """
     try:
-        with plain_file(path) as plain:
-            data = plain.read_bytes()
+        with plain_file(path) as unpacked:
+            data = unpacked.read_bytes()
     except OSError as error:
         raise ArtifactUnreadable(f"{path}: {error.strerror}", "check the path") from error
     if not data.strip():

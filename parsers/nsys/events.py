@@ -26,8 +26,8 @@ def read_events(path: Path) -> Events:
     Raises:
         ArtifactUnreadable: not a whole nsys export.
     """
-    with plain_file(path) as plain, reading(path, WHAT, HINT):
-        db = Database(plain, path)
+    with plain_file(path) as unpacked, reading(path, WHAT, HINT):
+        db = Database(unpacked, path)
         try:
             return Events(read_host_events(db), read_memory_events(db))
         finally:

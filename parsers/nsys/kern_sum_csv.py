@@ -90,8 +90,8 @@ def read_kern_sum(path: Path) -> pd.DataFrame:
 def read_kernel_summary(path: Path) -> KernelSummary:
     """Read a kernel summary as `read_kern_sum` does, with what is to be said of it."""
     try:
-        with plain_file(path) as plain:
-            data = plain.read_bytes()
+        with plain_file(path) as unpacked:
+            data = unpacked.read_bytes()
     except OSError as error:
         raise ArtifactUnreadable(f"{path} cannot be read: {error.strerror}", _HINT) from error
     if data.startswith(b"version https://git-lfs"):
@@ -293,8 +293,8 @@ def _percent_mark(text: str) -> str:
 
 def _numbers(texts: pd.Series, head: str, marks: Marks) -> pd.Series:
     """Values of a column, times in ns; an empty cell is unknown."""
-    plain = [text.strip().removesuffix("%").strip() for text in texts]
-    numbers = [marks.parse(text) if text else np.nan for text in plain]
+    stripped = [text.strip().removesuffix("%").strip() for text in texts]
+    numbers = [marks.parse(text) if text else np.nan for text in stripped]
     for text, number in zip(texts, numbers, strict=True):
         if number is None or number < 0 or math.isinf(number) or (_is_whole(head) and number % 1):
             raise ArtifactUnreadable(f"column {head!r} holds {text!r}", _HINT)

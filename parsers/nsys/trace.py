@@ -266,15 +266,15 @@ def open_trace(path: Path, stages: Stages = ()) -> Iterator[NsysTrace]:
         ArtifactUnreadable: not a whole nsys export, or a needed table or column is missing.
         NoKernels: the trace holds no GPU kernel.
     """
-    with plain_file(path) as plain:
+    with plain_file(path) as unpacked:
         with reading(path, WHAT, HINT):
-            trace = _trace(plain, path, stages)
+            trace = _trace(unpacked, path, stages)
         with trace:
             yield trace
 
 
-def _trace(plain: Path, path: Path, stages: Stages) -> NsysTrace:
-    db = Database(plain, path)
+def _trace(unpacked: Path, path: Path, stages: Stages) -> NsysTrace:
+    db = Database(unpacked, path)
     try:
         return NsysTrace(db, stages)
     except BaseException:

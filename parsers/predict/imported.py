@@ -557,9 +557,9 @@ class Completed:
 
     def spread(self) -> Spread:
         """Return the residuals of own products and small operators."""
-        own = self.products[BF16]
+        products = self.products[BF16]
         small = (self.small or self.imported).spread().small
-        return Spread(own.anchored, own.residuals, small)
+        return Spread(products.anchored, products.residuals, small)
 
 
 def benchmarked(

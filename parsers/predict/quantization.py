@@ -40,7 +40,7 @@ def quantized_shape(
         ArtifactUnreadable: as `model_shape`.
     """
     given = next((config[key] for key in KEYS if config.get(key)), None)
-    plain = {key: value for key, value in config.items() if key not in KEYS}
+    unquantized = {key: value for key, value in config.items() if key not in KEYS}
     quantized, cache = None, "auto"
     if given is not None:
         quantized, cache = _read(given)
@@ -51,7 +51,7 @@ def quantized_shape(
             )
     elif dtype == FP8:
         quantized = Quantized(FP8, dynamic=True)
-    shape = model_shape(plain, "" if dtype == FP8 else dtype)
+    shape = model_shape(unquantized, "" if dtype == FP8 else dtype)
     wanted = cache if kv_cache_dtype in ("", "auto") else kv_cache_dtype
     if wanted not in ("auto", *BYTES):
         raise UsageError(

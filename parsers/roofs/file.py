@@ -89,19 +89,19 @@ def matches(file: RoofsFile, gpu: Mapping[str, Any]) -> Match:
     Another driver, maximum clock, power limit or number of SMs makes other roofs. A fact that one
     side does not know cannot be compared: the GPU is then of the same kind at best.
     """
-    theirs = gpu_facts(file.gpu)
-    ours = gpu_facts(gpu)
-    if ours["name"] is None or theirs["name"] is None:
+    recorded = gpu_facts(file.gpu)
+    present = gpu_facts(gpu)
+    if present["name"] is None or recorded["name"] is None:
         return Match(Fit.NO, "the name of the GPU is not known")
-    different = [key for key in GPU_KEYS if key != "uuid" and _differs(key, theirs, ours)]
+    different = [key for key in GPU_KEYS if key != "uuid" and _differs(key, recorded, present)]
     if different:
-        words = ", ".join(f"{_words(key)} {theirs[key]}, not {ours[key]}" for key in different)
+        words = ", ".join(f"{_words(key)} {recorded[key]}, not {present[key]}" for key in different)
         return Match(Fit.NO, f"measured with {words}")
     compared = [key for key in GPU_KEYS if key not in ("chip", "sm_count")]
-    unknown = [key for key in compared if theirs[key] is None or ours[key] is None]
+    unknown = [key for key in compared if recorded[key] is None or present[key] is None]
     reasons = []
-    if theirs["uuid"] and ours["uuid"] and theirs["uuid"] != ours["uuid"]:
-        reasons.append(f"measured on another {theirs['name']} ({theirs['uuid']})")
+    if recorded["uuid"] and present["uuid"] and recorded["uuid"] != present["uuid"]:
+        reasons.append(f"measured on another {recorded['name']} ({recorded['uuid']})")
     if unknown:
         reasons.append(f"{', '.join(map(_words, unknown))} cannot be compared")
     if reasons:
@@ -167,8 +167,8 @@ def _unreadable(path: Path, reason: str) -> ArtifactUnreadable:
     return ArtifactUnreadable(f"{path} is not a file of measured roofs: {reason}", REMEDY)
 
 
-def _differs(key: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    a, b = theirs[key], ours[key]
+def _differs(key: str, recorded: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    a, b = recorded[key], present[key]
     if a is None or b is None:
         return False
     if key.endswith(("_hz", "_w")):
@@ -199,5 +199,5 @@ def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
 def _text_or_number(value: Any) -> Any:
     if isinstance(value, str):
         return value
-    plain = _known(value)
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+    value_ = _known(value)
+    return None if isinstance(value_, float) and not math.isfinite(value_) else value_

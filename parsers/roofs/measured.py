@@ -158,24 +158,24 @@ def _unit(key: RoofKey) -> str:
 
 
 def _repeatability(case_id: str, runs: pd.DataFrame) -> float:
-    ours = runs[runs["case_id"].eq(case_id)]
-    by_repeat = [median(list(group)) for _, group in ours.groupby("repeat")["median_s"]]
+    runs_of_case = runs[runs["case_id"].eq(case_id)]
+    by_repeat = [median(list(group)) for _, group in runs_of_case.groupby("repeat")["median_s"]]
     return spread(by_repeat)
 
 
 def _ceilings(frame: pd.DataFrame) -> list[bool]:
     """Mark for each level the largest stream, for each pipe and dtype the largest rate."""
     chosen: dict[tuple[str, str], tuple[tuple[bool, float], int]] = {}
-    for place, row in enumerate(records(frame)):
+    for index, row in enumerate(records(frame)):
         kinds = {**dict.fromkeys(LEVELS, STREAMS), **dict.fromkeys(PIPES, RATES)}
         if row["kind"] not in kinds.get(row["level_or_pipe"], ()) or row["accepted"] is False:
             continue
         key = (row["level_or_pipe"], row["dtype"])
         rank = (row["accepted"] is True, float(row["value"]))
         if key not in chosen or rank > chosen[key][0]:
-            chosen[key] = (rank, place)
-    places = {place for _, place in chosen.values()}
-    return [place in places for place in range(len(frame))]
+            chosen[key] = (rank, index)
+    places = {index for _, index in chosen.values()}
+    return [index in places for index in range(len(frame))]
 
 
 class _Limits:

@@ -76,9 +76,9 @@ def ridge_points(roofs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for source in SOURCES:
-        ours = roofs[roofs["source"].eq(source) & (roofs["value"] > 0)].to_dict("records")
-        memory = [row for row in ours if row["level_or_pipe"] in LEVELS]
-        for pipe in (row for row in ours if row["level_or_pipe"] in PIPES):
+        of_source = roofs[roofs["source"].eq(source) & (roofs["value"] > 0)].to_dict("records")
+        memory = [row for row in of_source if row["level_or_pipe"] in LEVELS]
+        for pipe in (row for row in of_source if row["level_or_pipe"] in PIPES):
             for level in memory:
                 rows.append(
                     {

@@ -304,14 +304,14 @@ def decompress(source: Path, target: Path) -> None:
     """
     limit = most_unpacked(source)
     try:
-        with lzma.open(source) as packed, target.open("wb") as plain:
+        with lzma.open(source) as packed, target.open("wb") as unpacked:
             while block := packed.read(1 << 20):
-                if plain.tell() + len(block) > limit:
+                if unpacked.tell() + len(block) > limit:
                     raise ArtifactUnreadable(
                         f"{source} unpacks to more than {limit >> 20} MiB, which no recording does",
                         f"where it is right all the same: xz -dk {source}, and give that file",
                     )
-                plain.write(block)
+                unpacked.write(block)
     except (lzma.LZMAError, EOFError, MemoryError) as error:
         raise ArtifactUnreadable(
             f"{source} cannot be unpacked: {reason(error)}", "fetch the recorded run again"

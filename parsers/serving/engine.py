@@ -60,7 +60,7 @@ def _telemetry(rows: Iterable[Row], source: str, spans: list[tuple[int, float, f
                     settled.append(row)
                 break
     reasons = dict.fromkeys(reason for row in inside for reason in held_by(row["throttle"]))
-    powers = [_mean(mine, "power_w") for mine in _by_device(settled)]
+    powers = [_mean(samples, "power_w") for samples in _by_device(settled)]
     return {
         "power_w_mean": sum(powers) if powers else math.nan,
         "gpu_util_pct_mean": _mean(settled, "gpu_util_pct"),

@@ -75,8 +75,8 @@ def _mine(
     rows: dict[tuple[str, str], list[Row]], source: str, case: str, traced: bool | None
 ) -> list[Row]:
     """Return the rows of a point; a row that does not tell whether it was traced may be any."""
-    mine = rows.get((source, case), [])
-    return [row for row in mine if row.get("traced") in (None, traced) or traced is None]
+    rows_of_case = rows.get((source, case), [])
+    return [row for row in rows_of_case if row.get("traced") in (None, traced) or traced is None]
 
 
 def _point(points: Sequence[PointRecord], requests: list[Row]) -> Row:
@@ -101,7 +101,7 @@ def _point(points: Sequence[PointRecord], requests: list[Row]) -> Row:
         row |= _rates(_seconds(good), done)
         row |= _latencies(done)
         if row["batch"] is not None:
-            row["prefill_s"] = median([_prefill(mine) for mine in _repeats(done).values()])
+            row["prefill_s"] = median([_prefill(repeat) for repeat in _repeats(done).values()])
     return row
 
 
@@ -114,10 +114,10 @@ def _param(value: Any, kind: type) -> Any:
 def _seconds(good: Sequence[PointRecord]) -> dict[Repeat, float]:
     """Return the seconds of each repeat, counted from 1 in each file."""
     return {
-        (point.process, place): float(seconds)
+        (point.process, number): float(seconds)
         for point in good
         if point.case.time is not None
-        for place, seconds in enumerate(point.case.time.samples, start=1)
+        for number, seconds in enumerate(point.case.time.samples, start=1)
     }
 
 
@@ -128,9 +128,9 @@ def _repeats(rows: Iterable[Row]) -> dict[Repeat, list[Row]]:
     for row in rows:
         numbers.setdefault(row["process"], set()).add(row["repeat"] or 1)
     places = {
-        (process, number): place
+        (process, number): index
         for process, found in numbers.items()
-        for place, number in enumerate(sorted(found), start=1)
+        for index, number in enumerate(sorted(found), start=1)
     }
     grouped: dict[Repeat, list[Row]] = {}
     for row in rows:
@@ -142,10 +142,10 @@ def _repeats(rows: Iterable[Row]) -> dict[Repeat, list[Row]]:
 def _rates(seconds: dict[Repeat, float], requests: list[Row]) -> Row:
     """Return duration and rates; the rates need the requests, whose tokens were counted."""
     repeats = _repeats(requests)
-    both = [(seconds[key], mine) for key, mine in repeats.items() if key in seconds]
+    both = [(seconds[key], repeat) for key, repeat in repeats.items() if key in seconds]
 
     def rate(count: Any) -> float:
-        return median([sum(map(count, mine)) / taken for taken, mine in both])
+        return median([sum(map(count, repeat)) / taken for taken, repeat in both])
 
     return {
         "duration_s": median(list(seconds.values())),
@@ -197,8 +197,8 @@ def _steps(batch: int | None, steps: list[Row]) -> Row:
     if batch is None:
         return {}
     taken: list[float] = []
-    for mine in _repeats(steps).values():
-        ordered = sorted(mine, key=lambda r: r["index"] or 0)
+    for repeat in _repeats(steps).values():
+        ordered = sorted(repeat, key=lambda r: r["index"] or 0)
         pairs = zip(ordered, ordered[1:], strict=False)
         taken += [
             step["seconds"]
@@ -210,5 +210,5 @@ def _steps(batch: int | None, steps: list[Row]) -> Row:
 
 def _own_rate(totals: list[Row]) -> float:
     """Return tokens a second by vLLM's own counters, the median of the repeats."""
-    told = [r for r in totals if r["generation_tokens"] is not None and r["seconds"]]
-    return median([r["generation_tokens"] / r["seconds"] for r in told])
+    complete = [r for r in totals if r["generation_tokens"] is not None and r["seconds"]]
+    return median([r["generation_tokens"] / r["seconds"] for r in complete])

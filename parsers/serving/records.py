@@ -39,8 +39,8 @@ class PointRecord:
     @property
     def traced(self) -> bool | None:
         """Whether a profiler ran meanwhile; None where the target does not tell."""
-        told = self.case.params.get("traced")
-        return told if isinstance(told, bool) else None
+        traced = self.case.params.get("traced")
+        return traced if isinstance(traced, bool) else None
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
         ArtifactUnreadable: the file cannot be opened or unpacked.
     """
     try:
-        with plain_file(path) as plain:
-            lines = plain.read_text(encoding="utf-8", errors="replace").split("\n")
+        with plain_file(path) as unpacked:
+            lines = unpacked.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read: {error}", "correct its permissions, or measure again"
@@ -89,7 +89,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
     points: list[PointRecord] = []
     rows: dict[str, list[Row]] = {}
     problems: list[str] = []
-    for place, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -97,7 +97,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
         except (ValueError, RecursionError):
             cut = "is cut: the process was killed while it wrote"
             problems.append(
-                f"{path.name}: line {place} {cut if place == len(lines) else 'is no JSON'}"
+                f"{path.name}: line {number} {cut if number == len(lines) else 'is no JSON'}"
             )
             continue
         try:
@@ -111,7 +111,7 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
             elif kind != "conditions":
                 raise Malformed(f"records of kind {kind!r} are not known")
         except Malformed as error:
-            problems.append(f"{path.name}: line {place} is left out: {error}")
+            problems.append(f"{path.name}: line {number} is left out: {error}")
     records = {table: tuple(found) for table, found in rows.items()}
     return ServingRecords(tuple(points), records, tuple(problems))
 
@@ -143,8 +143,8 @@ def _row(record: Mapping[str, Any], table: str) -> Row:
     Raises:
         Malformed: a field is of another type than its column.
     """
-    own = [c for c in tables()[table] if c.name not in (*OF_FILE, *DERIVED)]
-    row: Row = {column.name: _cell(record.get(column.name), column) for column in own}
+    columns = [c for c in tables()[table] if c.name not in (*OF_FILE, *DERIVED)]
+    row: Row = {column.name: _cell(record.get(column.name), column) for column in columns}
     if table == "requests":
         row |= request_times(row)
     return row

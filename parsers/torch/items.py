@@ -223,9 +223,9 @@ def _inherit(bare: list[list[Item]], found: Items) -> None:
     if any(a.end > b.start for a, b in zip(instances, instances[1:], strict=False)):
         return
     for item in (item for items in bare for item in items):
-        place = bisect_right(starts, item.start) - 1
-        if place >= 0 and item.start < instances[place].end:
-            item.stage = instances[place]
+        index = bisect_right(starts, item.start) - 1
+        if index >= 0 and item.start < instances[index].end:
+            item.stage = instances[index]
 
 
 def _gpu(event: Event, by_id: dict[int, Item], calls: dict[int, Item]) -> GpuWork:

@@ -152,13 +152,13 @@ def _stage(item: Item | None) -> str:
 
 def _gemm_kernel(work: GpuWork) -> GemmKernel:
     product = None if work.item is None or work.graph else work.item.product()
-    own = None if work.item is None or work.graph else work.item.operator
-    shown = product or own
+    operator = None if work.item is None or work.graph else work.item.operator
+    label = product or operator
     return GemmKernel(
         name=work.name,
         grid=work.grid,
         duration=work.duration,
-        operator=shown.name if shown else CUDA_GRAPH if work.graph else NO_OPERATOR,
+        operator=label.name if label else CUDA_GRAPH if work.graph else NO_OPERATOR,
         module="" if work.item is None or work.graph else work.item.module,
         gemm=product.gemm if product else None,
     )

@@ -20,9 +20,9 @@ def compare_roofs(roofs: tuple[Roof, ...]) -> tuple[RoofComparison, ...]:
 
 
 def _place(row: RoofComparison) -> tuple[int, float]:
-    place = ORDER.index(row.key) if row.key in ORDER else len(ORDER)
+    position = ORDER.index(row.key) if row.key in ORDER else len(ORDER)
     value = row.measured or row.counters or row.datasheet or 0.0
-    return place, -value if row.key == "tensor" else 0.0
+    return position, -value if row.key == "tensor" else 0.0
 
 
 def _dtype(roof: Roof) -> str:
@@ -72,8 +72,8 @@ def roofs_measured_by(run: Run) -> str:
         file = read_roofs(path)
     except ProfError:
         return ""  # Table gaps has it.
-    own = file.run_id == run.manifest.run_id
-    who = "by this run" if own or not file.run_id else f"by the run {file.run_id}"
+    is_of_run = file.run_id == run.manifest.run_id
+    who = "by this run" if is_of_run or not file.run_id else f"by the run {file.run_id}"
     driver = f", driver {file.gpu['driver']}" if file.gpu.get("driver") else ""
     gpu = file.gpu.get("name") or "a GPU that it does not name"
     return f"The measured roofs were measured {who} at {file.measured} on {gpu}{driver}."

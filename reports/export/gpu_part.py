@@ -84,10 +84,10 @@ class GpuPart:
                 frame["start_ns"].tolist(), frame["duration_ns"].tolist(),
                 frame["kernel_id"].astype(str), places, facts, arrows.sources(keys), strict=True,
             )  # fmt: skip
-            for start, duration, kernel, place, fact, source in rows:
+            for start, duration, kernel, lane, fact, source in rows:
                 number += 1
                 label, _, fields = self.kernels.get(kernel, _unnamed(kernel)).partition("\t")
-                track = self.tracks[place]
+                track = self.tracks[lane]
                 args = f"{fields},{fact}"
                 yield event_text.complete(start - origin, duration, track, label, args)
                 yield from arrows.draw(number, source, start, track, origin)
@@ -103,13 +103,13 @@ class GpuPart:
         ]
         columns = (memory.start, memory.duration, memory.bytes, memory.kind, self.track[before:])
         for number, row in enumerate(_rows(arrows, memory.call, *columns), before + 1):
-            call, source, start, duration, size, kind, place = row
+            call, source, start, duration, size, kind, lane = row
             args = f'"correlation":{call & 0xFFFFFFFF}'
             if size >= 0:
                 args += f',"bytes":{size}'
             if size >= 0 and duration > 0:
                 args += f',"bytes_per_s":{size / duration * 1e9:.4g}'
-            track = self.tracks[place]
+            track = self.tracks[lane]
             yield event_text.complete(start - origin, duration, track, labels[kind], args)
             yield from arrows.draw(number, source, start, track, origin)
 
@@ -236,9 +236,9 @@ def _facts(frame: pd.DataFrame) -> list[str]:
         if not known.any():
             continue
         values = {v: v if isinstance(v, str) else int(v) for v in column[known].unique()}
-        texts = {v: f',"{name}":{event_text.encoded(plain)}' for v, plain in values.items()}
+        texts = {v: f',"{name}":{event_text.encoded(raw)}' for v, raw in values.items()}
         facts = [
-            fact + texts[value] if told else fact
-            for fact, value, told in zip(facts, column, known, strict=True)
+            fact + texts[value] if is_known else fact
+            for fact, value, is_known in zip(facts, column, known, strict=True)
         ]
     return facts

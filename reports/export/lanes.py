@@ -27,7 +27,7 @@ def nested(start: Array, end: Array, track: Array) -> Array:
     return _lanes(start, end, track, _inside_or_after)
 
 
-def _lanes(start: Array, end: Array, track: Array, place: _Place) -> Array:
+def _lanes(start: Array, end: Array, track: Array, position: _Place) -> Array:
     """Place groups of events that touch each other one by one; the others all fit lane 0."""
     lanes = np.zeros(len(start), np.int32)
     if not len(start):
@@ -42,7 +42,7 @@ def _lanes(start: Array, end: Array, track: Array, place: _Place) -> Array:
             continue
         open_ends: list[list[int]] = []
         events = zip(start[low:high].tolist(), end[low:high].tolist(), strict=True)
-        lanes[order[low:high]] = [place(open_ends, *event) for event in events]
+        lanes[order[low:high]] = [position(open_ends, *event) for event in events]
     return lanes
 
 

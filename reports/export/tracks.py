@@ -47,13 +47,13 @@ class Tracks:
 
     def metadata(self) -> Iterator[str]:
         """Give the events that name all tracks and keep them in the order of their first use."""
-        for place, (pid, name) in enumerate(self._processes.values()):
+        for index, (pid, name) in enumerate(self._processes.values()):
             track = next((track for track, _ in self._threads if track.pid == pid), Track(pid, pid))
             yield metadata("process_name", track, name=name)
-            yield metadata("process_sort_index", track, sort_index=place)
-        for place, (track, name) in enumerate(self._threads):
+            yield metadata("process_sort_index", track, sort_index=index)
+        for index, (track, name) in enumerate(self._threads):
             yield metadata("thread_name", track, name=name)
-            yield metadata("thread_sort_index", track, sort_index=place)
+            yield metadata("thread_sort_index", track, sort_index=index)
 
 
 def lane_name(name: str, lane: int) -> str:

@@ -27,8 +27,8 @@ def profiled_share(run: Run) -> float:
     """Return the part of the GPU time whose kernels have counters; NaN without a trace."""
     if math.isnan(kernel_time(run)) or run.kernels["share"].isna().all():
         return math.nan
-    ours = run.kernels["kernel_id"].isin(run.counters["kernel_id"])
-    return float(run.kernels.loc[ours, "share"].sum())
+    is_profiled = run.kernels["kernel_id"].isin(run.counters["kernel_id"])
+    return float(run.kernels.loc[is_profiled, "share"].sum())
 
 
 def _time(run: Run) -> Iterator[OpenQuestion]:
@@ -57,8 +57,8 @@ def _limits(run: Run) -> Iterator[OpenQuestion]:
             "What limits the other kernels ({part} of the GPU time) was not measured.", part=of_gpu
         )
         of_run = Number(time.part(part), "fraction")
-        plain = Text("We did not measure what limits {part} of the run.", part=of_run)
-        yield OpenQuestion(other, other if time.basis == GPU else plain)
+        simple = Text("We did not measure what limits {part} of the run.", part=of_run)
+        yield OpenQuestion(other, other if time.basis == GPU else simple)
 
 
 def _bounds(run: Run) -> Iterator[OpenQuestion]:

@@ -57,9 +57,9 @@ def heading(column: Column[Any], write: Writer) -> str:
     return f"{name}, {write.markup.escape(column.unit)}" if column.unit else name
 
 
-def more(table: Table[Any], shown: Sequence[int]) -> list[Text]:
+def more(table: Table[Any], rows: Sequence[int]) -> list[Text]:
     """Return what to say below a table that a page shows in part."""
-    left = len(table.rows) - len(shown)
+    left = len(table.rows) - len(rows)
     return [Text("{n} more rows are in report.html and metrics.json.", n=left)] if left else []
 
 

@@ -103,11 +103,11 @@ class _Page:
         return self.table(part, level)
 
     def finding(self, finding: Finding) -> str:
-        told = Writer(self.plain.language, InHtml(), lambda value: self.places.of(value, finding))
-        below = frame.lines(finding, told, self.write, self.places)
+        writer = Writer(self.plain.language, InHtml(), lambda value: self.places.of(value, finding))
+        below = frame.lines(finding, writer, self.write, self.places)
         lines = "".join(f"<li>{line}</li>" for line in below)
         below_it = f"<ul>{lines}</ul>" if lines else ""
-        return f"<li><strong>{told.text(finding.verdict)}</strong>{below_it}</li>"
+        return f"<li><strong>{writer.text(finding.verdict)}</strong>{below_it}</li>"
 
     def table(self, table: Table[Any], level: int) -> str:
         lead = [table.lead] if table.lead is not None else []
@@ -141,21 +141,21 @@ class _Page:
 
     def grid(self, table: Table[Any], rows: range, *, ids: bool = True) -> str:
         cells = table.cells()
-        shown = [self.cells(table, cells[row]) for row in rows]
+        cell_texts = [self.cells(table, cells[row]) for row in rows]
         columns = range(len(table.columns))
-        right = [table.is_numeric(place) for place in columns]
+        right = [table.is_numeric(index) for index in columns]
         sortable = len(rows) >= LEAST_ROWS
         kinds = [
             name for name, on in (("sortable", sortable), ("broad", len(columns) > BROAD)) if on
         ]
         heads = []
-        for place, column in enumerate(table.columns):
-            long = any(len(self.plain.value(cells[row][place])) > LONG for row in rows)
-            mixed = len({c.unit for row in cells if isinstance(c := row[place], Number)}) > 1
-            marks = [m for m, on in (("n", right[place]), ("w", long), ("mixed", mixed)) if on]
+        for index, column in enumerate(table.columns):
+            long = any(len(self.plain.value(cells[row][index])) > LONG for row in rows)
+            mixed = len({c.unit for row in cells if isinstance(c := row[index], Number)}) > 1
+            marks = [m for m, on in (("n", right[index]), ("w", long), ("mixed", mixed)) if on]
             heads.append(f"<th{_class(marks)}>{frame.heading(column, self.write)}</th>")
         lines = []
-        for row, texts in zip(rows, shown, strict=True):
+        for row, texts in zip(rows, cell_texts, strict=True):
             mark = frame.mark(self.places.row(table, row)) if ids else ""
             tds = [
                 f"<td{_class(['n'] if number else [])}{_sort(cell)}>{text}</td>"

@@ -75,11 +75,11 @@ class _Page:
             yield "\n".join(findings)
 
     def finding(self, finding: Finding, number: int) -> str:
-        told = Writer(
+        writer = Writer(
             self.write.language, InMarkdown(), lambda value: self.places.of(value, finding)
         )
-        lines = [f"{number}. **{told.text(finding.verdict)}**"]
-        below = frame.lines(finding, told, self.write, self.places)
+        lines = [f"{number}. **{writer.text(finding.verdict)}**"]
+        below = frame.lines(finding, writer, self.write, self.places)
         lines += [f"   - {line}" for line in below]
         return "\n".join(lines)
 
@@ -102,12 +102,12 @@ class _Page:
 
     def lines(self, table: Table[Any]) -> Iterator[str]:
         heads = [frame.heading(column, self.write) for column in table.columns]
-        right = [table.is_numeric(place) for place in range(len(table.columns))]
+        right = [table.is_numeric(index) for index in range(len(table.columns))]
         yield f"| {' | '.join(heads)} |"
         yield f"| {' | '.join('---:' if number else '---' for number in right)} |"
-        shown = self.rows[table.key]
+        rows = self.rows[table.key]
         cells = table.cells()
-        for row in shown:
+        for row in rows:
             texts = [
                 self.cell.cell(cell, column)
                 for cell, column in zip(cells[row], table.columns, strict=True)

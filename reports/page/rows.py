@@ -30,8 +30,8 @@ class Shown(NamedTuple):
 class Rows:
     """Rows of a page by the numbers that they show; of several rows the first counts."""
 
-    def __init__(self, shown: Iterable[Shown] = ()) -> None:
-        self.shown = tuple(shown)
+    def __init__(self, rows: Iterable[Shown] = ()) -> None:
+        self.shown = tuple(rows)
         self._at: dict[tuple[str, str], list[Shown]] = defaultdict(list)
         for one in self.shown:
             if one.number.value is not None:
@@ -46,15 +46,15 @@ class Rows:
         """
         if number.value is None:
             return ""
-        shown = self._at.get(_key(number), ())
-        own = {ref.row for ref in number.refs if ref.row}
-        for keys in (own, *about):
-            for one in shown:
+        rows = self._at.get(_key(number), ())
+        row_keys = {ref.row for ref in number.refs if ref.row}
+        for keys in (row_keys, *about):
+            for one in rows:
                 if not one.about.isdisjoint(keys):
                     return one.anchor
         if not _is_telling(number):
             return ""
-        return next((one.anchor for one in shown if not (own and one.about)), "")
+        return next((one.anchor for one in rows if not (row_keys and one.about)), "")
 
 
 def _key(number: Number) -> tuple[str, str]:

@@ -43,20 +43,20 @@ def step_of(value: float, unit: str, digits: int) -> tuple[float, str]:
     return next((step for step in steps if size >= step[0]), steps[-1])
 
 
-def factor(shown: str, base: str) -> float:
+def factor(prefixed: str, base: str) -> float:
     """Return how many of its base unit one of a unit with a prefix is: ("TB/s", "B/s") -> 1e12.
 
     Raises:
         ValueError: the unit is none of that base unit.
     """
-    if shown == base:
+    if prefixed == base:
         return 1.0
-    if (shown, base) == ("%", "fraction"):
+    if (prefixed, base) == ("%", "fraction"):
         return 0.01
     for step, unit in (*LADDERS.get(base, ()), *(LADDERS["iB"] if base == "B" else ())):
-        if unit == shown:
+        if unit == prefixed:
             return step
-    raise ValueError(f"{shown!r} is no unit of {base!r}")
+    raise ValueError(f"{prefixed!r} is no unit of {base!r}")
 
 
 def places(total: float, unit: str, digits: int = 0) -> tuple[float, str, int]:

@@ -52,7 +52,7 @@ class Markup(Protocol):
     def code(self, text: str) -> str:
         """Return a proper name."""
 
-    def link(self, shown: str, target: str) -> str:
+    def link(self, label: str, target: str) -> str:
         """Return what is shown already, as a link."""
 
 
@@ -65,9 +65,9 @@ class Plain:
 
     code = escape
 
-    def link(self, shown: str, _target: str) -> str:
+    def link(self, label: str, _target: str) -> str:
         """Return what is shown."""
-        return shown
+        return label
 
 
 class InMarkdown:
@@ -85,9 +85,9 @@ class InMarkdown:
         """Return inline code."""
         return str(formats.code(text))
 
-    def link(self, shown: str, target: str) -> str:
+    def link(self, label: str, target: str) -> str:
         """Return a link."""
-        return f"[{shown}]({target})"
+        return f"[{label}]({target})"
 
 
 class InHtml:
@@ -101,9 +101,9 @@ class InHtml:
         """Return a code element."""
         return f"<code>{html.escape(text)}</code>"
 
-    def link(self, shown: str, target: str) -> str:
+    def link(self, label: str, target: str) -> str:
         """Return a link."""
-        return f'<a href="{html.escape(target)}">{shown}</a>'
+        return f'<a href="{html.escape(target)}">{label}</a>'
 
 
 PLAIN = Plain()
@@ -182,18 +182,18 @@ class Writer:
     def cell(self, value: Value | None, column: Column[Any]) -> str:
         """Return a cell of a table: numbers in the unit of the column, with their intervals."""
         digits = column.digits or IN_TABLE
-        shown = self.value(value, digits, column.unit)
+        text = self.value(value, digits, column.unit)
         if not isinstance(value, Number) or value.low is value.high is None:
-            return shown
+            return text
         ends = self._interval(value.interval, value.digits or digits, column.unit)
         bound = None in (value.low, value.high) and value.value in (value.low, value.high)
-        return self.markup.escape(ends) if bound else f"{shown} ({self.markup.escape(ends)})"
+        return self.markup.escape(ends) if bound else f"{text} ({self.markup.escape(ends)})"
 
     def _number(self, number: Number, digits: int, unit: str) -> str:
         if number.value is None:
             return self.markup.escape(NA)
-        shown = _quantity(number.value, number.unit, number.digits or digits, unit)
-        return self._linked(self.markup.escape(shown), number)
+        text = _quantity(number.value, number.unit, number.digits or digits, unit)
+        return self._linked(self.markup.escape(text), number)
 
     def _interval(self, interval: Interval, digits: int, unit: str) -> str:
         low, high = (
@@ -220,9 +220,9 @@ class Writer:
             all_but_last=self.joined(most, ", "), last=last
         )
 
-    def _linked(self, shown: str, value: Name | Number) -> str:
+    def _linked(self, text: str, value: Name | Number) -> str:
         anchor = self._target(value)
-        return self.markup.link(shown, f"#{anchor}") if anchor else shown
+        return self.markup.link(text, f"#{anchor}") if anchor else text
 
 
 def _begins_with_value(message: str) -> bool:

@@ -124,8 +124,8 @@ def dress(axes: Axes, x: Scale, y: Scale, *, x_labels: bool = True) -> None:
 def _ticks(axis: Axis, scale_of_axis: Scale, *, labels: bool) -> None:
     axis.set_major_locator(FixedLocator(list(scale_of_axis.ticks)))
     axis.set_minor_locator(FixedLocator([]))
-    shown = scale_of_axis.text if labels else (lambda _: "")
-    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    tick_text = scale_of_axis.text if labels else (lambda _: "")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axis.set_minor_formatter(NullFormatter())
     for label in axis.get_ticklabels():
         label.set_fontproperties(font())

@@ -24,7 +24,7 @@ def plot_bars(figure: BarFigure) -> Figure:
     """Return one bar a row from 0; a bar without a value shows only its text."""
     with style():
         groups = list(dict.fromkeys(bar.group for bar in figure.bars))
-        colours = {group: _colour(place) for place, group in enumerate(groups)}
+        colours = {group: _colour(index) for index, group in enumerate(groups)}
         keys = [Key(group, colours[group]) for group in groups if group] if len(groups) > 1 else []
         top = _top(figure)
         words = [fit(bar.text, WORDS) for bar in figure.bars]
@@ -53,8 +53,8 @@ def _told(bar: Bar, label: str) -> str:
     return told(bar.label, bar.group, value, interval, bar.text)
 
 
-def _colour(place: int) -> str:
-    return SERIES[place] if place < len(SERIES) else GREY
+def _colour(index: int) -> str:
+    return SERIES[index] if index < len(SERIES) else GREY
 
 
 def _top(figure: BarFigure) -> float:

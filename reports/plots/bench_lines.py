@@ -71,13 +71,13 @@ class _Lines:
 
     def draw(self) -> Figure:
         top = self.sheet.top - self.strip
-        for place, panel in enumerate(self.panels):
+        for index, panel in enumerate(self.panels):
             if panel.title:
                 self.sheet.text(self.left, top - 8, panel.title, Ink(bold=True))
                 top -= LINE
             box = Box((self.left + self.right) / 2, top - self.height / 2,
                       self.right - self.left, self.height)  # fmt: skip
-            _PanelDrawing(self, place, box).draw()
+            _PanelDrawing(self, index, box).draw()
             top -= self.height + BETWEEN - 8
         middle = (self.left + self.right) / 2
         self.sheet.text(middle, MARGIN + 12, self.figure.x_label, Ink(ha="center"))
@@ -126,10 +126,10 @@ class _Lines:
 class _PanelDrawing:
     """One panel on its rectangle of the sheet."""
 
-    def __init__(self, lines: _Lines, place: int, box: Box) -> None:
-        self.lines, self.panel, self.box = lines, lines.panels[place], box
-        self.y = lines.ys[place]
-        self.last = place == len(lines.panels) - 1
+    def __init__(self, lines: _Lines, index: int, box: Box) -> None:
+        self.lines, self.panel, self.box = lines, lines.panels[index], box
+        self.y = lines.ys[index]
+        self.last = index == len(lines.panels) - 1
         self.placer = Placer(box.grown(-3))
 
     def draw(self) -> None:
@@ -185,10 +185,10 @@ class _PanelDrawing:
         drawn = [(text, *self.pixel(x, y)) for text, x, y in points if math.isfinite(y)]
         self.placer.taken += [Box(x, y, 5, 5) for _, x, y in drawn]
         for text, x, y in drawn:
-            place = self.placer.place(around([Anchor(x, y, 3)], text_width(text), TEXT_HEIGHT))
-            if place is not None and place.leader is None:
+            spot = self.placer.place(around([Anchor(x, y, 3)], text_width(text), TEXT_HEIGHT))
+            if spot is not None and spot.leader is None:
                 ink = Ink(ha="center", halo=True, role="point")
-                self.lines.sheet.text(place.box.x, place.box.y, text, ink)
+                self.lines.sheet.text(spot.box.x, spot.box.y, text, ink)
 
     def _told(self, series: Series, n: int) -> str:
         return told_point(series, n, self.panel.y_label, self.lines.figure.x_label, self.lines.x)
@@ -199,26 +199,26 @@ class _PanelDrawing:
             y = self.pixel(self.lines.x.low, value)[1]
             line: Segment = ((left, y), (right, y))
             self.placer.lines.append(line)
-            place = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
-            if place is None:
+            spot = self.placer.place(along(line, text_width(text), TEXT_HEIGHT, 0.02))
+            if spot is None:
                 continue
-            if place.leader is not None:
-                (x0, y0), (x1, y1) = place.leader
+            if spot.leader is not None:
+                (x0, y0), (x1, y1) = spot.leader
                 self.lines.sheet.line([x0, x1], [y0, y1], color=QUIET, linewidth=0.6, zorder=5)
             ink = Ink(ha="center", halo=True, role="level")
-            self.lines.sheet.text(place.box.x, place.box.y, text, ink)
+            self.lines.sheet.text(spot.box.x, spot.box.y, text, ink)
 
     def _write_names(self) -> None:
         """Name each line where it ends; names keep apart, a thin line joins the moved ones."""
         _, bottom, right, top = self.box.extent
         ends = [self.pixel(*_last(series)) for series in self.panel.series]
         places = spread([y for _, y in ends], bottom + 6, top - 6, LINE - 2)
-        for series, (x, y), place in zip(self.panel.series, ends, places, strict=True):
+        for series, (x, y), spot in zip(self.panel.series, ends, places, strict=True):
             look = self.lines.looks[series.label, series.group]
             start = right + 18
-            self.lines.sheet.line([x + 4, start - 3], [y, place], color=look.colour,
+            self.lines.sheet.line([x + 4, start - 3], [y, spot], color=look.colour,
                                   linewidth=0.8, zorder=5)  # fmt: skip
-            self.lines.sheet.text(start, place, series.label, Ink(role="name"))
+            self.lines.sheet.text(start, spot, series.label, Ink(role="name"))
 
 
 def told_point(series: Series, n: int, y_label: str, x_label: str, x: Scale) -> str:
@@ -250,11 +250,11 @@ def _drawable(panel: Panel, figure: LineFigure) -> Panel:
     """Return the panel without points that its axes cannot show, and series that have none."""
     drawable = []
     for series in panel.series:
-        shown = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
+        indices = [i for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
                  if math.isfinite(x) and (x > 0 or not figure.x_log)
                  and not (panel.y_log and y <= 0)]  # fmt: skip
-        if any(math.isfinite(series.y[i]) for i in shown):
-            drawable.append(_only(series, shown))
+        if any(math.isfinite(series.y[i]) for i in indices):
+            drawable.append(_only(series, indices))
     return Panel(
         panel.y_label, tuple(drawable), panel.title, panel.y_log, panel.y_zero, panel.levels
     )
@@ -291,12 +291,12 @@ def _looks(every: Sequence[Series]) -> dict[tuple[str, str], _Look]:
     looks = {}
     for series in every:
         key = series.group or f"\0{series.label}"
-        place = colours.setdefault(key, len(colours))
-        mine = members.setdefault(key, [])
-        if series.label not in mine:
-            mine.append(series.label)
-        turn = mine.index(series.label) + place // len(SERIES)
+        index = colours.setdefault(key, len(colours))
+        lines_of_look = members.setdefault(key, [])
+        if series.label not in lines_of_look:
+            lines_of_look.append(series.label)
+        turn = lines_of_look.index(series.label) + index // len(SERIES)
         looks[series.label, series.group] = _Look(
-            SERIES[place % len(SERIES)], DASHES[turn % len(DASHES)], MARKERS[place % len(MARKERS)]
+            SERIES[index % len(SERIES)], DASHES[turn % len(DASHES)], MARKERS[index % len(MARKERS)]
         )
     return looks

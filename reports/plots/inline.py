@@ -53,10 +53,10 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
     body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
     body = _USED.sub(lambda found: found[1] + used[found[2]], body)
     height = figure.get_figheight() * DPI
-    told = "".join(_spot(spot, height) for spot in spots(figure))
+    tooltips = "".join(_spot(spot, height) for spot in spots(figure))
     return (
         f'<svg role="img" aria-label="{escape(alt)}" viewBox="{root.get("viewBox")}" '
-        f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{told}</g></svg>'
+        f'width="{WIDTH}" height="{_short(height)}">{body}<g class="spots">{tooltips}</g></svg>'
     )
 
 
@@ -82,8 +82,12 @@ def _written(element: Element) -> Iterator[str]:
     if tag == "g" and not set(attributes) - {"id"}:
         yield from inner
         return
-    shown = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
-    yield f"<{tag}{shown}>" + "".join(inner) + f"</{tag}>" if inner else f"<{tag}{shown}/>"
+    attribute_text = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    yield (
+        f"<{tag}{attribute_text}>" + "".join(inner) + f"</{tag}>"
+        if inner
+        else f"<{tag}{attribute_text}/>"
+    )
 
 
 def _tile(pattern: Element) -> str:
@@ -134,8 +138,8 @@ def _style(text: str) -> str:
     """Return a style without what all shapes of the page have, and without spaces."""
     pairs = [part.split(":", 1) for part in text.split(";") if ":" in part]
     settings = [(key.strip(), value.strip()) for key, value in pairs]
-    shown = ";".join(f"{k}:{v}" for k, v in settings if v not in _USUAL.get(k, ()))
-    return _HASH.sub(lambda found: _VARIABLES.get(found[0].lower(), found[0]), shown)
+    css = ";".join(f"{k}:{v}" for k, v in settings if v not in _USUAL.get(k, ()))
+    return _HASH.sub(lambda found: _VARIABLES.get(found[0].lower(), found[0]), css)
 
 
 def _text(element: Element) -> str:
@@ -150,12 +154,12 @@ def _text(element: Element) -> str:
     look += "".join(
         f";{_style(f'{key}:{pairs[key]}')}" for key in ("text-anchor", "fill") if key in pairs
     )
-    place = "".join(f' {key}="{_short(float(element.get(key, 0)))}"' for key in ("x", "y"))
+    position = "".join(f' {key}="{_short(float(element.get(key, 0)))}"' for key in ("x", "y"))
     turn = _NUMBER.sub(_rounded, element.get("transform", ""))
     turned = f' transform="{turn}"' if turn and not turn.startswith("rotate(-0 ") else ""
     width = text_width(words, size, bold) / PT
     held = f' textLength="{_short(width)}"' if len(words) > 1 else ""
-    return f'<text style="{look}"{place}{turned}{held}>{escape(words)}</text>'
+    return f'<text style="{look}"{position}{turned}{held}>{escape(words)}</text>'
 
 
 def _spot(spot: Spot, height: float) -> str:

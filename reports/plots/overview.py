@@ -60,8 +60,8 @@ def _keys(figure: Overview) -> list[Key]:
 def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
     width = right - LEFT
     shades = {
-        name: SHADES[place % 2]
-        for place, name in enumerate(dict.fromkeys(span.name for span in figure.spans))
+        name: SHADES[index % 2]
+        for index, name in enumerate(dict.fromkeys(span.name for span in figure.spans))
     }
     if figure.spans:
         sheet.top -= SPAN
@@ -112,10 +112,10 @@ def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
 def _time_axis(axes: Axes, sheet: Sheet, span_ns: float, width: float) -> None:
     axes.set_axis_off()
     step = _step(span_ns / TICKS)
-    for place in np.arange(0, span_ns * 1.0001, step):
-        x = LEFT + width * place / span_ns
+    for time_ns in np.arange(0, span_ns * 1.0001, step):
+        x = LEFT + width * time_ns / span_ns
         sheet.line([x, x], [sheet.top - 4, sheet.top], color=GRID, linewidth=0.8)
-        words = duration(place) if place else "0"
+        words = duration(time_ns) if time_ns else "0"
         side: Literal["right", "center"] = "right" if x > WIDTH - MARGIN - 30 else "center"
         sheet.text(x, sheet.top - 12, words, Ink(colour=QUIET, ha=side))
 

@@ -52,8 +52,13 @@ class Box:
 
     def inside(self, outer: Box) -> bool:
         """Whether this box lies wholly inside the upright box `outer`."""
-        mine, its = self.extent, outer.extent
-        return its[0] <= mine[0] and its[1] <= mine[1] and mine[2] <= its[2] and mine[3] <= its[3]
+        extent, its = self.extent, outer.extent
+        return (
+            its[0] <= extent[0]
+            and its[1] <= extent[1]
+            and extent[2] <= its[2]
+            and extent[3] <= its[3]
+        )
 
     def overlaps(self, other: Box) -> bool:
         """Whether the two boxes share any area (separating axis theorem)."""

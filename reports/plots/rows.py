@@ -83,10 +83,10 @@ class Rows:
         return self.left + (self.right - self.left) * value / top_value
 
     def spot(
-        self, row: int, text: str, kernel: str = "", place: tuple[float, float] | None = None
+        self, row: int, text: str, kernel: str = "", box: tuple[float, float] | None = None
     ) -> None:
-        """Say what a page tells of a row, or of its part from one pixel to another (`place`)."""
-        left, right = place or (MARGIN, WIDTH - MARGIN)
+        """Say what a page tells of a row, or of its part from one pixel to another (`box`)."""
+        left, right = box or (MARGIN, WIDTH - MARGIN)
         middle, width = (left + right) / 2, max(right - left, 3.0)
         self.sheet.spot(Spot(middle, self.y(row), width, ROW - 2, text, kernel))
 

@@ -156,8 +156,8 @@ class Sheet:
 
     def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
         """Return axes at this place in pixels, without frame above and right."""
-        place = (left / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
-        axes = self.figure.add_axes(place)
+        rectangle = (left / WIDTH, bottom / self.height, width / WIDTH, height / self.height)
+        axes = self.figure.add_axes(rectangle)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
         return axes

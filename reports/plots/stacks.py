@@ -36,11 +36,11 @@ class Part:
 def looks(names: Sequence[str]) -> list[Key]:
     """Return a colour and a hatch for each name; "other" is grey."""
     keys = []
-    for place, name in enumerate(names):
-        if name.startswith("other") or place >= SHOWN:
+    for index, name in enumerate(names):
+        if name.startswith("other") or index >= SHOWN:
             keys.append(Key(name, OTHER))
         else:
-            keys.append(Key(name, SERIES[place], hatch=HATCHES[place]))
+            keys.append(Key(name, SERIES[index], hatch=HATCHES[index]))
     return keys
 
 
@@ -98,8 +98,8 @@ def _stack(rows: Rows, axes: Axes, row: int, parts: Sequence[Part], top: float) 
         if part.width > 0:
             axes.barh(row, part.width, left=left, height=THICK, color=part.look.colour,
                       hatch=part.look.hatch, edgecolor="white", linewidth=0.4)  # fmt: skip
-            place = rows.x(left, top), rows.x(left + part.width, top)
-            rows.spot(row, part.told, part.kernel, place)
+            corner = rows.x(left, top), rows.x(left + part.width, top)
+            rows.spot(row, part.told, part.kernel, corner)
         room = rows.x(part.width, top) - rows.left
         if room > text_width(part.text) + 8:
             dark = part.look.colour in (YELLOW, OTHER) or bool(part.look.hatch)

@@ -68,18 +68,20 @@ def _told(bar: ThroughputBar, name: str) -> str:
 
 
 def _frame(rows: Rows, x: float, row: int, width: float) -> None:
-    place = (x + 2.5, rows.y(row) - ROW / 2 + 2.5, width - 5, ROW - 5)
-    rows.sheet.box(*place, fill=False, edgecolor=INK, linewidth=2.0)
+    rectangle = (x + 2.5, rows.y(row) - ROW / 2 + 2.5, width - 5, ROW - 5)
+    rows.sheet.box(*rectangle, fill=False, edgecolor=INK, linewidth=2.0)
 
 
 def _cell(rows: Rows, x: float, row: int, width: float, value: float | None) -> None:
-    place = (x + 1, rows.y(row) - ROW / 2 + 1, width - 2, ROW - 2)
+    rectangle = (x + 1, rows.y(row) - ROW / 2 + 1, width - 2, ROW - 2)
     if value is None:
-        rows.sheet.box(*place, facecolor="#f2f2f2", hatch="//", edgecolor="#dddddd", linewidth=0)
+        rows.sheet.box(
+            *rectangle, facecolor="#f2f2f2", hatch="//", edgecolor="#dddddd", linewidth=0
+        )
         rows.sheet.text(x + width / 2, rows.y(row), NA, Ink(ha="center", colour=QUIET, halo=True))
         return
     # Lightness alone carries the order, so no colour vision is needed; the strongest step still
     # leaves text a contrast of 5 to 1, dark on white paper and pale on dark.
     strength = 0.04 + 0.5 * min(max(value, 0.0), 100.0) / 100
-    rows.sheet.box(*place, facecolor=BLUE, alpha=strength, linewidth=0)
+    rows.sheet.box(*rectangle, facecolor=BLUE, alpha=strength, linewidth=0)
     rows.sheet.text(x + width / 2, rows.y(row), percent(value), Ink(ha="center"))

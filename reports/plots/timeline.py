@@ -73,10 +73,10 @@ class _Timeline:
         if self.figure.spans:
             self._strip(top - STRIP)
             top -= STRIP + BELOW_STRIP
-        for place, panel in enumerate(self.panels):
+        for index, panel in enumerate(self.panels):
             self._head(panel, top - HEAD / 2 - 2)
             bottom = top - HEAD - PANEL
-            self._panel(panel, bottom, last=place == len(self.panels) - 1)
+            self._panel(panel, bottom, last=index == len(self.panels) - 1)
             top = bottom
         middle = (LEFT + self.right) / 2
         self.sheet.text(middle, MARGIN + 10, self.figure.x_label, Ink(ha="center"))
@@ -124,8 +124,8 @@ class _Timeline:
             axes.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (5.0, 3.0)), zorder=2)
 
     def _points(self, panel: Panel, series: Series, y: Scale, bottom: float) -> None:
-        shown = [n for n, v in enumerate(series.y) if math.isfinite(v) and (v > 0 or not y.log)]
-        for n in thinned(shown):
+        indices = [n for n, v in enumerate(series.y) if math.isfinite(v) and (v > 0 or not y.log)]
+        for n in thinned(indices):
             text = told_point(series, n, panel.y_label, self.figure.x_label, self.x)
             height = bottom + y.place(series.y[n]) * PANEL
             self.sheet.spot(Spot(self.pixel(series.x[n]), height, 8, 8, text, round=True))

@@ -35,13 +35,13 @@ def spaced(rows: Sequence[Row], limit: int = MOST) -> list[Row]:
     """Return at most `limit` of the rows, the first and the last among them."""
     if len(rows) <= limit:
         return list(rows)
-    return [rows[round(place * (len(rows) - 1) / (limit - 1))] for place in range(limit)]
+    return [rows[round(index * (len(rows) - 1) / (limit - 1))] for index in range(limit)]
 
 
 def different(steps: Sequence[Row]) -> list[Row]:
     """Return the steps without those that compute the same: eight requests are eight clients."""
     keys = [(row["kind"], row["tokens"], known(row["context"])) for row in steps]
-    return [row for place, row in enumerate(steps) if keys.index(keys[place]) == place]
+    return [row for index, row in enumerate(steps) if keys.index(keys[index]) == index]
 
 
 def _lines(points: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -144,8 +144,8 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Fi
     if not kv_tokens > 0:
         return None
     at_once = tuple(min(kv_tokens / tokens, max_requests) for tokens in LENGTHS)
-    shown = [row for row in points if row["experiment"] in ("batch", "closed")]
-    lengths = tuple(number(row["prompt_tokens"]) + number(row["output_tokens"]) for row in shown)
+    rows = [row for row in points if row["experiment"] in ("batch", "closed")]
+    lengths = tuple(number(row["prompt_tokens"]) + number(row["output_tokens"]) for row in rows)
     chart = LineFigure(
         "predicted-kv-cache",
         "How many requests run at once",
@@ -154,7 +154,7 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Fi
         "Requests at once",
         (
             Series("most requests at once", LENGTHS, at_once),
-            Series("predicted loads", lengths, tuple(map(_load, shown)), style="points"),
+            Series("predicted loads", lengths, tuple(map(_load, rows)), style="points"),
         ),
         x_log=True,
         y_log=True,
@@ -170,15 +170,15 @@ def kv_cache(points: Sequence[Row], kv_tokens: float, max_requests: float) -> Fi
 def steps(run: Run, kind: str) -> Figure | None:
     """Return what the steps of a kind spend their time on: decode steps, or a prompt token."""
     rows = records(run.predicted_steps)
-    shown = spaced(different([row for row in rows if row["kind"] == kind]))
-    if not shown:
+    chosen = spaced(different([row for row in rows if row["kind"] == kind]))
+    if not chosen:
         return None
     of_kind = run.predicted_operators[run.predicted_operators["kind"].eq(kind)]
     by_share = of_kind.groupby("operator")["share"].sum().sort_values(ascending=False)
     named = [str(name) for name in by_share.index[:NAMED]]
     groups = (*named, "gaps between kernels", "other operators")
     parts = {case: records(frame) for case, frame in of_kind.groupby("case")}
-    bars = tuple(_stack(row, parts[row["case"]], named) for row in shown)
+    bars = tuple(_stack(row, parts[row["case"]], named) for row in chosen)
     decode = kind == "decode"
     chart = StackFigure(
         f"predicted-{kind}",

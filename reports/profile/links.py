@@ -172,13 +172,13 @@ class Links:
 
     def leading(self, findings: Sequence[Finding], sections: Sequence[Section]) -> Links:
         """Return the same, with ids for what the findings and those of the sections lead to."""
-        shown = Rows((*self.rows.shown, *(one for f in findings for one in evidence_rows(f))))
+        rows = Rows((*self.rows.shown, *(one for f in findings for one in evidence_rows(f))))
         leads: dict[tuple[str, Value], str] = {}
         made = {}
         found = set()
         for finding in findings:
             place, about = finding.anchor, (finding.kernel_ids, {finding.stage})
-            find = partial(_find, shown, ({place}, *about))
+            find = partial(_find, rows, ({place}, *about))
             missing = derived(finding, find)
             made[place] = tuple(Evidence(DERIVED, number) for number in missing)
             for value in told(finding):
@@ -262,7 +262,7 @@ def _tables(
     operations, calls = not run.memory_operations.empty, not run.api_calls.empty
     by_limit = timed and not run.counters.empty
     idle_shown = IDLE if idle else STAGES
-    for shown, table, anchor in (
+    for is_present, table, anchor in (
         (bool(kernels), "kernels", KERNELS),
         (not run.stages.empty, "stages", STAGES),
         (not run.stages.empty, "stage_kernels", STAGES),
@@ -278,7 +278,7 @@ def _tables(
         (operations, OPERATIONS, OPERATIONS),
         (bool(paddings(run)), PRODUCTS, PRODUCTS),
     ):
-        if shown:
+        if is_present:
             yield Ref(table, ""), anchor
     if by_limit:
         yield from ((Ref("counters", "", column), LIMITS) for column in ("bound_by", "roof_share"))
@@ -303,8 +303,8 @@ def linked(text: Text | str, links: Links, place: str = "", language: str = ENGL
 def evidence_value(evidence: Evidence, links: Links, language: str = ENGLISH) -> Markdown:
     """Return the value of a row of evidence, as a link to the row that holds it."""
     write, anchor = Writer(language, InMarkdown()), links.cell(evidence)
-    shown = write.value(evidence.value, IN_TABLE)
-    return Markdown(write.markup.link(shown, f"#{anchor}") if anchor else shown)
+    written = write.value(evidence.value, IN_TABLE)
+    return Markdown(write.markup.link(written, f"#{anchor}") if anchor else written)
 
 
 def places(given: Iterable[Place]) -> Markdown:
@@ -314,8 +314,8 @@ def places(given: Iterable[Place]) -> Markdown:
 
 def _place(place: Place) -> str:
     number = f" of {place.kernel}" if place.kernel is not None else ""
-    shown = f"{code(place.name)}{number}"
-    return f"[{shown}](#{place.anchor})" if place.anchor else shown
+    label = f"{code(place.name)}{number}"
+    return f"[{label}](#{place.anchor})" if place.anchor else label
 
 
 FILTERS: dict[str, Callable[..., str]] = {

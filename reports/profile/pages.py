@@ -77,7 +77,7 @@ def linked_pages(pages: Mapping[str, str]) -> dict[str, str]:
 
     A place is `<a id="…"></a>`; a link to a place of no page stays as it is.
     """
-    where = {place: name for name, text in pages.items() for place in _PLACE.findall(text)}
+    where = {anchor: name for name, text in pages.items() for anchor in _PLACE.findall(text)}
 
     def led(name: str, text: str) -> str:
         def target(found: re.Match[str]) -> str:

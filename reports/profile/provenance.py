@@ -165,9 +165,9 @@ def _braced(names: Iterable[str]) -> list[str]:
     found = []
     for first, *others in groups:
         if others:
-            place = _place([first], others[0]) or 0
-            each = ",".join(words[place] for words in (first, *others))
-            first = [*first[:place], f"{{{each}}}", *first[place + 1 :]]
+            position = _place([first], others[0]) or 0
+            each = ",".join(words[position] for words in (first, *others))
+            first = [*first[:position], f"{{{each}}}", *first[position + 1 :]]
         found.append("".join(first))
     return found
 

@@ -79,8 +79,8 @@ def evidence_rows(finding: Finding) -> Iterator[Shown]:
             for number in numbers(value):
                 yield Shown(f"{finding.anchor}-{n}", number, about)
     if finding.rank is not None:
-        shown = {"share": "fraction", "gain_ns": "ns", "gain_program": "fraction"}
-        yield from _of(f"{finding.anchor}-saves", finding, shown, finding.anchor)
+        units = {"share": "fraction", "gain_ns": "ns", "gain_program": "fraction"}
+        yield from _of(f"{finding.anchor}-saves", finding, units, finding.anchor)
 
 
 def _kernel(kernel: KernelRow, source: Provenance | None) -> Iterator[Shown]:

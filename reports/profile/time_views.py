@@ -100,7 +100,7 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
     groups = gaps.groupby(["stage", "cause"], sort=False)
     sums = groups[list(SUMS)].sum(min_count=1)
     sums = sums.join(groups.agg({"longest_ns": "max", "gpus": "first"}))
-    order = {stage: place for place, stage in enumerate(sorted(staged))}
+    order = {stage: index for index, stage in enumerate(sorted(staged))}
     ranked = sorted(
         records(sums.reset_index()),
         key=lambda row: (order.get(text(row["stage"]), len(order)), -number(row["idle_ns"])),

@@ -83,7 +83,7 @@ def report_view(run: Run) -> ReportView:
     answer, anchors = _answer(found, unanswered, sections)
     spent = run_time(run)
     roofs = all_roofs(run)
-    shown = sum(row.share or 0.0 for row in kernels)
+    shown_share = sum(row.share or 0.0 for row in kernels)
     counted, (saved_ns, saved_share) = known(profiled_share(run)), saved(kernels)
     return ReportView(
         **_told_by_manifest(run),
@@ -103,7 +103,7 @@ def report_view(run: Run) -> ReportView:
         bound_shares=bound_shares(run),
         kernels=kernels,
         rest_kernels=len(run.kernels) - len(kernels),
-        rest_share=max(0.0, 1 - shown) if len(run.kernels) > len(kernels) else None,
+        rest_share=max(0.0, 1 - shown_share) if len(run.kernels) > len(kernels) else None,
         kinds=kinds,
         stages=stages,
         stages_note=stages_note(run),
@@ -284,5 +284,5 @@ def _report_text(found: list[Finding], counted: bool, sections: tuple[Section, .
             ", ncu, roof, roofline, intensity, bound, DRAM, L2, L1, occupancy, stall, warp, SM"
         )
     texts = (text for f in found for text in (f.title, f.verdict, f.action) if text is not None)
-    told = [Writer().text(text) for text in texts]
-    return " ".join([always, *told, section_words(sections, "") if sections else ""])
+    sentences = [Writer().text(text) for text in texts]
+    return " ".join([always, *sentences, section_words(sections, "") if sections else ""])

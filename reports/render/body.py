@@ -90,14 +90,14 @@ def _name_headings(
     """
     uses = dict.fromkeys(taken, 0)
     found: list[Heading] = []
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type == "heading_close":
             token.tag = f"h{min(int(token.tag[1]) + deeper, 6)}"
         if token.type == "html_block" and token.content.strip() in marks:
             found += marks[token.content.strip()].headings
         if token.type != "heading_open":
             continue
-        words = plain_text(tokens[place + 1])
+        words = plain_text(tokens[index + 1])
         level = min(int(token.tag[1]) + deeper, 6)
         token.tag = f"h{level}"
         name = prefix + slug(words)
@@ -115,19 +115,19 @@ def slug(words: str) -> str:
 
 def _placed(tokens: Sequence[Token], carried: Carried) -> Iterable[Token]:
     """Yield the tokens with paragraphs of a picture or of a page alone replaced by these."""
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
         if token.type == "paragraph_open" and not token.hidden:
-            inside = _instead(tokens[place + 1], carried)
+            inside = _instead(tokens[index + 1], carried)
             if inside is not None:
                 block = Token("html_block", "", 0)
                 block.content = inside
                 yield block
-                place += 3
+                index += 3
                 continue
         yield token
-        place += 1
+        index += 1
 
 
 def _instead(inline: Token, carried: Carried) -> str | None:

@@ -69,18 +69,18 @@ def drawing_beside() -> Iterator[Draw]:
         yield draw_here
         return
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(ours, theirs), daemon=True)
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(here, there), daemon=True)
     with warnings.catch_warnings():
         # Python 3.12 warns where there are threads. Those are arrow's and that of the display,
         # neither of which the second process uses.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
-    theirs.close()
+    there.close()
     try:
-        yield partial(_draw_beside, ours)
+        yield partial(_draw_beside, here)
     finally:
-        ours.close()
+        here.close()
         process.kill()
         process.join()
 
@@ -92,12 +92,12 @@ def _draw_beside(connection: Connection, pictures: Sequence[Picture], style: Sty
 
 
 def _received(connection: Connection, pictures: Sequence[Picture], style: Style) -> Iterator[Drawn]:
-    for place, picture in enumerate(pictures):
+    for index, picture in enumerate(pictures):
         substep("figures", picture.name)
         try:
             drawn = connection.recv()
         except (EOFError, OSError):
-            yield from _each(pictures[place:], style)
+            yield from _each(pictures[index:], style)
             return
         if isinstance(drawn, Exception):
             raise drawn

@@ -61,7 +61,7 @@ def _evidence(row: Evidence, links: Links) -> dict[str, Json]:
         "unit": number.unit,
         "threshold": _text(row.threshold),
         "source": _text(row.source),
-        "where": [asdict(place) for place in links.places(row)],
+        "where": [asdict(row_place) for row_place in links.places(row)],
         "anchor": links.cell(row),
     }
 
@@ -85,11 +85,11 @@ def findings_schema() -> dict[str, Any]:
         **{key: text for key in ("unit", "threshold", "source")},
         **{"where": places, "anchor": text},
     }
-    place = {"name": text, "anchor": text, "kernel": {"type": ["integer", "null"]}}
+    row_place = {"name": text, "anchor": text, "kernel": {"type": ["integer", "null"]}}
     described = {
         "FindingRow": (FINDING, finding),
         "EvidenceRow": (EVIDENCE, evidence),
-        "Place": (PLACE, place),
+        "Place": (PLACE, row_place),
     }
     return {
         name: {

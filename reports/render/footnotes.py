@@ -15,12 +15,12 @@ class Footnotes:
 
     letters: dict[str, str] = field(default_factory=dict)
 
-    def mark(self, shown: str, kernel: KernelRow, column: str) -> str:
+    def mark(self, text: str, kernel: KernelRow, column: str) -> str:
         """Return a cell as it is, or "n/a (b)" where it is not available for a known reason."""
         reasons = (gap.reason for gap in kernel.missing if gap.column == column)
         reason = next(reasons, "")
-        if shown != NA or not reason:
-            return shown
+        if text != NA or not reason:
+            return text
         letter = self.letters.setdefault(reason, letters(len(self.letters)))
         return f"{NA} ({letter})"
 
@@ -31,7 +31,7 @@ class Footnotes:
         return taken
 
 
-def letters(place: int) -> str:
+def letters(number: int) -> str:
     """Return a, b, … z, aa, ab, … for 0, 1, …"""
-    more, last = divmod(place, len(ascii_lowercase))
+    more, last = divmod(number, len(ascii_lowercase))
     return (letters(more - 1) if more else "") + ascii_lowercase[last]

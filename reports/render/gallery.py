@@ -46,16 +46,16 @@ class Picture:
 
 def pictures(view: ReportView) -> list[Picture]:
     """Return the pictures that the data of `view` allow, in the order of the report."""
-    own = [*_time(view), *_rooflines(view), *_counters(view)]
-    return _distinct([*own, *bench_pictures(view.sections)])
+    of_run = [*_time(view), *_rooflines(view), *_counters(view)]
+    return _distinct([*of_run, *bench_pictures(view.sections)])
 
 
-def overview_pictures(shown: Overview) -> list[Picture]:
+def overview_pictures(figure: Overview) -> list[Picture]:
     """Return the first picture of a report; none where no time is known."""
-    if not shown.drawn:
+    if not figure.drawn:
         return []
     alt = "Timeline: stages and kernels of each GPU; bar: where the time of the run goes"
-    return [Picture("overview", "overview", alt, "", partial(_draw_overview, shown))]
+    return [Picture("overview", "overview", alt, "", partial(_draw_overview, figure))]
 
 
 def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
@@ -116,10 +116,10 @@ def _roofline(panel: RooflinePanel, stage: str) -> Picture:
 def _of_stage(view: ReportView, panel: RooflinePanel, stage: str) -> RooflinePanel | None:
     """Return the panel with the kernels of one stage, or None where it would show nothing new."""
     stages = {kernel.number: kernel.stages for kernel in view.kernels}
-    mine = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
-    if not mine or len(mine) == len(panel.kernels):
+    kernels = tuple(k for k in panel.kernels if stage in stages.get(k.number, ()))
+    if not kernels or len(kernels) == len(panel.kernels):
         return None
-    return replace(panel, title=f"{panel.title}, stage {stage}", kernels=mine)
+    return replace(panel, title=f"{panel.title}, stage {stage}", kernels=kernels)
 
 
 def _counters(view: ReportView) -> Iterator[Picture]:
@@ -155,10 +155,10 @@ def _draw_chart(chart: Chart) -> Figure:
     return plot_bars(chart) if isinstance(chart, BarFigure) else plot_lines(chart)
 
 
-def _draw_overview(shown: Overview) -> Figure:
+def _draw_overview(figure: Overview) -> Figure:
     from nsight_prof.reports.plots.overview import plot_overview
 
-    return plot_overview(shown)
+    return plot_overview(figure)
 
 
 def _draw_time(bars: Sequence[TimeBar], gpu_time_ns: float | None, gpus: int) -> Figure:

@@ -34,7 +34,7 @@ class _Table:
 def dress_tables(tokens: Sequence[Token]) -> None:
     """Mark the tables among `tokens` in place: classes, and data-v where a number has a unit."""
     table: _Table | None = None
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type == "table_open":
             table = _Table(token)
         elif table is None:
@@ -45,7 +45,7 @@ def dress_tables(tokens: Sequence[Token]) -> None:
         elif token.type == "tr_open":
             table.rows.append((token, []))
         elif token.type in ("th_open", "td_open"):
-            inline = tokens[place + 1]
+            inline = tokens[index + 1]
             cell = _Cell(token, plain_text(inline), _is_strong(inline))
             (table.head if token.type == "th_open" else table.rows[-1][1]).append(cell)
 

@@ -260,7 +260,7 @@ def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return items | fixed
     if inner:
         kinds = [_described(part, definitions) for part in inner]
-        kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+        kinds = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
         return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
     if hint.__name__ not in definitions:
         _define(hint, definitions)

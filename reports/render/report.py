@@ -124,8 +124,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style)
     view = report_view(run)
     first = overview_pictures(overview(run, view))
-    shown = [*first, *pictures(view)]
-    drawn = draw(shown, style)
+    drawings = [*first, *pictures(view)]
+    drawn = draw(drawings, style)
     sources = provenance(run)
     links = page_links(run, view, sources)
     summary = summarise(view)
@@ -134,7 +134,7 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
     leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
-        **{"view": view, "pictures": shown, "sources": sources, "notes": Footnotes()},
+        **{"view": view, "pictures": drawings, "sources": sources, "notes": Footnotes()},
         **{"links": links, "trace": trace, "summary": summary},
         "leads": list(leads) if summary.first.actions else zip_answer(view),
     }
@@ -169,15 +169,15 @@ def zip_answer(view: ReportView) -> list[tuple[Text, str]]:
 def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
     """Render the report of a benchmark run: its sections instead of kernels."""
     view = bench_report(run)
-    shown = bench_pictures(view.sections)
-    drawn = draw(shown, style)
+    drawings = bench_pictures(view.sections)
+    drawn = draw(drawings, style)
     sections = (*view.sections, view.trust)
 
     summary = bench_summary(view)
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
     for language in _languages(style):
-        content = {"view": view, "pictures": shown, "others": _others(REPORT, language, style)}
+        content = {"view": view, "pictures": drawings, "others": _others(REPORT, language, style)}
         page = partial(render_template, "bench.md.j2", style=style, language=language)
         summaries = {SUMMARY: _summary("bench_summary.md.j2", summary, language, style)}
         for pages, written in (

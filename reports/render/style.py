@@ -65,15 +65,15 @@ def _check_folder(folder: Path) -> None:
             f"{folder} is no folder of templates", "give an existing folder with --templates DIR"
         )
     bundled = sorted(path.name for path in templates_folder().glob(f"*{SUFFIX}"))
-    own = sorted(path.name for path in folder.glob(f"*{SUFFIX}"))
-    for name in own:
+    custom = sorted(path.name for path in folder.glob(f"*{SUFFIX}"))
+    for name in custom:
         if name not in bundled and not name.startswith("_"):
             raise UsageError(
                 f"{folder / name} takes the place of no template{did_you_mean(name, bundled)}",
                 f"templates are: {', '.join(bundled)}; the name of a part that only your own "
                 "templates include begins with _",
             )
-    if not own:
+    if not custom:
         raise UsageError(
             f"{folder} holds no template",
             f"put a changed copy of one there: {', '.join(bundled)}",

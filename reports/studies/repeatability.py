@@ -210,7 +210,7 @@ def _repeat(n: int) -> Column[Repeated]:
 
 
 def _chart(found: Sequence[Repeated]) -> BarFigure:
-    shown = found[:SHOWN]
+    first = found[:SHOWN]
     return BarFigure(
         KEY,
         "How far the repeats lie apart",
@@ -218,9 +218,9 @@ def _chart(found: Sequence[Repeated]) -> BarFigure:
         "Largest minus smallest over the median (%)",
         tuple(
             Bar(repeated.name, 100 * repeated.spread, text=percent(100 * repeated.spread, 2))
-            for repeated in shown
+            for repeated in first
         ),
-        subtitle=f"The {len(shown)} with the largest spread." if len(shown) < len(found) else "",
+        subtitle=f"The {len(first)} with the largest spread." if len(first) < len(found) else "",
     )
 
 

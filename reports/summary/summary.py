@@ -185,7 +185,7 @@ def _reservations(view: ReportView, parts: TimeParts) -> tuple[Text | str, ...]:
     """Return what weakens the answer: what is open, failed steps, doubtful counters."""
     asked = (question.plain for question in view.abstained)
     found: list[Text | str] = []
-    found += [plain for plain in asked if plain is not None][:1]
+    found += [simple for simple in asked if simple is not None][:1]
     idle = next((row.share or 0.0 for row in parts.rows if row.kind == IDLE), 0.0)
     if idle >= IDLE_RULE.limit("share"):
         found.append(

@@ -114,10 +114,10 @@ def coverage(segments: Segments, item_kind: Array, edges: Array) -> Array:
     found = np.zeros((kinds, len(edges) - 1))
     ends = segments.start + segments.duration
     for kind in range(kinds):
-        own = item_kind[segments.item] == kind
-        begin, end = segments.start[own].astype(float), ends[own].astype(float)
+        is_of_kind = item_kind[segments.item] == kind
+        begin, end = segments.start[is_of_kind].astype(float), ends[is_of_kind].astype(float)
         length = np.maximum(end - begin, 1)
-        found[kind] = np.diff(_until(edges, begin, end, segments.busy[own] / length))
+        found[kind] = np.diff(_until(edges, begin, end, segments.busy[is_of_kind] / length))
     return found
 
 

@@ -55,8 +55,12 @@ class Pen:
     def box(self, x: float, y: float, width: float, height: float, fill: str, title: str) -> None:
         """Add a box with a border of the page's colour; `title` is what it tells."""
         look = f"fill:{self.paint(fill)};stroke:{self.paint('paper')}"
-        place = f'x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"'
-        self._parts.append(f'<rect style="{look}" {place}><title>{escape(title)}</title></rect>')
+        rectangle = (
+            f'x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}"'
+        )
+        self._parts.append(
+            f'<rect style="{look}" {rectangle}><title>{escape(title)}</title></rect>'
+        )
 
     def text(
         self, x: float, y: float, words: str, room: float, colour: str = "ink", bold: bool = False,
@@ -96,13 +100,13 @@ def timeline_svg(
     `note` says what it lacks.
     """
     pen = Pen(inline=inline)
-    shown = rows[:MOST_ROWS]
+    first_rows = rows[:MOST_ROWS]
     colours = [item.colour for item in items]
     kinds = list(dict.fromkeys(colours))
     of_item = np.array([kinds.index(colour) for colour in colours], np.int64)
     y = float(_axis(pen, span))
     group = ""
-    for row in shown:
+    for row in first_rows:
         if row.group != group:
             group = row.group
             pen.text(0, y + 14, group, WIDTH, bold=True)
@@ -114,8 +118,8 @@ def timeline_svg(
         else:
             _boxes(pen, row, items, span, y, height)
         y += height + GAP
-    if len(rows) > len(shown):
-        pen.text(0, y + 12, f"{len(rows) - len(shown)} more rows", WIDTH, "quiet")
+    if len(rows) > len(first_rows):
+        pen.text(0, y + 12, f"{len(rows) - len(first_rows)} more rows", WIDTH, "quiet")
         y += GROUP
     if note:
         pen.text(0, y + 12, note, WIDTH, "quiet")

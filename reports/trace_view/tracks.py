@@ -109,9 +109,9 @@ def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:
         for gpu, (_, context, stream, pid) in zip(listed["gpu"], memory.queues, strict=True)
     ]
     queues = dict.fromkeys([*work.queues, *keys])
-    place = {key: code for code, key in enumerate(queues)}
-    own = np.array([place[key] for key in keys], np.int64)[memory.queue]
-    nothing = np.full(len(own), -1)
+    codes = {key: code for code, key in enumerate(queues)}
+    queue_of_each = np.array([codes[key] for key in keys], np.int64)[memory.queue]
+    nothing = np.full(len(queue_of_each), -1)
 
     def both(old: Array, new: Array) -> Array:
         return np.concatenate([old, new]).astype(np.int64)
@@ -123,7 +123,7 @@ def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:
         kernel=both(work.kernel, len(work.kernels) + memory.kind),
         stage=both(work.stage, nothing),
         path=both(work.path, nothing),
-        queue=both(work.queue, own),
+        queue=both(work.queue, queue_of_each),
         key=both(work.key, memory.call),
         queues=list(queues),
         memory=[name for _, name in memory.kinds],
@@ -140,8 +140,8 @@ def gaps_of(work: Work) -> Gaps:
     parts = []
     gpus = work.gpu
     for gpu in np.unique(gpus).tolist():
-        own = np.flatnonzero(gpus == gpu)
-        order = own[np.argsort(work.start[own], kind="stable")]
+        indices = np.flatnonzero(gpus == gpu)
+        order = indices[np.argsort(work.start[indices], kind="stable")]
         start = work.start[order]
         reached = np.maximum.accumulate(start + work.duration[order])
         at = np.flatnonzero(start[1:] > reached[:-1])
@@ -208,7 +208,7 @@ def _coded(
 
 
 def _stage_rows(
-    run: Run, work: Work, own: Array, gpu: int, group: str, items: Items
+    run: Run, work: Work, on_gpu: Array, gpu: int, group: str, items: Items
 ) -> Iterator[Row]:
     """Steps of an engine where it has some; else launches in a row of one stage."""
     steps = run.engine_steps
@@ -220,7 +220,7 @@ def _stage_rows(
             codes = items.codes(_step(row) for row in records(steps))
             yield Row(group, STEPS, "engine steps", reduced(start, end - start, codes, MOST_OTHERS))
             return
-    at = np.flatnonzero(own[: work.launches] & (work.stage[: work.launches] >= 0))
+    at = np.flatnonzero(on_gpu[: work.launches] & (work.stage[: work.launches] >= 0))
     if not len(at):
         return
     at = at[np.argsort(work.start[at], kind="stable")]
@@ -267,9 +267,11 @@ def _lanes(work: Work, item: Array, at: Array, group: str, name: str, budget: in
         return
     lane = np.minimum(disjoint(start, start + duration, np.zeros(len(at), int)), MOST_LANES - 1)
     for number_ in range(int(lane.max(initial=0)) + 1):
-        own = lane == number_
+        in_lane = lane == number_
         label = name if not number_ else f"{name}, overlapping"
-        yield Row(group, KERNELS, label, reduced(start[own], duration[own], item[own], budget))
+        yield Row(
+            group, KERNELS, label, reduced(start[in_lane], duration[in_lane], item[in_lane], budget)
+        )
 
 
 def _stream_name(
@@ -289,8 +291,8 @@ def _idle_row(
     work: Work, gaps: Gaps, gpu: int, group: str, calls: ApiCalls | None, items: Items
 ) -> Iterator[Row]:
     """Gaps of a GPU by whose they are: of the call that ended one, whether it came in time."""
-    own = gaps.gpu == gpu
-    start, duration, op = gaps.start[own], gaps.duration[own], gaps.op[own]
+    on_gpu = gaps.gpu == gpu
+    start, duration, op = gaps.start[on_gpu], gaps.duration[on_gpu], gaps.op[on_gpu]
     if not len(start):
         return
     cause, name = _causes(work.key[op], start, calls)
@@ -359,10 +361,10 @@ def _range_rows(
     depth = np.clip(depth, 0, DEEPEST - 1)
     codes = items.codes(Item(name) for name in nvtx.names)[nvtx.name[at]]
     for level in range(int(depth.max()) + 1):
-        own = depth == level
-        columns = (start[own], (ends - start)[own], codes[own])
+        at_level = depth == level
+        columns = (start[at_level], (ends - start)[at_level], codes[at_level])
         label = "NVTX ranges" if not level else f"NVTX, depth {level + 1}"
-        if own.any():
+        if at_level.any():
             yield Row(group, RANGES, label, reduced(*columns, max_segments=MOST_OTHERS))
 
 

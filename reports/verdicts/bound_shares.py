@@ -53,11 +53,11 @@ def _rows(stage: Row, times: pd.DataFrame, counters: dict[str, Row]) -> list[Bou
         key, spent = text(row["kernel_id"]), number(row["total_ns"])
         counted = counters.get(key, {})
         bound = text(counted.get("bound_by")) or UNMEASURED
-        mine = sums.setdefault((bound, _dtype(bound, counted)), _Sum())
-        mine.time += spent
-        mine.reached += spent * number(counted.get("roof_share"))
-        mine.saved += spent * number(counted.get("gain"))
-        mine.kernels.add(key)
+        part_sum = sums.setdefault((bound, _dtype(bound, counted)), _Sum())
+        part_sum.time += spent
+        part_sum.reached += spent * number(counted.get("roof_share"))
+        part_sum.saved += spent * number(counted.get("gain"))
+        part_sum.kernels.add(key)
     total = sum(part_of_bound.time for part_of_bound in sums.values())
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] == UNMEASURED, -item[1].time))
     found = [_row(stage, key, part_of_bound, total) for key, part_of_bound in ranked if total > 0]

@@ -178,7 +178,7 @@ def test_results_without_grid_join_to_their_own_kernels_only() -> None:
         {"name": "f", "grid": "", "block": ""}, {"name": "f", "grid": "", "block": ""}
     )
     frame = kernels({"kernel_id": "ka", "name": "f", "mangled_name": "f", "grid": "", "block": ""})
-    assert ids(join(results, frame, Selection(), own=True)) == ["ka", "ka"]
+    assert ids(join(results, frame, Selection(), untraced=True)) == ["ka", "ka"]
     refused = join(results, frame, Selection())
     assert ids(refused) == [None, None]
     assert "no grid and block" in refused.joins["reason"][0]

@@ -32,7 +32,7 @@ def waits(works: list[RankWork]) -> list[Collectives]:
     masks = [work.collective & (work.step >= 0) for work in works]
     durations = [_by_step(work, mask) for work, mask in zip(works, masks, strict=True)]
     shapes = [
-        [(step.kind, len(own)) for step, own in zip(w.steps, d, strict=True)]
+        [(step.kind, len(step_waits)) for step, step_waits in zip(w.steps, d, strict=True)]
         for w, d in zip(works, durations, strict=True)
     ]
     comparable = len(works) > 1 and any(mask.any() for mask in masks)

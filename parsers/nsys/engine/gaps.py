@@ -79,7 +79,7 @@ def _of_rank(work: RankWork, layers: Sequence[Segments]) -> pd.DataFrame:
     # Of no windows, every gap is before the first.
     inside = (at >= 0) & (start < np.append(windows.until, 0)[at])
     start, end, call_end, at = start[inside], end[inside], call_end[inside], at[inside]
-    own = np.where(np.append(windows.end, 0)[at] <= start, "after", "inside")
+    side = np.where(np.append(windows.end, 0)[at] <= start, "after", "inside")
     ready = np.clip(call_end, start, end)
     names: dict[str, int] = {QUEUED: 0, LATENCY: 1}
     device_cause = np.where(call_end <= start, 0, 1)
@@ -90,7 +90,7 @@ def _of_rank(work: RankWork, layers: Sequence[Segments]) -> pd.DataFrame:
     frame = pd.concat(pieces, ignore_index=True)
     frame = frame[frame["idle_ns"] > 0]
     gap = frame["gap"].to_numpy(np.int64)
-    frame = frame.assign(step=windows.index[at[gap]], place=own[gap])
+    frame = frame.assign(step=windows.index[at[gap]], place=side[gap])
     frame = frame.groupby(["step", "place", "cause"], as_index=False)[["idle_ns"]].sum()
     texts = list(names)
     frame["cause"] = [texts[code] for code in frame["cause"]]
@@ -130,11 +130,11 @@ def _layers(work: RankWork, calls: Calls, ranges: Sequence[HostRange]) -> list[S
     """What the host did, the most telling first."""
     thread = work.steps[0].thread
     named = [HostRange(r.thread, r.start, r.end, _plain(r.text)) for r in ranges]
-    mine = [r for r in named if r.thread == thread]
+    on_thread = [r for r in named if r.thread == thread]
     # The thread that schedules tells more than one that waits for outputs.
     other = [r for r in named if r.thread != thread and r.text.startswith("schedule:")]
     front = [r for r in named if r.thread != thread and "process_outputs" in r.text]
-    return [_blocking(calls, thread), innermost(mine), innermost(other), innermost(front)]
+    return [_blocking(calls, thread), innermost(on_thread), innermost(other), innermost(front)]
 
 
 def _blocking(calls: Calls, thread: int) -> Segments:

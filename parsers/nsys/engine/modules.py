@@ -86,17 +86,20 @@ def _kinds(launches: int, works: list[RankWork]) -> tuple[list[str], Array]:
     kinds = list(dict.fromkeys(step.kind for work in works for step in work.steps))
     of_launch = np.full(launches, -1)
     for work in works:
-        own = work.is_kernel & (work.step >= 0)
+        in_step = work.is_kernel & (work.step >= 0)
         of_step = np.array([kinds.index(step.kind) for step in work.steps])
-        of_launch[work.launch[own]] = of_step[work.step[own]]
+        of_launch[work.launch[in_step]] = of_step[work.step[in_step]]
     return kinds, of_launch
 
 
 def _instances(ranges: list[HostRange], steps: list[list[StepRange]]) -> pd.DataFrame:
     """How often the modules of each path ran in each kind of step."""
     starts: dict[int, tuple[Array, list[str]]] = {}
-    for mine in steps:
-        starts[mine[0].thread] = (np.array([s.start for s in mine]), [s.kind for s in mine])
+    for step_ranges in steps:
+        starts[step_ranges[0].thread] = (
+            np.array([s.start for s in step_ranges]),
+            [s.kind for s in step_ranges],
+        )
     counted: dict[tuple[str, str], int] = {}
     for ranges_of_module in ranges:
         path = module_path(ranges_of_module.text)

@@ -85,9 +85,11 @@ def read_steps(db: Database) -> list[StepRange]:
         if match is None:
             continue
         pid = host.thread >> 24 & _PROCESS
-        mine = steps.setdefault(pid, [])
+        of_process = steps.setdefault(pid, [])
         counts = (int(number) for number in match.groups())
-        mine.append(StepRange(len(mine), pid, host.thread, host.start, host.end, *counts))
+        of_process.append(
+            StepRange(len(of_process), pid, host.thread, host.start, host.end, *counts)
+        )
     return [step for pid in sorted(steps) for step in steps[pid]]
 
 
@@ -106,11 +108,11 @@ def read_module_ranges(db: Database) -> list[HostRange]:
 
 def _ranges(db: Database, where: str) -> list[HostRange]:
     columns = db.columns(NVTX)
-    own = ["text"] if "text" in columns else []
+    texts = ["text"] if "text" in columns else []
     if "textId" in columns:
-        own.append(f'(SELECT value FROM "{db.table(STRINGS)}" WHERE id = textId)')
+        texts.append(f'(SELECT value FROM "{db.table(STRINGS)}" WHERE id = textId)')
     rows = db.rows(
-        f"SELECT globalTid, start, coalesce(end, {OPEN_END}), coalesce({', '.join(own)}, '')"
+        f"SELECT globalTid, start, coalesce(end, {OPEN_END}), coalesce({', '.join(texts)}, '')"
         f' FROM "{db.table(NVTX)}" WHERE {RANGES} AND {where} ORDER BY start'
     )
     return [HostRange(*row) for row in rows]

@@ -41,9 +41,9 @@ def _of_rank(work: RankWork, cause: dict[int, str], collectives: Collectives) ->
     windows = find_windows(work)
     count = len(work.steps)
     frame = pd.DataFrame([_host(step) for step in work.steps]).assign(device=work.device)
-    own = work.step >= 0
+    in_step = work.step >= 0
     duration = (work.end - work.start).astype(np.int64)
-    kernel, memory = own & work.is_kernel, own & ~work.is_kernel
+    kernel, memory = in_step & work.is_kernel, in_step & ~work.is_kernel
     frame["launches"] = np.bincount(work.step[kernel], minlength=count)
     frame["kernel_ns"] = _sum(work.step[kernel], duration[kernel], count)
     frame["memory_ns"] = _sum(work.step[memory], duration[memory], count)

@@ -104,8 +104,8 @@ def read_work(
         table = db.table(name)
         if table is None:
             continue
-        place = "deviceId" if "deviceId" in db.columns(name) else "-1"
-        select = ["start", "end", _KEY.format(key=ISSUED_KEY), place]
+        device_column = "deviceId" if "deviceId" in db.columns(name) else "-1"
+        select = ["start", "end", _KEY.format(key=ISSUED_KEY), device_column]
         for start, end, called, where in db.scan(select, table, list):
             parts.append((start, end, called, where, np.full(len(start), -1)))
     columns = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
@@ -113,9 +113,9 @@ def read_work(
     collective = np.array(of_kernel, bool)[rows.kernel]
     found = []
     for process in sorted({step.pid for step in steps}):
-        mine = [column[(columns[2] >> 32) == process] for column in columns]
-        own = [step for step in steps if step.pid == process]
-        found += _ranks(process, own, mine, calls, collective)
+        of_process = [column[(columns[2] >> 32) == process] for column in columns]
+        own_steps = [step for step in steps if step.pid == process]
+        found += _ranks(process, own_steps, of_process, calls, collective)
     return found
 
 
@@ -168,10 +168,10 @@ def find_windows(work: RankWork) -> Windows:
     count = len(work.steps)
     first, first_kernel = np.full(count, _NEVER), np.full(count, _NEVER)
     end, last_kernel = np.full(count, -1), np.full(count, -1)
-    own = work.step >= 0
-    kernels = own & work.is_kernel
-    np.minimum.at(first, work.step[own], work.start[own])
-    np.maximum.at(end, work.step[own], work.end[own])
+    in_step = work.step >= 0
+    kernels = in_step & work.is_kernel
+    np.minimum.at(first, work.step[in_step], work.start[in_step])
+    np.maximum.at(end, work.step[in_step], work.end[in_step])
     np.minimum.at(first_kernel, work.step[kernels], work.start[kernels])
     np.maximum.at(last_kernel, work.step[kernels], work.end[kernels])
     index = np.flatnonzero(first < _NEVER)

@@ -93,8 +93,8 @@ def _find(db: Database, operations: Sequence[Issued]) -> tuple[Array, Array, Arr
         # One correlation id may stand on a call and on its backtrace event: the first to start
         # is the program's own.
         np.minimum.at(start, at, begin)
-        mine = begin == start[at]
-        thread[at[mine]] = threads.translate(codes, tids)[mine]
+        is_found = begin == start[at]
+        thread[at[is_found]] = threads.translate(codes, tids)[is_found]
     return start, thread, np.array([tid for (tid,) in threads.keys], np.int64)
 
 

@@ -32,9 +32,9 @@ KEPT = ("META_DATA_EXPORT", "EXPORT_META_DATA", STRINGS, "TARGET_INFO_GPU",
 class Cutter:
     """An nsys SQLite export from which parts are cut; made by `open_cutter`."""
 
-    def __init__(self, path: Path, shown: Path) -> None:
-        self._path, self._shown = path, shown
-        db = Database(path, shown)
+    def __init__(self, path: Path, label: Path) -> None:
+        self._path, self._shown = path, label
+        db = Database(path, label)
         try:
             names = (*KEPT, *OPERATIONS, RUNTIME, NVTX)
             self._tables = {name: found for name in names if (found := db.table(name))}
@@ -109,5 +109,5 @@ def open_cutter(path: Path) -> Iterator[Cutter]:
     Raises:
         ArtifactUnreadable: not a whole SQLite file.
     """
-    with plain_file(path) as plain:
-        yield Cutter(plain, path)
+    with plain_file(path) as unpacked:
+        yield Cutter(unpacked, path)

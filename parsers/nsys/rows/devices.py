@@ -38,34 +38,34 @@ class Devices:
 
     def of(self, places: Sequence[Place], codes: Array) -> Array:
         """GPU of each operation, whose `codes` stand for `places`; UNKNOWN for none."""
-        lookup = np.array([self.gpu.get(place, UNKNOWN) for place in places], np.int32)
+        lookup = np.array([self.gpu.get(key, UNKNOWN) for key in places], np.int32)
         return lookup[codes] if len(places) else np.empty(0, np.int32)
 
 
 def read_devices(db: Database, places: set[Place]) -> Devices:
     """Find the GPU of each place of an operation."""
-    told = _told(db)
-    known = {place for place in places if place[0] != UNKNOWN}
+    recorded = _told(db)
+    known = {key for key in places if key[0] != UNKNOWN}
     ids = _ids(db)
     source, warnings = TOLD, []
-    if known <= set(told):
-        gpu = {place: told[place] for place in known}
+    if known <= set(recorded):
+        gpu = {key: recorded[key] for key in known}
     elif _one_each(known, len(ids)):
         # Ranks that see one GPU each call it 0.
-        gpu = {place: number for number, place in enumerate(sorted(known, key=lambda p: p[::-1]))}
+        gpu = {key: number for number, key in enumerate(sorted(known, key=lambda p: p[::-1]))}
         source = PROCESS
         warnings.append(
             "device numbers are those of each process, and the trace does not say which GPU each "
             "is: the same number in two processes is taken for two GPUs"
         )
     else:
-        gpu, source = {place: place[0] for place in known}, INDEX
+        gpu, source = {key: key[0] for key in known}, INDEX
         if len({device for device, _ in known}) < len(known):
             warnings.append(
                 "the trace does not say which GPU the devices of each process are: the same "
                 "number in two processes is taken for one GPU"
             )
-    gpu |= {place: _only_gpu(place[1], gpu) for place in places - known}
+    gpu |= {key: _only_gpu(key[1], gpu) for key in places - known}
     if lost := sum(number == UNKNOWN for number in gpu.values()):
         warnings.append(
             f"copies of {lost} processes that use several GPUs belong to none of them: the export "
@@ -100,8 +100,8 @@ def _one_each(known: set[Place], present: int) -> bool:
 
 def _only_gpu(pid: int, gpu: dict[Place, int]) -> int:
     """GPU of operations without a device: the only one of their process."""
-    own = {number for (_, process), number in gpu.items() if process == pid}
-    return own.pop() if len(own) == 1 else UNKNOWN
+    gpus = {number for (_, process), number in gpu.items() if process == pid}
+    return gpus.pop() if len(gpus) == 1 else UNKNOWN
 
 
 def _table(gpu: dict[Place, int], ids: dict[int, tuple[str, str]], source: str) -> pd.DataFrame:
@@ -109,6 +109,6 @@ def _table(gpu: dict[Place, int], ids: dict[int, tuple[str, str]], source: str) 
     frame = pd.DataFrame(rows, columns=["gpu", "pid", "device"])
     # A number that prof gave to a device of a process is no number of the machine.
     facts = {} if source == PROCESS else ids
-    for place, column in enumerate(("name", "uuid")):
-        frame[column] = [facts.get(number, ("", ""))[place] or None for number in frame["gpu"]]
+    for index, column in enumerate(("name", "uuid")):
+        frame[column] = [facts.get(number, ("", ""))[index] or None for number in frame["gpu"]]
     return tables.check(frame.assign(known_by=source), "devices")

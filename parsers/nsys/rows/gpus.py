@@ -69,7 +69,7 @@ def _read(db: Database, name: str, columns: dict[str, str]) -> pd.DataFrame:
     present = db.columns(name)
     if "id" in columns and "id" not in present and "deviceId" in present:  # nsys until 2021.1
         columns = {
-            "deviceId" if column == "id" else column: ours for column, ours in columns.items()
+            "deviceId" if column == "id" else column: renamed for column, renamed in columns.items()
         }
     select = [f'"{column}"' if column in present else "NULL" for column in columns]
     rows = db.rows(f'SELECT {", ".join(select)} FROM "{db.table(name)}" ORDER BY 1')

@@ -49,11 +49,11 @@ def read_operations(db: Database, *names: str) -> Operations:
         for start, duration, call, where in db.scan(select, table, list):
             check_times(db, name, start, duration)
             codes, keys = factor([where, call >> 32 & PROCESS])
-            place = places.translate(codes, [(key[0], key[1]) for key in keys])
-            columns.append(start, short(duration), call, narrow(place, len(places.keys)))
-    start, duration, call, place = columns.finish()
+            device_code = places.translate(codes, [(key[0], key[1]) for key in keys])
+            columns.append(start, short(duration), call, narrow(device_code, len(places.keys)))
+    start, duration, call, device_code = columns.finish()
     order = np.argsort(start, kind="stable")
-    columns_of = (start[order], duration[order], call[order], place[order])
+    columns_of = (start[order], duration[order], call[order], device_code[order])
     return Operations(*columns_of, places.keys)
 
 

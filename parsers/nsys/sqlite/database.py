@@ -83,9 +83,9 @@ class Database:
     integers without NULL (`coalesce`), because the driver fixes types by the first rows.
     """
 
-    def __init__(self, path: Path, shown: Path | None = None) -> None:
+    def __init__(self, path: Path, label: Path | None = None) -> None:
         check_file(path)
-        self.path = shown or path
+        self.path = label or path
         self._bytes = path.stat().st_size
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         self._local = threading.local()

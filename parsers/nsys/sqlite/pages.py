@@ -21,8 +21,8 @@ _HEAD = 100  # bytes of the file's head, on the first page
 class Pages:
     """The pages of one file, and which of them stand in a tree that was walked already."""
 
-    def __init__(self, path: Path, shown: Path) -> None:
-        self._shown = shown
+    def __init__(self, path: Path, label: Path) -> None:
+        self._shown = label
         with path.open("rb") as stream:
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         size = int.from_bytes(self._data[16:18], "big")

@@ -54,13 +54,13 @@ def _of_calls(found: Attributed, calls: list[Array]) -> Attributed:
 def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFrame:
     """Table `gpu_stages`; `stages` is that of the whole, whose wall time all GPUs share."""
     frames = []
-    for gpu, own in by_gpu(work, devices):
-        frame = stages.copy() if own is work else own.stages()
+    for gpu, work_of_gpu in by_gpu(work, devices):
+        frame = stages.copy() if work_of_gpu is work else work_of_gpu.stages()
         frame = frame[(frame["instances"] > 0) | (frame["stage"] == ALL)]
         whole = frame["stage"] == ALL
         frame.loc[whole, "wall_ns"] = stages["wall_ns"].iloc[0]
         frame.loc[whole, "idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
-        frame["kernel_busy_ns"] = _kernels_busy(own, frame["stage"].tolist())
+        frame["kernel_busy_ns"] = _kernels_busy(work_of_gpu, frame["stage"].tolist())
         frames.append(frame.assign(gpu=gpu))
     if not frames:
         return tables.empty("gpu_stages")

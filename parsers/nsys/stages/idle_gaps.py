@@ -95,8 +95,8 @@ def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame,
     views = [_view(work, keyed)]
     gpus = devices.gpus
     if len(gpus) > 1:
-        for gpu, own in by_gpu(work, devices):
-            views.append(_view(own, [on_gpu(o, devices, gpu) for o in keyed]))
+        for gpu, work_of_gpu in by_gpu(work, devices):
+            views.append(_view(work_of_gpu, [on_gpu(o, devices, gpu) for o in keyed]))
     waiting = _waiting(db)
     keys = np.unique(np.concatenate([gaps.key for gaps, _ in views]))
     issuing, long = _read_calls(db, table, keys, waiting)
@@ -176,10 +176,10 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
         check_times(db, RUNTIME, start, end - start)
         key = key & _KEY_MASK
         at = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
-        ours = keys[at] == key if len(keys) else np.zeros(len(key), bool)
+        is_known = keys[at] == key if len(keys) else np.zeros(len(key), bool)
         long = (end - start >= LONG_CALL_NS) | np.isin(name, waiting)
         columns = [key, *columns[1:]]
-        return [c[ours] for c in columns], [c[long] for c in columns]
+        return [c[is_known] for c in columns], [c[long] for c in columns]
 
     select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
     found = list(db.scan(select, table, part, first_of_each(db)))
@@ -240,7 +240,7 @@ def _in_progress(calls: _Calls, thread: Array, time: Array) -> Array:
     return np.where(found, at, -1)
 
 
-def _pieces(gaps: _Gaps, pieces: pd.DataFrame, told: _Told) -> pd.DataFrame:
+def _pieces(gaps: _Gaps, pieces: pd.DataFrame, causes: _Told) -> pd.DataFrame:
     """Return the pieces of `_by_stage` with what is told of their gaps, and the columns _OF_CALL.
 
     Time before the call that ended the gap, and in it; NaN where the trace does not hold the call.
@@ -248,12 +248,12 @@ def _pieces(gaps: _Gaps, pieces: pd.DataFrame, told: _Told) -> pd.DataFrame:
     gap = pieces.pop("gap").to_numpy()
     start, end = pieces.pop("start").to_numpy(), pieces["idle_ns"].to_numpy()
     end = start + end
-    pieces["cause"], pieces["waited"] = told.cause[gap], told.waited[gap]
-    pieces["call"] = told.inside[gap]
-    begun = np.clip(told.call_start[gap], start, end)
-    done = np.clip(told.call_end[gap], start, end)
-    late = told.call_start[gap] >= gaps.start[gap]
-    known = told.cause[gap] != _CAUSES.index(UNKNOWN)
+    pieces["cause"], pieces["waited"] = causes.cause[gap], causes.waited[gap]
+    pieces["call"] = causes.inside[gap]
+    begun = np.clip(causes.call_start[gap], start, end)
+    done = np.clip(causes.call_end[gap], start, end)
+    late = causes.call_start[gap] >= gaps.start[gap]
+    known = causes.cause[gap] != _CAUSES.index(UNKNOWN)
     for name, column in zip(_OF_CALL, (late, begun - start, done - begun), strict=True):
         pieces[name] = np.where(known, column, np.nan)
     return pieces
@@ -268,19 +268,21 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     found = work.attributed
     call = np.concatenate([o.call for o in (work.kernels, work.memory, work.graphs)])
     instance = found.instance[call]
-    own, before = instance[gaps.op], instance[gaps.before]
-    begin = np.append(found.begin, 0)[own]
+    after, before = instance[gaps.op], instance[gaps.before]
+    begin = np.append(found.begin, 0)[after]
     ends = np.where(found.end == OPEN_END, found.begin, found.end)
     until = np.append(ends, 0)[before]
-    mine = np.where(own >= 0, np.clip(begin, gaps.start, gaps.end), gaps.end)
-    theirs = np.where((before >= 0) & (before != own), np.clip(until, gaps.start, mine), gaps.start)
+    from_own = np.where(after >= 0, np.clip(begin, gaps.start, gaps.end), gaps.end)
+    from_before = np.where(
+        (before >= 0) & (before != after), np.clip(until, gaps.start, from_own), gaps.start
+    )
     where = found.path[call[gaps.op]]
     codes = np.append(found.stage, np.int32(-1))
     nowhere = np.int32(-1)
     parts = (
-        (codes[own], np.where(own >= 0, where, 0), mine, gaps.end),
-        (np.broadcast_to(nowhere, len(own)), where, theirs, mine),
-        (codes[before], np.broadcast_to(np.int32(0), len(own)), gaps.start, theirs),
+        (codes[after], np.where(after >= 0, where, 0), from_own, gaps.end),
+        (np.broadcast_to(nowhere, len(after)), where, from_before, from_own),
+        (codes[before], np.broadcast_to(np.int32(0), len(after)), gaps.start, from_before),
     )
     frames = []
     for stage, path, start, end in parts:

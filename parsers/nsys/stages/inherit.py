@@ -74,7 +74,7 @@ def _position(ranges: Ranges, call: int) -> int:
     By hand: numpy's searchsorted makes a copy of the order, twice as long as the order itself.
     """
     places = range(len(ranges.order))
-    return bisect_left(places, call, key=lambda place: ranges.first[ranges.order[place]])
+    return bisect_left(places, call, key=lambda index: ranges.first[ranges.order[index]])
 
 
 def inherit_stages(heirs: list[Heir], ranges: Ranges, instance: Array) -> int:

@@ -75,8 +75,8 @@ def collectives(db: Database, work: Work, devices: Devices) -> pd.DataFrame:
 
 def why_none(db: Database, kernels: KernelRows) -> str | None:
     """Why there is no table `collectives`; None where no NCCL kernel ran."""
-    ours = _is_nccl(kernels)
-    if not ours.any():
+    is_nccl = _is_nccl(kernels)
+    if not is_nccl.any():
         return None
     if not _has_ranges(db):
         return "NCCL's NVTX ranges are not in the trace (nsys profile --trace=cuda,nvtx)"
@@ -85,7 +85,7 @@ def why_none(db: Database, kernels: KernelRows) -> str | None:
             "the export has no payloads of NVTX ranges: export it again with "
             "nsys export --type=sqlite --include-blobs=true"
         )
-    if kernels.graph_node is not None and (kernels.graph_node[ours] >= 0).all():
+    if kernels.graph_node is not None and (kernels.graph_node[is_nccl] >= 0).all():
         return "the collectives ran in CUDA graphs, which launch them without NCCL's ranges"
     return "no payload of NCCL stands around the launch of a collective"
 
@@ -106,11 +106,11 @@ def _has_payloads(db: Database) -> bool:
 def _is_nccl(kernels: KernelRows) -> Array:
     """Which launches are of NCCL."""
     known = [classify(kernel.name) for kernel in kernels.kernels]
-    ours = [
+    is_nccl = [
         known_kernel.library == "NCCL" and known_kernel.category == "collective"
         for known_kernel in known
     ]
-    mask: Array = np.array(ours, bool)[kernels.kernel]
+    mask: Array = np.array(is_nccl, bool)[kernels.kernel]
     return mask
 
 
@@ -146,14 +146,14 @@ def _of_thread(
     joined, done = [], -1
     for group, indices in sorted(of_group.items()):
         # The calls of a group end before it launches them.
-        own = [
+        own_calls = [
             call
             for call in calls[bisect_right(starts, done) : bisect_right(starts, closing[group])]
             if not call.launches
         ]
         done = closing[group]
-        if own:
-            joined.append(_Call([p for call in own for p in call.ranges], indices))
+        if own_calls:
+            joined.append(_Call([p for call in own_calls for p in call.ranges], indices))
     return [*calls, *joined]
 
 
@@ -250,13 +250,13 @@ def _communicators(payloads: Sequence[Payload]) -> dict[tuple[str, int], tuple[i
     return found
 
 
-def _compared(frame: pd.DataFrame, told: dict[tuple[str, int], tuple[int, int]]) -> pd.DataFrame:
+def _compared(frame: pd.DataFrame, inits: dict[tuple[str, int], tuple[int, int]]) -> pd.DataFrame:
     """Compare the ranks of each communicator: the n-th call of one is the n-th of all."""
-    place = ["communicator", "pid", "gpu"]
-    frame["sequence"] = frame.groupby(place, dropna=False).cumcount()
-    rank_counts = frame.drop_duplicates(place).groupby("communicator").size()
+    columns = ["communicator", "pid", "gpu"]
+    frame["sequence"] = frame.groupby(columns, dropna=False).cumcount()
+    rank_counts = frame.drop_duplicates(columns).groupby("communicator").size()
     known = [
-        told.get((name, pid)) if isinstance(name, str) else None
+        inits.get((name, pid)) if isinstance(name, str) else None
         for name, pid in zip(frame["communicator"], frame["pid"], strict=True)
     ]
     frame["rank"] = pd.array([init[1] if init else pd.NA for init in known], dtype="Int64")

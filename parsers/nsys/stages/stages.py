@@ -108,6 +108,6 @@ def _warnings(ranges: Ranges, calls: Calls, stages: Stages) -> list[str]:
     for stage, pattern in named_patterns(stages):
         if not any(name_stages(ranges.names, [pattern])):
             present = ", ".join(sorted({label(name) for name in ranges.names})[:8]) or "none"
-            shown = repr(pattern) if stage is None else f"{stage} ({pattern!r})"
-            found.append(f"no NVTX range around GPU work fits stage {shown} (there are: {present})")
+            text = repr(pattern) if stage is None else f"{stage} ({pattern!r})"
+            found.append(f"no NVTX range around GPU work fits stage {text} (there are: {present})")
     return found

@@ -160,9 +160,9 @@ def _part(pct: float) -> float | None:
 def short(message: str) -> str:
     """Return the first sentences of a message, whole ones up to LENGTH characters."""
     sentences = _SENTENCE.split(message)
-    shown = sentences[0]
+    shortened = sentences[0]
     for sentence in sentences[1:]:
-        if len(shown) + len(sentence) >= LENGTH:
-            return shown
-        shown = f"{shown} {sentence}"
-    return shown
+        if len(shortened) + len(sentence) >= LENGTH:
+            return shortened
+        shortened = f"{shortened} {sentence}"
+    return shortened

@@ -57,15 +57,15 @@ class RoofLine:
     @property
     def label(self) -> str:
         """Names, value and source of the drawn roof, then values of other roofs on the line."""
-        shown = byte_rate if self.sloping else flop_rate
+        rate = byte_rate if self.sloping else flop_rate
         parts: list[str] = []
         for source in dict.fromkeys(roof.source for roof in self.roofs):
             group = [roof for roof in self.roofs if roof.source == source]
             names = tuple(dict.fromkeys(roof.label for roof in group))
-            parts.append(f"{_joined(names)} {shown(group[0].value)}")
+            parts.append(f"{_joined(names)} {rate(group[0].value)}")
             words = _origin(group[0])
             if len(parts) > 1:
-                parts[-1] = f"{words} {shown(group[0].value)}"
+                parts[-1] = f"{words} {rate(group[0].value)}"
             elif words:
                 parts[-1:] = [parts[-1], words]
         first, *rest = parts

@@ -237,9 +237,9 @@ class _Roofline:
             self.placer.taken.append(Box(x, y, 8, 8))
             if peak is self.highest and self.panel.kernels:
                 text = f"{significant(ridge.intensity, 2)} FLOP/B"
-                place = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
-                if place is not None:
-                    self._write(place.box, text, place.leader, "ridge", colour)
+                spot = self.placer.place(around([Anchor(x, y + 4, 3)], text_width(text), 11.0))
+                if spot is not None:
+                    self._write(spot.box, text, spot.leader, "ridge", colour)
             names = f"{roof_label(ridge.pipe, ridge.dtype)} and {roof_label(ridge.level)}"
             text = told(f"{names} meet", intensity(ridge.intensity), flop_rate(peak.value))
             self.sheet.spot(Spot(x, y, 14, 14, text, round=True))
@@ -249,14 +249,14 @@ class _Roofline:
             segment = self.plane.segment(line.start, line.end)
             width = text_width(line.label)
             prefer = 0.1 if line.sloping else 1.0
-            place = self.placer.place(along(segment, width, TEXT_HEIGHT, prefer))
-            if place is None:
+            spot = self.placer.place(along(segment, width, TEXT_HEIGHT, prefer))
+            if spot is None:
                 middle = segment[0] if line.sloping else segment[1]
                 anchor = Anchor(middle[0], middle[1], 2.0)
-                place = self.placer.place(around([anchor], width, TEXT_HEIGHT))
-            if place is not None:
+                spot = self.placer.place(around([anchor], width, TEXT_HEIGHT))
+            if spot is not None:
                 colour = _roof_colour(line.roofs[0])
-                self._write(place.box, line.label, place.leader, "roof", colour)
+                self._write(spot.box, line.label, spot.leader, "roof", colour)
 
     def _number(self, spots: list[_Spot]) -> None:
         for kernel in self.named:
@@ -265,9 +265,9 @@ class _Roofline:
                 for turn, spot in enumerate(s for s in reversed(spots) if s.kernel is kernel)
             ]
             text = str(kernel.number)
-            place = self.placer.place(around(anchors, text_width(text, bold=True), 11.0))
-            if place is not None:
-                self._write(place.box, text, place.leader, "kernel")
+            label = self.placer.place(around(anchors, text_width(text, bold=True), 11.0))
+            if label is not None:
+                self._write(label.box, text, label.leader, "kernel")
 
     def _write(
         self, box: Box, text: str, leader: Segment | None, role: str, colour: str = INK
@@ -313,11 +313,11 @@ def _si(value: float, _position: object = None) -> str:
 
 
 def _ticks(axes: Axes) -> None:
-    for axis, shown in ((axes.xaxis, _plain), (axes.yaxis, _si)):
+    for axis, formatter in ((axes.xaxis, _plain), (axes.yaxis, _si)):
         low, high = axis.get_view_interval()
         axis.set_major_locator(FixedLocator(_decades(low, high)))
         axis.set_minor_locator(FixedLocator(_minor(low, high)))
-        axis.set_major_formatter(FuncFormatter(shown))
+        axis.set_major_formatter(FuncFormatter(formatter))
         axis.set_minor_formatter(NullFormatter())
         for label in axis.get_ticklabels():
             label.set_fontproperties(font())

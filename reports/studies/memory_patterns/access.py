@@ -103,16 +103,18 @@ def accesses(rows: Sequence[Row], pattern: str) -> list[Access]:
     return sorted(found, key=lambda access: (access.kind, access.size))
 
 
-def _series(label: str, mine: Sequence[Access], *, unit: float, moved: bool = False) -> Series:
-    x = tuple(unit * access.size for access in mine)
+def _series(
+    label: str, accesses_of_kind: Sequence[Access], *, unit: float, moved: bool = False
+) -> Series:
+    x = tuple(unit * access.size for access in accesses_of_kind)
     if moved:
-        return Series(label, x, tuple(access.moved for access in mine), group=label)
+        return Series(label, x, tuple(access.moved for access in accesses_of_kind), group=label)
     return Series(
         label,
         x,
-        tuple(access.rate / 1e12 for access in mine),
-        tuple(access.useful / access.high / 1e12 for access in mine),
-        tuple(access.useful / access.low / 1e12 for access in mine),
+        tuple(access.rate / 1e12 for access in accesses_of_kind),
+        tuple(access.useful / access.high / 1e12 for access in accesses_of_kind),
+        tuple(access.useful / access.low / 1e12 for access in accesses_of_kind),
         group=label,
     )
 
@@ -133,15 +135,18 @@ def _chart(
     by_kind = {
         words: [access for access in found if access.kind == kind] for kind, words in kinds.items()
     }
-    drawn = {words: mine for words, mine in by_kind.items() if mine}
+    drawn = {words: of_kind for words, of_kind in by_kind.items() if of_kind}
     panels = [
         Panel(
-            "useful, TB/s", tuple(_series(words, mine, unit=unit) for words, mine in drawn.items())
+            "useful, TB/s",
+            tuple(_series(words, of_kind, unit=unit) for words, of_kind in drawn.items()),
         )
     ]
     counted = any(math.isfinite(access.moved) for access in found)
     if counted:
-        moved = tuple(_series(words, mine, unit=unit, moved=True) for words, mine in drawn.items())
+        moved = tuple(
+            _series(words, of_kind, unit=unit, moved=True) for words, of_kind in drawn.items()
+        )
         panels.append(
             Panel("DRAM bytes per useful byte", moved, y_log=True, levels=((1.0, "all useful"),))
         )

@@ -17,17 +17,17 @@ def bandwidth_chart(points: Sequence[Point]) -> LineFigure:
     """Return measured bandwidth over the length of a run, one line per ratio."""
     series = []
     for ratio in ratios(points):
-        mine = _switching(points, ratio)
-        if not mine:
+        switching = _switching(points, ratio)
+        if not switching:
             continue
-        total = mine[0].reads + mine[0].writes
+        total = switching[0].reads + switching[0].writes
         series.append(
             Series(
                 ratio,
-                tuple(p.run_bytes for p in mine),
-                tuple(p.rate / 1e12 for p in mine),
-                tuple(total / p.high / 1e12 for p in mine),
-                tuple(total / p.low / 1e12 for p in mine),
+                tuple(p.run_bytes for p in switching),
+                tuple(p.rate / 1e12 for p in switching),
+                tuple(total / p.high / 1e12 for p in switching),
+                tuple(total / p.low / 1e12 for p in switching),
             )
         )
     read, write = pure(points)
@@ -63,15 +63,15 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
     predicted = dict(zip(points, best.predicted, strict=True))
     costs, residuals = [], []
     for ratio in ratios(points):
-        mine = [p for p in _switching(points, ratio) if p.run_bytes >= SHORTEST]
-        if not mine:
+        switching = [p for p in _switching(points, ratio) if p.run_bytes >= SHORTEST]
+        if not switching:
             continue
-        x = tuple(p.reads / p.switches for p in mine)
-        modelled = tuple(1e6 * _cost(p, predicted[p], best) for p in mine)
-        measured = tuple(1e6 * _cost(p, p.seconds, best) for p in mine)
+        x = tuple(p.reads / p.switches for p in switching)
+        modelled = tuple(1e6 * _cost(p, predicted[p], best) for p in switching)
+        measured = tuple(1e6 * _cost(p, p.seconds, best) for p in switching)
         costs.append(Series(ratio, x, measured, style="points", group=ratio))
         costs.append(Series(f"{ratio}, model", x, modelled, group=ratio))
-        off = tuple(100 * (p.seconds / predicted[p] - 1) for p in mine)
+        off = tuple(100 * (p.seconds / predicted[p] - 1) for p in switching)
         residuals.append(Series(ratio, x, off, group=ratio))
     if not costs:
         return None
@@ -93,8 +93,8 @@ def turn_chart(points: Sequence[Point], best: MixFit) -> LineFigure | None:
 
 
 def _switching(points: Sequence[Point], ratio: str) -> list[Point]:
-    mine = [p for p in points if p.ratio == ratio and p.switches and p.way != "launches"]
-    return sorted(mine, key=lambda p: p.run_bytes)
+    switching = [p for p in points if p.ratio == ratio and p.switches and p.way != "launches"]
+    return sorted(switching, key=lambda p: p.run_bytes)
 
 
 def _cost(point: Point, seconds: float, model: MixFit) -> float:

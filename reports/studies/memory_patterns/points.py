@@ -107,10 +107,10 @@ def unmixed(points: Sequence[Point], ratio: str) -> float:
 
 def extremes(points: Sequence[Point], ratio: str) -> tuple[Point, Point] | None:
     """Return the slowest and the fastest way of a ratio; None where it was not measured."""
-    mine = [p for p in points if p.ratio == ratio and p.way in ("warp", "runs", "whole")]
-    if not mine:
+    of_ratio = [p for p in points if p.ratio == ratio and p.way in ("warp", "runs", "whole")]
+    if not of_ratio:
         return None
-    return min(mine, key=lambda p: p.rate), max(mine, key=lambda p: p.rate)
+    return min(of_ratio, key=lambda p: p.rate), max(of_ratio, key=lambda p: p.rate)
 
 
 def held_back(points: Sequence[Point]) -> float:
