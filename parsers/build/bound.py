@@ -267,12 +267,12 @@ def undecided(row: Row, found: dict[str, Use]) -> list[str]:
         return [*sorted({"dram", "l2"} & unknown), "l1"]
     if top >= LATENCY_BELOW:
         return []
-    needed = [] if memory < LATENCY_BELOW else ["dram", "l2"]
+    required = [] if memory < LATENCY_BELOW else ["dram", "l2"]
     if not sm < LATENCY_BELOW:
-        needed.append("tensor")
+        required.append("tensor")
         if not number(row["issue_active_pct"]) < 100 * LATENCY_BELOW:
-            needed += ["fp32", "fp16", "fp64"]
-    return [key for key in needed if key in unknown]
+            required += ["fp32", "fp16", "fp64"]
+    return [key for key in required if key in unknown]
 
 
 def bound_gaps(

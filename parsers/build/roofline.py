@@ -122,7 +122,7 @@ def ceilings(roofs: pd.DataFrame, measured: pd.DataFrame | None = None) -> Ceili
 
     `measured` is table `measured_roofs`, for DRAM read and written at once.
     """
-    rank = {source: place for place, source in enumerate(SOURCES)}
+    rank = {source: index for index, source in enumerate(SOURCES)}
     usable = roofs[roofs["value"] > 0]
     memory: dict[str, Ceiling] = {}
     compute: dict[tuple[str, str], Ceiling] = {}

@@ -49,13 +49,13 @@ def kernel_rows(run: Run) -> tuple[KernelRow, ...]:
     rows += others[: max(0, SHOWN - len(rows))]
     rows.sort(key=lambda row: weight(counted.get(text(row["kernel_id"]), row)), reverse=True)
     missing = _missing(run.gaps)
-    judged = {text(one.row["kernel_id"]): one for one in judge(run)}
+    judged = {text(kernel.row["kernel_id"]): kernel for kernel in judge(run)}
     sums = accumulate(number(row["share"]) for row in rows)
-    made = (
-        _kernel_row(place, row, counted.get(key), missing, judged.get(key))
-        for place, (row, key) in enumerate(((row, text(row["kernel_id"])) for row in rows), 1)
+    all_rows = (
+        _kernel_row(rank, row, counted.get(key), missing, judged.get(key))
+        for rank, (row, key) in enumerate(((row, text(row["kernel_id"])) for row in rows), 1)
     )
-    return tuple(replace(row, so_far=known(s)) for row, s in zip(made, sums, strict=True))
+    return tuple(replace(row, so_far=known(s)) for row, s in zip(all_rows, sums, strict=True))
 
 
 def saved(kernels: tuple[KernelRow, ...]) -> tuple[float | None, float | None]:
@@ -78,7 +78,7 @@ def _missing(gaps: pd.DataFrame) -> dict[str, list[MissingValue]]:
 
 
 def _kernel_row(
-    place: int,
+    rank: int,
     kernel: Row,
     counted: Row | None,
     missing: dict[str, list[MissingValue]],
@@ -88,10 +88,10 @@ def _kernel_row(
     row = counted or empty_counters(key) | {c: kernel[c] for c in TRACE_ONLY}
     difference = known(row["duration_difference"])
     bound = text(row["bound_by"])
-    why = judged.cause if judged is not None else None
+    cause = judged.cause if judged is not None else None
     gain = known(judged.gain) if judged is not None else None
     return KernelRow(
-        number=place,
+        number=rank,
         kernel_id=key,
         **_identity(kernel),
         **_times(kernel),
@@ -114,8 +114,8 @@ def _kernel_row(
         bound_by=bound,
         bound_label=LABELS.get(bound, ""),
         bound_unit=_unit(row),
-        bound_cause=why.key if why is not None else "",
-        bound_reason=Writer().text(why.clause) if why is not None else "",
+        bound_cause=cause.key if cause is not None else "",
+        bound_reason=Writer().text(cause.clause) if cause is not None else "",
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
         **_roof(judged),
         gain=gain,
@@ -140,9 +140,9 @@ def _part(gain: float | None, whole: object) -> float | None:
 
 def _roof(judged: Judged | None) -> Row:
     """Return what was reached and the roof, where their quotient is the share of it."""
-    seen = rates(judged) if judged is not None else []
-    label = LABELS.get(judged.resource, "") if judged is not None and seen else ""
-    numbers = [row.value for row in seen if isinstance(row.value, Number)]
+    measured_rates = rates(judged) if judged is not None else []
+    label = LABELS.get(judged.resource, "") if judged is not None and measured_rates else ""
+    numbers = [row.value for row in measured_rates if isinstance(row.value, Number)]
     values = [number.value for number in numbers] or [None, None]
     unit = numbers[0].unit if numbers else ""
     return {"rate": values[0], "roof": values[1], "roof_unit": unit, "roof_label": label}
@@ -228,11 +228,11 @@ def _stage(run: Run, row: Row, numbers: dict[str, int]) -> StageRow:
 
 
 def _top_kernels(run: Run, stage: str, numbers: dict[str, int]) -> tuple[StageKernel, ...]:
-    mine = run.stage_kernels[run.stage_kernels["stage"] == stage]
-    if stage == ALL and mine.empty:
-        mine = run.kernels
+    kernels_of_stage = run.stage_kernels[run.stage_kernels["stage"] == stage]
+    if stage == ALL and kernels_of_stage.empty:
+        kernels_of_stage = run.kernels
     readable = dict(zip(run.kernels["kernel_id"], run.kernels["short_name"], strict=True))
-    top = mine.sort_values("total_ns", ascending=False).head(TOP_OF_STAGE)
+    top = kernels_of_stage.sort_values("total_ns", ascending=False).head(TOP_OF_STAGE)
     return tuple(
         StageKernel(
             numbers.get(key := text(row["kernel_id"])),

@@ -141,29 +141,29 @@ def _other_bound(bounds: tuple[str, ...], subject: Subject) -> str:
     return reason("other_bound", bounds=named, bound=LABELS[subject.bound])
 
 
-def _limiter(theirs: frozenset[str], subject: Subject) -> Verdict:
-    ours = text(subject.row["occupancy_limiter"])
-    if not ours:
+def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:
+    limiter = text(subject.row["occupancy_limiter"])
+    if not limiter:
         return Verdict(DIFFERS, "", reason("no_limiter"))
     allowed = percent(subject.row["theoretical_occupancy_pct"])
-    says = f"{listed(ours.split(', '))}: {allowed} of the warps"
+    says = f"{listed(limiter.split(', '))}: {allowed} of the warps"
     # ncu 2022 names the first limiter alone where several are equal.
-    agrees = bool(theirs) and theirs <= frozenset(ours.split(", "))
+    agrees = bool(limiters_of_ncu) and limiters_of_ncu <= frozenset(limiter.split(", "))
     return Verdict(AGREES if agrees else CONTRADICTS, says)
 
 
-def _stall(theirs: set[str], subject: Subject) -> Verdict:
+def _stall(stalls_of_ncu: set[str], subject: Subject) -> Verdict:
     top = text(subject.row["top_stall"])
     if not top:
         return Verdict(DIFFERS, "", reason("abstains", columns=_labels(("top_stall",))))
     part = number(subject.row["stall_share"])
     says = f"{top.replace('_', ' ')}, {share(part)} of the stalls"
-    if top in theirs:
+    if top in stalls_of_ncu:
         causes = subject.judged.causes if subject.judged else ()
         gains = [cause.gain for cause in causes if cause.key == STALL_RULE]
         return Verdict(AGREES, says, gain=next(iter(gains), math.nan))
     shares: Mapping[str, float] = subject.row["stalls"]
-    named = {reason_: shares[reason_] for reason_ in theirs if reason_ in shares}
+    named = {reason_: shares[reason_] for reason_ in stalls_of_ncu if reason_ in shares}
     if not named:
         return Verdict(DIFFERS, says, reason("unknown_stall"))
     # Both rest on the same ratios: another order would be an error.
@@ -193,11 +193,11 @@ def _why_bound(bound: str, reached: float, subject: Subject, idle: bool) -> str:
     compute = subject.metrics.get(COMPUTE, math.nan)
     memory = subject.metrics.get(MEMORY, math.nan)
     if idle or bound == "latency":
-        theirs = max(compute, memory)
-        if abs(theirs - reached) > MEASURES_APART:
+        highest = max(compute, memory)
+        if abs(highest - reached) > MEASURES_APART:
             return ""
         limit = percent(100 * LATENCY_BELOW)
-        return reason("between", theirs=percent(theirs), ours=percent(reached), limit=limit)
+        return reason("between", theirs=percent(highest), ours=percent(reached), limit=limit)
     if abs(compute - memory) > MEASURES_APART:
         return ""
     key = "operands" if bound == "tensor" else "close"
