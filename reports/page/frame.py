@@ -22,8 +22,8 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
     `write` leads to the evidence of the finding, `evidence` from there to the rows of tables.
     """
     seen = (
-        mark(places.marked(place)) + _evidence(one, evidence)
-        for place, one in places.evidence(finding).items()
+        mark(places.marked(place)) + _evidence(item, evidence)
+        for place, item in places.evidence(finding).items()
     )
     gain = "" if finding.gain is None else evidence.value(finding.gain)
     sure = write.text(LEVELS[finding.confidence]) if finding.confidence else ""
@@ -32,7 +32,7 @@ def lines(finding: Finding, write: Writer, evidence: Writer, places: Places) -> 
         (Text("Saves: "), gain),
         (Text("Confidence: "), sure),
         (Text("Evidence: "), write.joined(seen)),
-        (Text("Found in: "), write.joined(evidence.value(one) for one in finding.source)),
+        (Text("Found in: "), write.joined(evidence.value(item) for item in finding.source)),
         (Text("Limits: "), write.text(finding.disproof) if finding.disproof else ""),
     )
     yield from (f"{write.text(label)}{words}" for label, words in matters if words)
@@ -43,12 +43,12 @@ def mark(anchor: str) -> str:
     return f'<a id="{escape(anchor)}"></a>' if anchor else ""
 
 
-def _evidence(one: Evidence | Text, write: Writer) -> str:
-    if isinstance(one, Text):
-        return write.text(one)
-    label = write.text(one.label)
+def _evidence(item: Evidence | Text, write: Writer) -> str:
+    if isinstance(item, Text):
+        return write.text(item)
+    label = write.text(item.label)
     # A full-width colon holds its space.
-    return f"{label}{'' if label.endswith('：') else ' '}{write.value(one.value)}"
+    return f"{label}{'' if label.endswith('：') else ' '}{write.value(item.value)}"
 
 
 def heading(column: Column[Any], write: Writer) -> str:
@@ -196,5 +196,5 @@ def reasons(table: Table[Any], write: Writer) -> list[Text]:
     """Return why values of a table are missing, each reason once."""
     cells = (cell for row in table.cells() for cell in row)
     found = (cell.missing for cell in cells if isinstance(cell, Number) and cell.value is None)
-    why = write.joined(map(write.word, dict.fromkeys(found)))
-    return [Text("n/a: {reasons}.", reasons=why)] if why else []
+    joined = write.joined(map(write.word, dict.fromkeys(found)))
+    return [Text("n/a: {reasons}.", reasons=joined)] if joined else []

@@ -177,7 +177,7 @@ class Writer:
             return self.markup.escape(f"{value:,}")
         if isinstance(value, str):
             return self.markup.escape(value)
-        return self._list([self.value(one, digits) for one in value])
+        return self._list([self.value(item, digits) for item in value])
 
     def cell(self, value: Value | None, column: Column[Any]) -> str:
         """Return a cell of a table: numbers in the unit of the column, with their intervals."""
@@ -212,12 +212,12 @@ class Writer:
         return write.text(Text("{low} to {high}", low=low, high=high))
 
     def _list(self, parts: list[str]) -> str:
-        *most, last = parts
-        if not most:
+        *first, last = parts
+        if not first:
             return last
         message = Text("{all_but_last} and {last}", all_but_last="", last="").message
         return self._known.get(message, message).format(
-            all_but_last=self.joined(most, ", "), last=last
+            all_but_last=self.joined(first, ", "), last=last
         )
 
     def _linked(self, text: str, value: Name | Number) -> str:

@@ -60,8 +60,8 @@ def _failed(run: Run) -> list[Caveat]:
                 step=step.name,
                 why=Verbatim(f"{reason}{hint}"),
             )
-            plain = Text("A part of the measurement failed; see the report.")
-            found.append(Caveat(words, (), plain))
+            simple = Text("A part of the measurement failed; see the report.")
+            found.append(Caveat(words, (), simple))
     return found
 
 
@@ -84,12 +84,12 @@ def _mixed(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
         "all, and counters are known for one only. Kernels {kernels}.",
         kernels=spans,
     )
-    plain = Text(
+    simple = Text(
         "{part} of the {whole} goes to steps that differ in size from call to call; one call of "
         "each was measured in detail, and others may be limited by something else.",
         **_part_of(time, rows),
     )
-    return [Caveat(words, (), plain)]
+    return [Caveat(words, (), simple)]
 
 
 def _part_of(time: RunTime, rows: list[KernelRow]) -> dict[str, Value]:
@@ -114,11 +114,11 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
         worst=f"{100 * worst:+.0f} %",
         part=Number(sum(row.share or 0.0 for row in flagged), "fraction"),
     )
-    plain = Text(
+    simple = Text(
         "For {part} of the {whole} the diagnosis is uncertain; the times are reliable.",
         **_part_of(time, flagged),
     )
-    return [Caveat(words, (), plain)]
+    return [Caveat(words, (), simple)]
 
 
 def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
@@ -126,14 +126,14 @@ def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     numbers = {row.kernel_id: row.number for row in kernels}
     parts: dict[int, Value] = {}
     for kernel in run.selection.kernels if run.selection else ():
-        place, off = numbers.get(kernel.kernel_id), kernel.deviation
-        if place is None or off is None or not kernel.is_untypical or kernel.is_mixed:
+        position, off = numbers.get(kernel.kernel_id), kernel.deviation
+        if position is None or off is None or not kernel.is_untypical or kernel.is_mixed:
             continue
         by: dict[str, Value] = {"launch": kernel.launch, "part": f"{100 * abs(off):.0f} %"}
-        parts[place] = (
-            Text("{kernel} (launch {launch}, {part} longer)", kernel=place, **by)
+        parts[position] = (
+            Text("{kernel} (launch {launch}, {part} longer)", kernel=position, **by)
             if off > 0
-            else Text("{kernel} (launch {launch}, {part} shorter)", kernel=place, **by)
+            else Text("{kernel} (launch {launch}, {part} shorter)", kernel=position, **by)
         )
     if not parts:
         return []
@@ -255,9 +255,9 @@ def _by_column(
     others: dict[str, dict[Text, None]] = defaultdict(dict)
     for row in rows:
         column, key = text(row["column"]), text(row["kernel_id"])
-        place = numbers.get(key)
-        if place is not None:
-            found[column].append(place)
+        position = numbers.get(key)
+        if position is not None:
+            found[column].append(position)
         elif key:
             others[column][Text("a further kernel")] = None
         else:
@@ -282,11 +282,11 @@ def label(column: str) -> str:
 def ranges(numbers: Iterable[int]) -> Text:
     """Return "kernel 3" or "kernels 1 to 3, 5 and 9"."""
     runs: list[list[int]] = []
-    for place in sorted(set(numbers)):
-        if runs and place == runs[-1][-1] + 1:
-            runs[-1].append(place)
+    for position in sorted(set(numbers)):
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
         else:
-            runs.append([place])
+            runs.append([position])
     parts: list[Value] = []
     for run in runs:
         span = Text("{low} to {high}", low=run[0], high=run[-1])

@@ -41,32 +41,32 @@ FAULTS = (
 def render(
     name: str,
     content: Mapping[str, Any],
-    own: Path | None = None,
+    custom: Path | None = None,
     finalize: Callable[[Any], Any] | None = None,
     language: str = ENGLISH,
 ) -> str:
-    """Return the text of one template; one in the folder `own` goes before the bundled one.
+    """Return the text of one template; one in the folder `custom` goes before the bundled one.
 
     Its messages, `_("…")`, and all `Text` that it is given are written in `language`.
 
     Raises:
-        UsageError: a template of the user's (folder `own`) names something that does not exist,
+        UsageError: a template of the user's (folder `custom`) names something that does not exist,
             prints a number without a format, or is not Jinja; the message says what, and where.
         ArtifactUnreadable: the same of a bundled template.
     """
     try:
-        environment = _environment(templates_folder(), own, finalize, language)
+        environment = _environment(templates_folder(), custom, finalize, language)
         return punctuated(environment.get_template(name).render(content), language)
     except FAULTS as error:
         known = (
             "; what templates may name is in docs/templates.md in prof's repository"
-            if own is not None
+            if custom is not None
             else ""
         )
         # Of templates of their own people hear as of any other option; the bundled ones are files.
-        kind = ArtifactUnreadable if own is None else UsageError
+        kind = ArtifactUnreadable if custom is None else UsageError
         raise kind(
-            f"template {_place(name, error, own)}: {_fault(error)}",
+            f"template {_place(name, error, custom)}: {_fault(error)}",
             f"correct the template, or take back your change to it{known}",
         ) from error
 
@@ -84,7 +84,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 @lru_cache(maxsize=8)
 def _environment(
-    folder: Path, own: Path | None, finalize: Callable[[Any], Any] | None, language: str
+    folder: Path, custom: Path | None, finalize: Callable[[Any], Any] | None, language: str
 ) -> jinja2.Environment:
     """Return the environment of templates: they reach what they are given, and nothing else.
 
@@ -92,8 +92,8 @@ def _environment(
     """
     bundled = jinja2.FileSystemLoader(folder)
     loaders: list[jinja2.BaseLoader] = [bundled, jinja2.PrefixLoader({BUNDLED: bundled})]
-    if own is not None:
-        loaders.insert(0, jinja2.FileSystemLoader(own))
+    if custom is not None:
+        loaders.insert(0, jinja2.FileSystemLoader(custom))
     environment = _Sandbox(
         loader=jinja2.ChoiceLoader(loaders),
         undefined=Absent,
@@ -103,10 +103,10 @@ def _environment(
         keep_trailing_newline=True,
     )
     environment.filters.update(FILTERS)
-    plain = Writer(language)
-    environment.filters["translated"] = partial(_translated, plain)
-    environment.filters["plain"] = plain.value
-    environment.filters["escape_html"] = lambda value: formats.escape_html(_words(plain, value))
+    unmarked = Writer(language)
+    environment.filters["translated"] = partial(_translated, unmarked)
+    environment.filters["plain"] = unmarked.value
+    environment.filters["escape_html"] = lambda value: formats.escape_html(_words(unmarked, value))
     write = Writer(language, InMarkdown())
     bound: dict[str, Callable[..., Any]] = {
         "link": _link,
@@ -131,9 +131,9 @@ def _translated(write: Writer, word: str) -> str:
     return write.word(word)
 
 
-def _link(write: Writer, shown: Any, target: str) -> formats.Markdown:
+def _link(write: Writer, content: Any, target: str) -> formats.Markdown:
     """Return a text as a link to an id of the report ("#caveats") or a file beside it."""
-    return formats.Markdown(write.markup.link(str(_words(write, shown)), target))
+    return formats.Markdown(write.markup.link(str(_words(write, content)), target))
 
 
 def _capital(write: Writer, value: Any) -> formats.Markdown:
@@ -214,14 +214,14 @@ def _fault(error: Exception) -> str:
     return str(error)
 
 
-def _place(name: str, error: Exception, own: Path | None) -> str:
+def _place(name: str, error: Exception, custom: Path | None) -> str:
     """Return the template and line of a fault; the whole path of a template of the user's."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f"{_file(error.filename or error.name or name)}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(SUFFIX)]
     if frames:
         return f"{_file(frames[-1].filename)}, line {frames[-1].lineno}"
-    return str(own / name) if own is not None and (own / name).is_file() else name
+    return str(custom / name) if custom is not None and (custom / name).is_file() else name
 
 
 def _file(path: str) -> str:
