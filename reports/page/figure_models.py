@@ -5,6 +5,7 @@ Units and the meaning of None and `number` are as in reports/profile/view_models
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -183,7 +184,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Lane:
-    """One GPU over time: for each kind of kernel the busy part (0 to 1) of each bin."""
+    """One GPU over time: for each kind of kernel, and copies, the busy part of each bin, 0 to 1."""
 
     name: str
     busy: dict[str, NDArray[np.float64]]
@@ -203,6 +204,8 @@ class Overview:
     """A strip of `span_ns` with stages and a lane per GPU, and the parts that the time has.
 
     `lanes` and `spans` are empty where single launches are not known, `parts` where no time is.
+    `clock_hz` is the SM clock in each bin, NaN where no launch tells it; empty where none does.
+    `top_hz` is the highest that the GPU has, NaN where not known.
     """
 
     span_ns: float
@@ -210,6 +213,8 @@ class Overview:
     lanes: tuple[Lane, ...]
     parts: tuple[TimePart, ...]
     whole: str
+    clock_hz: tuple[float, ...] = ()
+    top_hz: float = math.nan
 
     @property
     def drawn(self) -> bool:

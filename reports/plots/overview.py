@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsight_prof.reports.page.figure_models import IDLE, Lane, Overview, Span, TimePart
-from nsight_prof.reports.page.formats import duration
+from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
+from nsight_prof.reports.page.formats import clock, duration
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET, families
 from nsight_prof.reports.plots.sheet import MARGIN, Ink, Key, Sheet, keys_height
 from nsight_prof.reports.plots.spots import Spot, told
@@ -24,14 +24,15 @@ SHADES = ("#dddddd", "#bbbbbb")
 DARK = ("#0072B2", "#D55E00", "#009E73", "#595959")
 """Colours on which text is white."""
 TICKS = 6
-COLOURS = {name: colour for colour, name in families().items()}
+COLOURS = {name: colour for colour, name in families().items()} | {COPIES: QUIET}
+CLOCK = "SM clock"
 
 
 def plot_overview(figure: Overview) -> Figure:
     """Return the strip of the run over the bar of its parts, one colour per kind of work."""
     with style():
         keys = _keys(figure)
-        strip = SPAN * bool(figure.spans) + (LANE + GAP) * len(figure.lanes) + AXIS
+        strip = SPAN * bool(figure.spans) + (LANE + GAP) * _lanes(figure) + AXIS
         height = (
             2 * MARGIN
             + keys_height(keys)
@@ -46,6 +47,10 @@ def plot_overview(figure: Overview) -> Figure:
         if figure.parts:
             _bar(sheet, figure, right)
         return sheet.figure
+
+
+def _lanes(figure: Overview) -> int:
+    return len(figure.lanes) + bool(figure.clock_hz)
 
 
 def _keys(figure: Overview) -> list[Key]:
@@ -81,6 +86,9 @@ def _strip(sheet: Sheet, figure: Overview, right: float) -> None:
         sheet.text(MARGIN, sheet.top + LANE / 2, lane.name)
         axes = sheet.axes(LEFT, sheet.top, width, LANE)
         _lane(axes, lane, figure)
+    if figure.clock_hz:
+        sheet.top -= LANE + GAP
+        _clock(sheet, figure, width)
     axes = sheet.axes(LEFT, sheet.top, width, 1.0)
     _time_axis(axes, sheet, figure.span_ns, width)
     sheet.top -= AXIS
@@ -107,6 +115,25 @@ def _lane(axes: Axes, lane: Lane, figure: Overview) -> None:
     # Each covers the lower part of the one before: half the points of stacked shapes.
     for kind, top in zip(reversed(kinds), tops[::-1], strict=True):
         axes.stairs(top, edges, fill=True, color=COLOURS[kind], linewidth=0)
+
+
+def _clock(sheet: Sheet, figure: Overview, width: float) -> None:
+    """Draw the SM clock from 0 to the highest that there is, where launches tell it."""
+    hz = np.array(figure.clock_hz)
+    top = float(np.nanmax([figure.top_hz, np.nanmax(hz)]))
+    axes = sheet.axes(LEFT, sheet.top, width, LANE)
+    axes.set_axis_off()
+    axes.set_xlim(0, len(hz))
+    axes.set_ylim(0, top * 1.05)
+    axes.axhline(top, color=GRID, linewidth=0.8)
+    at = np.flatnonzero(~np.isnan(hz))
+    axes.hlines(hz[at], at, at + 1, color=INK, linewidth=1.6)
+    low, high = clock(float(np.nanmin(hz))), clock(float(np.nanmax(hz)))
+    shown = low if low == high else f"{low.rpartition(' ')[0]} to {high}"
+    words = f"{shown}, by the times of kernels that arithmetic limits; at most {clock(top)}"
+    sheet.text(MARGIN, sheet.top + LANE / 2, CLOCK)
+    sheet.text(LEFT + 6, sheet.top + 8, fit(words, width - 12), Ink(colour=QUIET))
+    sheet.spot(Spot(LEFT + width / 2, sheet.top + LANE / 2, width, LANE, told(CLOCK, words)))
 
 
 def _time_axis(axes: Axes, sheet: Sheet, span_ns: float, width: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.profiled import is_mixed, profiled
 from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
 from nsight_prof.reports.page.figure_models import COPIES, IDLE, Lane, Overview, Span, TimePart
 from nsight_prof.reports.plots.palette import family
 from nsight_prof.reports.profile.view_models import ReportView
@@ -24,8 +26,12 @@ SPANS = 400
 """Stages or steps that are drawn; of more none is, since none could be told apart."""
 
 
-def overview(run: Run, view: ReportView) -> Overview:
-    """Return what the first picture of the report of `run` shows."""
+Times = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Starts and ends of operations in ns."""
+
+
+def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overview:
+    """Return what the first picture of the report of `run` shows; `copies` are those by GPU."""
     parts = tuple(_parts(view))
     whole = "run" if view.run_time.idle_ns is not None else "GPU time"
     frame = timeline(run)
@@ -34,8 +40,15 @@ def overview(run: Run, view: ReportView) -> Overview:
     begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())
     spans = tuple(_steps(run, begin, end)) or tuple(_stages(frame, begin))
     gpus = sorted(frame["gpu"].unique())[:LANES]
-    lanes = tuple(_lane(frame[frame["gpu"] == gpu], int(gpu), begin, end) for gpu in gpus)
-    return Overview(float(end - begin), spans if len(spans) <= SPANS else (), lanes, parts, whole)
+    edges = np.linspace(begin, end, BINS + 1)
+    lanes = tuple(
+        _lane(frame[frame["gpu"] == gpu], int(gpu), edges, copies.get(int(gpu))) for gpu in gpus
+    )
+    shown = spans if len(spans) <= SPANS else ()
+    top = number(run.gpus["clock_hz"].max())
+    return Overview(
+        float(end - begin), shown, lanes, parts, whole, _clock(run, frame, edges, top), top
+    )
 
 
 def _parts(view: ReportView) -> Iterator[TimePart]:
@@ -80,8 +93,7 @@ def _stages(frame: pd.DataFrame, begin: int) -> Iterator[Span]:
             yield Span(float(first - begin), float(last - begin), str(name))
 
 
-def _lane(frame: pd.DataFrame, gpu: int, begin: int, end: int) -> Lane:
-    edges = np.linspace(begin, end, BINS + 1)
+def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Times | None) -> Lane:
     families = {c: family(c)[1] for c in frame["category"].fillna("").unique()}
     kinds = frame["category"].fillna("").map(families)
     busy = {
@@ -90,7 +102,40 @@ def _lane(frame: pd.DataFrame, gpu: int, begin: int, end: int) -> Lane:
     }
     # Kernels of several streams run at the same time: together they fill a bin once.
     total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
-    return Lane(f"GPU {gpu}", {kind: part / total for kind, part in busy.items()})
+    parts = {kind: part / total for kind, part in busy.items()}
+    if copies is not None:
+        # As in the bar below: copies are what runs where no kernel does.
+        room = 1.0 - sum(parts.values(), np.zeros(BINS))
+        starts, ends = copies
+        alone = np.minimum(_covered(starts.astype(float), ends.astype(float), edges), room)
+        if alone.any():
+            parts[COPIES] = alone
+    return Lane(f"GPU {gpu}", parts)
+
+
+def _clock(
+    run: Run, frame: pd.DataFrame, edges: NDArray[np.float64], top_hz: float
+) -> tuple[float, ...]:
+    """Return the mean SM clock in each bin, NaN where no launch tells it; none where none does.
+
+    A launch that arithmetic limits takes as many cycles as the one under ncu, so that its time
+    tells its clock.
+    """
+    cycles = {
+        text(row["kernel_id"]): number(row["sm_clock_hz"]) * number(row["duration_ns"])
+        for row in profiled(run)
+        if text(row["bound_by"]) in ARITHMETIC and not is_mixed(row)
+    }
+    told = frame[["start_ns", "duration_ns"]].assign(cycles=frame["kernel_id"].map(cycles))
+    told = told[(told["cycles"] > 0) & (told["duration_ns"] > 0)]
+    if told.empty:
+        return ()
+    weight = told["duration_ns"].to_numpy(float)
+    clock = np.fmin(told["cycles"].to_numpy(float) / weight, top_hz)
+    at = np.clip(np.searchsorted(edges, told["start_ns"].to_numpy(float), "right") - 1, 0, BINS - 1)
+    weights = np.bincount(at, weight, BINS)
+    with np.errstate(invalid="ignore"):
+        return tuple(float(hz) for hz in np.bincount(at, weight * clock, BINS) / weights)
 
 
 def _covered(

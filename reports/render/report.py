@@ -60,6 +60,7 @@ from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import page_texts, sweep_section
 from nsight_prof.reports.trace_view.live_roofline import live, live_rooflines
 from nsight_prof.reports.trace_view.page import trace_parts
+from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
 from nsight_prof.reports.verdicts.ranking import headline
 
 __all__ = ["ReportPaths", "render_report", "render_sweep", "render_template", "templates_folder"]
@@ -123,7 +124,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     if run.is_imported_operators:
         return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style)
     view = report_view(run)
-    first = overview_pictures(overview(run, view))
+    events = read_trace(run)
+    first = overview_pictures(overview(run, view, copies_of(run, events[0])))
     drawings = [*first, *pictures(view)]
     drawn = draw(drawings, style)
     sources = provenance(run)
@@ -131,7 +133,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     summary = summarise(view)
     picture = first[0].name if first else ""
     summary = replace(summary, first=replace(summary.first, picture=picture))
-    trace = trace_parts(run, {kernel.kernel_id: kernel.number for kernel in view.kernels})
+    numbers = {kernel.kernel_id: kernel.number for kernel in view.kernels}
+    trace = trace_parts(run, numbers, events)
     leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
         **{"view": view, "pictures": drawings, "sources": sources, "notes": Footnotes()},

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nsight_prof.parsers.nsys.events import Events
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.trace_view.bins import Array
 from nsight_prof.reports.trace_view.models import Item, Items, Node, Row
@@ -54,12 +55,14 @@ class TracePart:
     html: str
 
 
-def trace_parts(run: Run, numbers: Mapping[str, int]) -> tuple[TracePart, ...]:
+def trace_parts(
+    run: Run, numbers: Mapping[str, int], trace: tuple[Events | None, str] | None = None
+) -> tuple[TracePart, ...]:
     """Return timeline and tree of a run; none where its single launches are not known.
 
-    `numbers` are those of the kernels on the page by kernel_id.
+    `numbers` are those of the kernels on the page by kernel_id, `trace` is what `read_trace` read.
     """
-    events, missing = read_trace(run)
+    events, missing = trace or read_trace(run)
     work = read_work(run, events)
     if work is None:
         return ()

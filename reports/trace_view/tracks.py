@@ -18,7 +18,7 @@ from nsight_prof.parsers.cells import known, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.nsys.events import Events, read_events
 from nsight_prof.parsers.nsys.rows.host_events import PUSH_POP, ApiCalls, NvtxEvents, call_key
-from nsight_prof.parsers.nsys.rows.memory_events import MemoryEvents
+from nsight_prof.parsers.nsys.rows.memory_events import GRAPH, MemoryEvents
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_of
 from nsight_prof.reports.export.host_part import closed
@@ -62,6 +62,21 @@ def read_trace(run: Run) -> tuple[Events | None, str]:
         return read_events(path), ""
     except ProfError as error:
         return None, error.message
+
+
+def copies_of(run: Run, events: Events | None) -> dict[int, tuple[Array, Array]]:
+    """Return starts and ends of the copies and memsets of each GPU; empty where not known."""
+    if events is None or not len(events.memory.start):
+        return {}
+    memory = events.memory
+    listed = pd.DataFrame(memory.queues, columns=["device", "context", "stream", "pid"])
+    copied = np.array([what != GRAPH for what, _ in memory.kinds])[memory.kind]
+    gpu = gpu_of(run, listed).to_numpy()[memory.queue]
+    return {
+        int(one): (memory.start[own], memory.start[own] + memory.duration[own])
+        for one in np.unique(gpu)
+        for own in [np.flatnonzero(copied & (gpu == one))]
+    }
 
 
 def read_work(run: Run, events: Events | None) -> Work | None:

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
+from nsight_prof.reports.page.figure_models import COPIES as COPIES_SHOWN
+from nsight_prof.reports.profile.overview import overview
+from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.trace_view import models, tracks
 from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, Items, Node, Work
 from nsight_prof.reports.trace_view.page import trace_parts
@@ -71,6 +76,42 @@ def operations(one: Recorded) -> str:
 
 def busy(rows: list[models.Row]) -> int:
     return sum(int(row.segments.busy.sum()) for row in rows)
+
+
+def test_copies_are_those_of_the_export(recorded: Recorded) -> None:
+    events, _ = tracks.read_trace(recorded.run)
+    found = tracks.copies_of(recorded.run, events)
+    for gpu, (starts, ends) in found.items():
+        rows = [
+            row
+            for table in present(recorded.db, COPIES)
+            for row in recorded.sql(f"SELECT start, end FROM {table} WHERE deviceId = {gpu}")
+        ]
+        assert sorted(zip(starts.tolist(), ends.tolist(), strict=True)) == sorted(rows)
+    assert tracks.copies_of(recorded.run, None) == {}
+
+
+def test_the_strip_shows_copies_where_no_kernel_runs(recorded: Recorded, view: ReportView) -> None:
+    alone = overview(recorded.run, view, {}).lanes[0]
+    assert COPIES_SHOWN not in alone.busy
+    launches = recorded.run.launches
+    begin = launches["start_ns"].min()
+    end = (launches["start_ns"] + launches["duration_ns"]).max()
+    all_of_it = {0: (np.array([begin]), np.array([end]))}
+    lane = overview(recorded.run, view, all_of_it).lanes[0]
+    assert sum(lane.busy.values()) == pytest.approx(1.0)
+    assert all(lane.busy[kind] == pytest.approx(part) for kind, part in alone.busy.items())
+
+
+def test_the_clock_is_that_of_launches_that_arithmetic_limits(
+    recorded: Recorded, view: ReportView
+) -> None:
+    shown = overview(recorded.run, view, {})
+    told = np.array([hz for hz in shown.clock_hz if not np.isnan(hz)])
+    bounds = set(recorded.run.counters["bound_by"])
+    assert (len(told) > 0) == bool(bounds & set(ARITHMETIC))
+    assert shown.top_hz == recorded.run.gpus["clock_hz"].max()
+    assert ((told > 0) & (told <= shown.top_hz)).all()
 
 
 def test_streams_have_the_time_of_the_trace(recorded: Recorded) -> None:
