@@ -115,8 +115,8 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     if not counted:
         return [
             Text(
-                "All steps together save up to {time} ({gain}); how far each kernel is from its "
-                "limit was not measured.",
+                "In all, with steps too small to list, up to {time} ({gain}) can be saved; how far "
+                "each kernel is from its limit was not measured.",
                 **values,
             )
         ]
@@ -126,8 +126,8 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
         shown = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
         found.append(
             Text(
-                "In all up to {time} ({gain}) can be saved: {idle} by shorter waits, {code} by "
-                "faster or less work on the GPU.",
+                "In all, with steps too small to list, up to {time} ({gain}) can be saved: {idle} "
+                "by shorter waits, {code} by faster or less work on the GPU.",
                 **{**values, **dict(zip(("time", "idle", "code"), shown, strict=True))},
             )
         )

@@ -10,7 +10,7 @@ from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 
 LARGE_IDLE = 0.1
 """Part of a step from which on the verdict about it has its idle time."""
@@ -104,13 +104,13 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
 
 
 def _divided(kind: Kind, floor: Floor) -> tuple[Number, ...]:
-    """Return the time of a step, and its parts: the floor, idle time, and kernels above the floor.
+    """Return the time of a step, its floor, and of the time above that: idle time, and kernels.
 
     Where steps are shorter than their floor the last is negative.
     """
     time, idle = kind.per_step("time_ns"), kind.per_step("idle_ns")
     minimum = kind.number(floor.seconds * 1e9, "ns")
-    return adding_up(time, minimum, idle, time - minimum - idle, digits=3)
+    return tuple(n.at_digits(3) for n in (time, minimum, idle, time - minimum - idle))
 
 
 def _idle(kind: Kind) -> Text | str:

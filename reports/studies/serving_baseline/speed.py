@@ -256,13 +256,14 @@ def latency(found: Baseline) -> Finding | None:
         Text(
             "A single request of {prompt} prompt and {output} output tokens takes {e2e}: a TTFT of "
             "{ttft}, then {tpot} per token.",
-            prompt=point.prompt, output=point.output, e2e=point.number("e2e_p50_s"), ttft=ttft,
-            tpot=tpot,
+            prompt=point.prompt, output=point.output,
+            e2e=point.number("e2e_p50_s").at_digits(3),
+            ttft=ttft.at_digits(3), tpot=tpot.at_digits(3),
         ),
         (
             Text("medians of {n} requests, one at a time", n=point.number("requests")),
             point.mode_text,
-            Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s")),
+            Evidence(Text("95 % of them took at most"), point.number("e2e_p95_s").at_digits(3)),
         ),
         plain=Text(
             "One user alone waits {ttft} for the first word and then gets {rate}.",
