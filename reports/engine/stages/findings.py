@@ -10,7 +10,7 @@ from nsight_prof.reports.engine.stages.batches import Batch
 from nsight_prof.reports.engine.stages.counted import ATTENTION, COMPONENT_NAMES, Counted
 from nsight_prof.reports.engine.stages.kinds import Floor, Kind, ModelWork, Stages
 from nsight_prof.reports.engine.stages.names import KIND_NAMES, roof_name
-from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value, adding_up
+from nsight_prof.reports.page import Evidence, Finding, Number, Text, Value
 
 LARGE_IDLE = 0.1
 """Part of a step from which on the verdict about it has its idle time."""
@@ -122,14 +122,11 @@ def _idle(kind: Kind) -> Text | str:
 
 def _above_floor(kind: Kind, floor: Floor, unit: str) -> Iterator[Evidence | Text]:
     """Yield how the time above the floor divides: idle, and kernels that do not reach the roof."""
-    time, minimum, idle, kernels = _divided(kind, floor)
-    *_, above = adding_up(time, minimum, time - minimum, digits=3)
+    _, _, idle, kernels = _divided(kind, floor)
     median = kind.number(kind.step_ns, "ns").at_digits(3)
     yield Text("steps: {n} (median {median})", n=kind.steps, median=median)
     yield Text(
-        "of {above} above the floor {idle} is idle time and {kernels} kernels that do not reach "
-        "the roof",
-        above=above,
+        "above the floor: {idle} of idle time and {kernels} of kernels that do not reach the roof",
         idle=idle,
         kernels=kernels,
     )
