@@ -74,6 +74,7 @@ TABLES = {
     "operators": "One row per operator and its shapes in a stage, from the torch profiler.",
     "gemms": "One row per matrix product of the model in a stage: operator, kernel, roof share.",
     "predicted_points": "One row per serving point that was predicted.",
+    "predicted_needs": "One row per measurement and quantity that it would tell more of.",
     "predicted_changes": "One row per predicted point with another choice of its owner.",
     "predicted_steps": "One row per predicted engine step: the prefill and a decode of a point.",
     "predicted_operators": "One row per operator of a predicted step.",

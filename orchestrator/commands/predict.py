@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands.plan_file import Planned
 from nsight_prof.orchestrator.commands.report import as_data
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
@@ -72,7 +73,7 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
         return found
 
 
-@click.command("predict")
+@click.command("predict", cls=Planned)
 @click.argument("model", required=False)
 @click.option(
     "--on",
@@ -158,6 +159,9 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     metavar="RULE",
     help="Exit with 1 if held-out errors of --validate break it: 'tpot_mape>15%'. Repeatable.",
 )
+@click.option(
+    "--needs", is_flag=True, help="Say which measurement would narrow the intervals most."
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="New run directory.")
 @script_options.quiet("only the run directory; warnings and errors go to stderr")
 @script_options.as_json
@@ -181,6 +185,7 @@ def command(
     utilization: float,
     truth: Path | None,
     rules: tuple[str, ...],
+    needs: bool,
     out: Path | None,
     quiet: bool,
     as_json: bool,
@@ -189,7 +194,8 @@ def command(
 
     MODEL is a config.json of Hugging Face, a folder with one, lines of YAML with the same keys, a
     bundled name (qwen2.5-7b), or the name of a model in the local cache of Hugging Face
-    (Qwen/Qwen3-32B; the network is never asked). Costs come from the runs of --on: measured
+    (Qwen/Qwen3-32B; the network is never asked); or a plan, YAML with the key model and options
+    by their names (docs/predict.md). Costs come from the runs of --on: measured
     kernels (prof run llm-kernels, gemm-staircase), the roofs (prof run roofline), and a recorded
     engine (prof run vllm-kernels, vllm-baseline); the more of them, the narrower the interval.
     With --gpu alone they are the roofline of a datasheet. Every number says its tier: T0
@@ -200,6 +206,7 @@ def command(
     \b
     Examples:
       prof predict qwen2.5-7b --gpu h200-sxm
+      prof predict plan.yaml --needs
       prof predict config.json --on runs/llm-kernels --on runs/roofline --batch 1,16,64
       prof predict qwen2.5-7b --on runs/llm-kernels --on runs/vllm-kernels --concurrency 8,32
       prof predict qwen2.5-7b --on runs/llm-kernels --rate 5,10,20 --goodput ttft:500,tpot:50
@@ -239,6 +246,8 @@ def command(
             kv_cache_dtype,
         )
         run, headline, _ = predict(plan(model, runs, settings), out)
+    if needs:
+        headline = _needs(run)
     notes = read_manifest(run).assumptions
     if as_json:
         result = as_data(run.path, headline, run.report / "report.md")
@@ -254,6 +263,15 @@ def command(
     for sentence in broken:
         say(f"broken: {sentence}", err=True)
     return 1 if broken else 0
+
+
+def _needs(run: RunDir) -> tuple[str, ...]:
+    """Return what each measurement would tell, the most telling first."""
+    from nsight_prof.parsers.build.load import load_run
+    from nsight_prof.reports.page.writer import Writer
+    from nsight_prof.reports.predict.needs import sentences
+
+    return tuple(map(Writer().text, sentences(load_run(run.path))))
 
 
 def _refuse_ignored() -> None:

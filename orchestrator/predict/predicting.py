@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from nsight_prof.orchestrator.predict.changes import changes_frame
+from nsight_prof.orchestrator.predict.needs import needs_frame
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
 from nsight_prof.orchestrator.system.run_lock import new_folder
@@ -387,6 +388,7 @@ def predict(
     prediction = planned.prediction()
     found = frames(prediction, planned.settings.workloads)
     found["predicted_changes"] = changes_frame(planned, prediction)
+    found["predicted_needs"] = needs_frame(planned, prediction)
     run = write_run(planned, out, found, "predict")
     headline, _ = make_report(run)
     return run, headline, found

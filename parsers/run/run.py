@@ -276,6 +276,11 @@ class Run:
         return self._read("predicted_changes")
 
     @cached_property
+    def predicted_needs(self) -> pd.DataFrame:
+        """Table `predicted_needs`: measurements that would narrow the intervals."""
+        return self._read("predicted_needs")
+
+    @cached_property
     def prediction_errors(self) -> pd.DataFrame:
         """Table `prediction_errors`: predictions held against a recorded run."""
         return self._read("prediction_errors")

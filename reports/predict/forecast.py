@@ -23,7 +23,7 @@ from nsight_prof.reports.page import (
     Value,
     Verbatim,
 )
-from nsight_prof.reports.predict import choices, figures
+from nsight_prof.reports.predict import choices, figures, needs
 from nsight_prof.reports.predict.numbers import (
     REQUEST_RATE,
     THROUGHPUT,
@@ -146,7 +146,7 @@ def _point(row: Row, name: str, unit: str) -> Number:
 
 def sections(run: Run) -> tuple[Section, ...]:
     """Return all sections of the report."""
-    return (_points(run), _steps(run), _changes(run), _sources(run))
+    return (_points(run), _steps(run), _changes(run), needs.section(run), _sources(run))
 
 
 def _points(run: Run) -> Section:

@@ -47,6 +47,7 @@ _PREDICTED = {
     "steps": ("predicted_steps", "One predicted step of an engine"),
     "operators": ("predicted_operators", "One operator of a predicted step"),
     "changes": ("predicted_changes", "One predicted point with another choice"),
+    "needs": ("predicted_needs", "What one measurement would tell of one quantity"),
     "errors": ("prediction_errors", "How far one prediction lay from what was measured"),
 }
 """Key of a prediction -> its table, and what a row of it is."""

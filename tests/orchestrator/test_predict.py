@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +13,8 @@ import pytest
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.predict.needs import measurements
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.reports.render.metrics_json import schema
 
 Copied = Callable[[str], Path]
@@ -155,6 +158,78 @@ def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are
     split, alone = found["tensor_parallel", "2"], found["as asked", ""]
     assert split["tensor_parallel"] == 2
     assert 0.4 < number(split["tpot_p50_s"]) / number(alone["tpot_p50_s"]) < 1
+
+
+def test_a_plan_says_what_the_options_say(
+    predicted: Callable[..., Path], copied: Copied, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    shutil.copytree(copied("h200-llm-kernels"), tmp_path / "runs" / "llm-kernels")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "model: qwen3-32b\non: [runs/llm-kernels]\nprompt: [64, 512]\noutput: 16\nbatch: 4\n"
+        "goodput: {ttft: 500, tpot: 50}\nprice-per-hour: 3.6\n"
+    )
+    ours = load_run(predicted(str(plan), "--batch", "8")).predicted_points
+    words = ("--on", str(tmp_path / "runs" / "llm-kernels"), "--prompt", "64,512", "--output", "16")
+    more = ("--goodput", "ttft:500,tpot:50", "--price-per-hour", "3.6", "--batch", "8")
+    theirs = load_run(predicted("qwen3-32b", *words, *more)).predicted_points
+    assert ours.equals(theirs)
+    plan.write_text("model: qwen3-32b\nbatches: 4\n")
+    capsys.readouterr()
+    assert main(["predict", str(plan)]) == 2
+    told = capsys.readouterr().err
+    assert "no options: batches" in told
+    assert "concurrency" in told
+
+
+def test_what_would_narrow_the_interval_most_is_told_with_its_minutes(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def needs(*words: str) -> dict[tuple[str, str], Row]:
+        out = tmp_path / f"needs{len(list(tmp_path.iterdir()))}"
+        given = [*words, "--batch", "8", "--needs", "--json", "--out", str(out)]
+        assert main(["predict", "qwen2.5-7b", *given]) == 0
+        made = json.loads(capsys.readouterr().out)
+        rows = records(load_run(out).predicted_needs)
+        assert len(made["findings"]) == max(1, len(rows))
+        return {(row["measurement"], row["quantity"]): row for row in rows}
+
+    bench = ("--on", str(copied("h200-llm-kernels")))
+    now = needs(*bench)
+    engine = now["vllm-kernels", "tpot"]
+    assert engine["share"] == 1
+    assert engine["width_after"] < engine["width"]
+    assert "tensor_parallel" not in engine["command"]
+    assert ("llm-kernels", "tpot") not in now, "it is there already"
+    # What was told is what comes out: the interval of the step that a recorded engine gives.
+    trace = ("--on", str(copied("h200-vllm-kernels")))
+    after = needs(*bench, *trace)
+    assert ("vllm-kernels", "tpot") not in after
+    step = next(
+        row
+        for row in records(load_run(max(tmp_path.iterdir())).predicted_steps)
+        if row["kind"] == "decode"
+    )
+    ends = number(step["seconds_low"]), number(step["seconds_high"])
+    width = (ends[1] - ends[0]) / number(step["seconds"])
+    assert engine["width_after"] == pytest.approx(width, rel=0.15)
+    floor = needs("--gpu", "h200-sxm")["llm-kernels", "tpot"]
+    assert math.isnan(floor["width"])
+    assert math.isnan(floor["width_after"])
+    assert floor["share"] == 1
+
+
+def test_minutes_of_measurements_are_those_of_recorded_runs(root: Path) -> None:
+    for found in measurements():
+        assert (root / "recipes" / f"{found.recipe}.yaml").is_file()
+        steps = read_manifest(RunDir(root / "captures" / found.recorded)).steps
+        took = [
+            datetime.fromisoformat(step.finished) - datetime.fromisoformat(step.started)
+            for step in steps
+            if step.name != "report"
+        ]
+        assert found.seconds == sum(one.total_seconds() for one in took)
 
 
 def test_requests_beyond_the_limit_of_the_engine_wait(
