@@ -61,11 +61,13 @@ def section(run: Run) -> Section:
     )
 
 
+def _fraction(row: Row, name: str, missing: str) -> Number:
+    return Number(known(row[name]), "fraction", missing=missing)
+
+
 def _width(row: Row, name: str, missing: str) -> Number | None:
     """Return a width; None where the measurement tells of no operator."""
-    if not number(row["share"]) > 0:
-        return None
-    return Number(known(row[name]), "fraction", missing=missing)
+    return _fraction(row, name, missing) if number(row["share"]) > 0 else None
 
 
 def _time(row: Row) -> Number:
@@ -85,7 +87,7 @@ def _sentence(row: Row) -> Text:
             "In {time}, {command} tells what is not in the {quantity} now: {host}.",
             time=time, command=command, quantity=quantity, host=host or [],
         )  # fmt: skip
-    before, after = _width(row, "width", "open"), _width(row, "width_after", "not known")
+    before, after = _fraction(row, "width", "open"), _fraction(row, "width_after", "not known")
     told = Text("gives an upper end to {share} of the {quantity}", share=share, quantity=quantity)
     if known(row["width"]) is not None:
         told = Text(
