@@ -180,6 +180,11 @@ class Residuals(NamedTuple):
             return cls(0.0, math.inf)
         return cls(*(float(value) for value in np.percentile(found, [LOW, HIGH])))
 
+    @property
+    def width(self) -> float:
+        """Logarithm of the upper over the lower bound: the narrower, the better it follows."""
+        return math.log(self.high / self.low) if self.low > 0 else math.inf
+
 
 class Spread(NamedTuple):
     """How far benchmarks lie from what they left out: products of a known and of another shape,

@@ -49,14 +49,15 @@ FITTED = 3000
 LOAD = "power_law_1.01"
 """How tokens spread over experts: the number of a step's tokens that an expert gets falls with its
 rank as a power law, which is nearest to an even spread of those that were measured."""
-ONE = Step(decode=1, context=1)
-"""A step that has an operator of each product."""
+ONE = Step(prefill=((1, 0),), decode=1, context=1)
+"""A step that has every operator."""
 NEAR = 0.3
 """Distance of shapes, in octaves, within which their ratios weigh alike."""
 SMALL_FIXED_S, SMALL_EFFICIENCY, SMALL_HIGH = 3e-6, 0.8, 2.0
 """Small operators, not measured: 3 us and 80 % of the bandwidth, as aiconfigurator's description of
 its systems has them (`mem_empirical_constant_latency`, `mem_bw_empirical_scaling_factor`); they lie
 between the roofline of the datasheet and twice that."""
+SMALL = Residuals(0.0, SMALL_HIGH)
 
 
 @dataclass
@@ -115,6 +116,11 @@ class MatrixProducts:
         x = np.unique(np.concatenate([x for x, _ in self.curves.values()]))
         ratios = np.stack([np.interp(x, *curve) for curve in self.curves.values()])
         return x, ratios, np.log2(np.array(list(self.curves), dtype=float))
+
+    def has(self, operator: Operator) -> bool:
+        """Tell whether m lies between measured cases of these n and k."""
+        x, _ = self.curves.get((operator.n, operator.k), (np.zeros(0), None))
+        return len(x) >= 3 and bool(x[0] <= math.log(operator.m) <= x[-1])
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate: the measured (n, k), or its neighbours."""
@@ -456,7 +462,7 @@ class Imported:
     def spread(self) -> Spread:
         """Return the residuals of products, and of small operators, which nobody measured."""
         found = self.products(BF16)
-        return Spread(found.anchored, found.residuals, Residuals(0.0, SMALL_HIGH))
+        return Spread(found.anchored, found.residuals, SMALL)
 
     def products(self, dtype: str) -> MatrixProducts:
         """Return the products of a type.
@@ -521,9 +527,12 @@ class Imported:
 
 @dataclass(frozen=True)
 class Completed:
-    """Own measurements, and the imported tables for what these lack.
+    """Own measurements beside imported tables.
 
-    `products` by their type; `small`: small operators, None where there were too few.
+    A product comes from where its outputs and inputs were measured, own cases first; of other
+    shapes from the source that leaves less out of itself. Small operators are own ones where there
+    are enough, and all else is imported: the attention of the tables is that of the engine's own
+    back end, ours is PyTorch's, which is faster.
     """
 
     products: Mapping[str, Products]
@@ -532,34 +541,50 @@ class Completed:
 
     @classmethod
     def of_both(cls, measured: Measured | Mapping[str, Products], imported: Imported) -> Completed:
-        """Return own products and small operators, and all else of the tables.
-
-        Their attention is that of the engine's own back end; ours is PyTorch's, which is faster.
-        """
+        """Return own products and small operators with the tables."""
         if isinstance(measured, Measured):
             return cls(measured.products, measured, imported)
         return cls(measured, None, imported)
 
     def of(self, operator: Operator) -> Estimate:
-        """Return the estimate of the own source where there is one."""
-        return self._source(operator).of(operator)
+        """Return the estimate of the source that is chosen."""
+        return self.source(operator).of(operator)
 
-    def _source(self, operator: Operator) -> Costs:
+    def source(self, operator: Operator) -> Products | MatrixProducts | Measured | Imported:
+        """Return the source of an operator."""
         if operator.kind is Kind.PRODUCT:
-            return self.products.get(operator.dtype, self.imported)
+            return self._of_products(operator)
         if self.small is None or operator.kind is not Kind.POINTWISE:
             return self.imported
         return self.imported if self.imported.has_quantization(operator) else self.small
 
-    def has(self, kind: Kind) -> bool:
-        """Tell whether operators of a kind have an own source."""
-        return kind is Kind.PRODUCT or (kind is Kind.POINTWISE and self.small is not None)
+    def _of_products(self, operator: Operator) -> Products | MatrixProducts:
+        own, imported = self.products.get(operator.dtype), self._imported(operator.dtype)
+        if own is None or imported is None:
+            return own or self.imported.products(operator.dtype)
+        if own.has(operator):
+            return own
+        nearer = imported.has(operator) or imported.residuals.width < own.residuals.width
+        return imported if nearer else own
+
+    def _imported(self, dtype: str) -> MatrixProducts | None:
+        try:
+            return self.imported.products(dtype)
+        except UsageError:
+            return None
+
+    def both(self) -> tuple[Products | MatrixProducts, ...]:
+        """Return own products in bf16, and imported ones where there are enough."""
+        imported = self._imported(BF16)
+        return self.products[BF16], *([imported] if imported else [])
 
     def spread(self) -> Spread:
-        """Return the residuals of own products and small operators."""
-        products = self.products[BF16]
-        small = (self.small or self.imported).spread().small
-        return Spread(products.anchored, products.residuals, small)
+        """Return the residuals of products, of the narrower source, and of small operators."""
+        same, others = (
+            min(found, key=lambda residuals: residuals.width)
+            for found in zip(*((one.anchored, one.residuals) for one in self.both()), strict=True)
+        )
+        return Spread(same, others, self.small.spread().small if self.small else SMALL)
 
 
 def benchmarked(
@@ -593,16 +618,10 @@ def benchmarked(
         except UsageError:
             measured = measured_products(bench, gpu, leave_out, dtypes)
     costs: Costs = imported if measured is None else Completed.of_both(measured, imported)
-    taken = [
-        str(kind)
-        for kind in Kind
-        if (not isinstance(costs, Completed) or not costs.has(kind))
-        and (kind is not Kind.COLLECTIVE or shape.tensor_parallel > 1)
-        and (kind is not Kind.ROUTED or shape.experts)
-    ]
-    if not taken:
-        return costs, []
-    notes = [
+    asked = operators(shape, ONE)
+    taken = [str(kind) for kind in Kind if any(_imports(costs, o) for o in asked if o.kind is kind)]
+    notes = _choice(costs) if isinstance(costs, Completed) else []
+    notes += [
         f"{', '.join(taken)}: from imported tables, measured by others with another version of the "
         "engine; their intervals say how well the tables follow themselves"
     ]
@@ -618,3 +637,22 @@ def benchmarked(
             "of the bandwidth; the imported tables have none"
         )
     return costs, notes
+
+
+def _imports(costs: Costs, operator: Operator) -> bool:
+    source = costs.source(operator) if isinstance(costs, Completed) else costs
+    return isinstance(source, Imported | MatrixProducts)
+
+
+def _choice(costs: Completed) -> list[str]:
+    """Return how products are chosen, where own cases and tables both have them."""
+    ends = [
+        f"{one.residuals.low - 1:+.0%} to {one.residuals.high - 1:+.0%}" for one in costs.both()
+    ]
+    if len(ends) < 2:
+        return []
+    return [
+        "products are from where their outputs and inputs were measured, own cases first; others "
+        f"from what misses least of shapes that are left out of it: own cases {ends[0]}, imported "
+        f"tables {ends[1]}"
+    ]

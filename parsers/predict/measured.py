@@ -104,15 +104,24 @@ class Products:
         smooth = roofline_fit(self.gpu, sizes, self.parameters, self.dtype)
         return np.asarray(smooth * np.exp(shift))
 
+    def has(self, operator: Operator) -> bool:
+        """Tell whether m lies between measured cases of these n and k."""
+        rows = self.sizes[self._same(operator)][:, 0]
+        return len(rows) >= 3 and bool(rows.min() <= operator.m <= rows.max())
+
+    def _same(self, operator: Operator) -> np.typing.NDArray[np.bool_]:
+        same = (self.sizes[:, 1] == operator.n) & (self.sizes[:, 2] == operator.k)
+        return np.asarray(same)
+
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate: along m between measured cases of these n and k, or by the fit."""
         size = np.array([[operator.m, operator.n, operator.k]], dtype=float)
-        same = (self.sizes[:, 1] == operator.n) & (self.sizes[:, 2] == operator.k)
-        rows = self.sizes[same][:, 0]
-        if len(rows) < 3 or not rows.min() <= operator.m <= rows.max():
+        if not self.has(operator):
             seconds = float(self.predict(size)[0])
             low, high = self.residuals
             return Estimate(seconds, seconds * low, seconds * high, T1)
+        same = self._same(operator)
+        rows = self.sizes[same][:, 0]
         order = np.argsort(rows)
         logs = np.log(self.seconds[same] / self.predict(self.sizes[same]))[order]
         shift = np.interp(math.log(operator.m), np.log(rows[order]), logs)

@@ -289,7 +289,28 @@ def test_own_products_go_before_imported_ones(frame: pd.DataFrame, shape: ModelS
     assert both.of(product(64)).seconds == pytest.approx(2 * product_s(64, 4096, 4096), rel=1e-6)
     moved = Operator("all_reduce", Kind.COLLECTIVE, 1, 1, bytes=2 * 128)
     assert both.of(moved).seconds == pytest.approx(5.01e-6)
-    assert both.spread().same == own.anchored
+
+
+@pytest.mark.parametrize(("noise", "imports"), [(0.0, False), (0.5, True)])
+def test_products_of_unknown_shapes_are_of_the_source_that_misses_less_of_itself(
+    frame: pd.DataFrame, shape: ModelShape, noise: float, imports: bool
+) -> None:
+    random = np.random.default_rng(1)
+    sizes = np.array([(m, n, 4096.0) for m in (1, 64, 4096) for n in (1024.0, 2048.0, 5120.0)])
+    seconds = np.array([product_s(*row) for row in sizes]) * (1 + noise * random.random(9))
+    own = Products.fitted(H200, sizes, seconds)
+    tables = Imported(frame, H200, shape)
+    both = Completed.of_both({"bf16": own}, tables)
+    narrower = tables.products("bf16").residuals.width < own.residuals.width
+    assert narrower or not imports
+    expected = tables.products("bf16") if narrower else own
+    assert both.source(product(64, 3000)) is expected
+    # What was measured goes before what is near it, and own cases before imported ones.
+    assert both.source(product(64, 5120)) is own
+    assert both.source(product(64, 16384)) is tables.products("bf16")
+    assert both.source(product(64, 1024)) is own
+    # Beyond the measured tokens it is no longer between measured cases.
+    assert not own.has(product(20_000, 1024))
 
 
 def test_notes_say_what_stands_in(frame: pd.DataFrame, shape: ModelShape) -> None:
