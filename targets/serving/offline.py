@@ -72,9 +72,14 @@ class Point:
         return f"prefill-decode/b{self.batch}/p{self.prompt_tokens}/o{self.output_tokens}"
 
     @property
+    def tokens(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
     def kv_tokens(self) -> int:
         """Tokens that the KV cache holds at its end."""
-        return self.batch * (self.prompt_tokens + self.output_tokens)
+        return self.batch * self.tokens
 
 
 class Run:
@@ -101,11 +106,12 @@ class Run:
         """Time the batch without a profiler."""
         self._measure(point, self._args.repeats, traced=False)
 
-    def traced(self, point: Point) -> None:
-        """Time the batch between start_profile and stop_profile."""
+    def traced(self, points: Sequence[Point]) -> None:
+        """Time the batches, one after the other, between start_profile and stop_profile."""
         self._engine.start_profile()
         try:
-            self._measure(point, 1, traced=True)
+            for point in points:
+                self._measure(point, 1, traced=True)
         except BaseException:
             with contextlib.suppress(EngineFailure):  # what led here is what is told
                 self._engine.stop_profile()
@@ -113,23 +119,35 @@ class Run:
         self._engine.stop_profile()
 
     def other(self, point: Point) -> None:
-        """Time another batch, if the KV cache has room for it."""
+        """Time another batch, if the engine has room for it."""
+        if self.fits(point):
+            self.warm_up(point)
+            self.untraced(point)
+
+    def fits(self, point: Point) -> bool:
+        """Tell whether the engine has room for the batch; one that has not gets its record."""
         blocks, size = self._facts.get("kv_blocks"), self._facts.get("block_size")
         room = None if blocks is None or size is None else blocks * size
+        longest = self._facts.get("max_model_len")
         if room is not None and point.kv_tokens > room:
-            self._fail(
-                point,
-                EngineFailure(
-                    f"the KV cache has room for {room} tokens and the batch needs "
-                    f"{point.kv_tokens}: vLLM would preempt requests",
-                    "a larger --kv-cache-gib",
-                    "unsupported",
-                    dead=False,
-                ),
+            failure = EngineFailure(
+                f"the KV cache has room for {room} tokens and the batch needs "
+                f"{point.kv_tokens}: vLLM would preempt requests",
+                "a larger --kv-cache-gib",
+                "unsupported",
+                dead=False,
             )
-            return
-        self.warm_up(point)
-        self.untraced(point)
+        elif longest is not None and point.tokens > longest:
+            failure = EngineFailure(
+                f"{point.tokens} tokens are more than a sequence may have ({longest})",
+                "a larger --max-model-len, as far as the model's configuration allows",
+                "unsupported",
+                dead=False,
+            )
+        else:
+            return True
+        self._fail(point, failure)
+        return False
 
     def _measure(self, point: Point, repeats: int, *, traced: bool) -> None:
         done: list[Generation] = []
@@ -290,7 +308,7 @@ def run(args: Namespace, records: Records) -> int:
         timed = Run(engine, records, args)
         timed.warm_up(point)
         timed.untraced(point)
-        timed.traced(point)
+        timed.traced([point])
         for batch in dict.fromkeys(args.also_batches):
             if batch != args.batch:
                 try:
