@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from nsight_prof.parsers.predict.costs import (
     Costs,
     Datasheet,
     Gpu,
+    Power,
     datasheet,
 )
 from nsight_prof.parsers.predict.imported import benchmarked
@@ -43,10 +45,12 @@ from nsight_prof.parsers.predict.serving import (
     Goal,
     Host,
     Predictor,
+    SingleStep,
     Workload,
     fitted_host,
+    host_of,
 )
-from nsight_prof.parsers.predict.trace import Calibrated, Trace
+from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace
 from nsight_prof.parsers.predict.validation import (
     HELD_OUT,
     IN_SAMPLE,
@@ -138,7 +142,11 @@ class Plan:
         """The recorded engine: of this very model where there is one, else of the same split."""
         found = [trace for source in self.sources if (trace := source.trace()) is not None]
         here = self.settings.tensor_parallel
-        found.sort(key=lambda t: (t.shape != self.shard, t.shape.tensor_parallel != here))
+        found.sort(
+            key=lambda t: (
+                not t.serves(self.shard), t.shape.tensor_parallel != here, -len(t.steps)
+            )
+        )  # fmt: skip
         return next(iter(found), None)
 
     @cached_property
@@ -183,7 +191,7 @@ class Plan:
         self.notes += notes
         if self.trace is not None:
             base = Calibrated.of_trace(base, self.trace, self.shard)
-            if self.trace.shape != self.shard:
+            if not self.trace.serves(self.shard):
                 self.notes.append(
                     "the recorded engine served another model, or on another number of GPUs: "
                     "what its kernels take beyond the benchmark is carried over, and how well that "
@@ -228,18 +236,13 @@ class Plan:
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
-        predictor = Predictor(self.shard, self.costs, self.gpu, self.engine, self._gaps())
-        points = [
-            (work, number(row["ttft_p50_s"]))
-            for source in self.sources
-            if source.shape == self.shard
-            for work, row in source.points()
-            if (work.batch or work.concurrency == 1)
-            and work.together * work.prompt <= predictor.engine.batched_tokens
-        ]
-        points = [(work, ttft) for work, ttft in points if ttft > 0]
-        if points:
-            predictor.host = fitted_host(predictor, points)
+        engine = self.engine()
+        predictor = self._with_layers(self.shard.layers, engine)
+        hosts = {
+            layers: fitted_host(self._with_layers(layers, engine), points)
+            for layers, points in self._single_steps(engine).items()
+        }
+        predictor.host = host_of(predictor.host, hosts, self.shard.layers)
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
@@ -257,17 +260,34 @@ class Plan:
                 "what the server in front of the engine adds to the time to first token is not "
                 "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
-        return Predictor(
-            predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
-        )
+        return replace(predictor)
 
-    def _gaps(self) -> Host:
+    def _with_layers(self, layers: int, engine: Engine) -> Predictor:
+        """Return the predictor of so many layers of the model, before any host is known."""
+        shard = replace(self.shard, layers=layers)
+        power = self.costs.power() if isinstance(self.costs, Calibrated) else Power()
+        return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), power)
+
+    def _single_steps(self, engine: Engine) -> dict[int, list[SingleStep]]:
+        """Return measured points of this model whose prompts fit one step, by layers served."""
+        found: dict[int, list[SingleStep]] = defaultdict(list)
+        for source in self.sources:
+            for work, row in source.points() if source.shape == self.shard else ():
+                alone = work.batch or work.concurrency == 1
+                if alone and work.together * work.prompt <= engine.batched_tokens:
+                    times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
+                    found[source.layers(row["source"])].append(SingleStep(work, *times))
+        return found
+
+    def _gaps(self, shard: ModelShape) -> Host:
         trace = self.trace
         if trace is not None:
-            fraction = self.shard.layers / trace.shape.layers
-            host = trace.decode.host_s * fraction
-            gaps = trace.decode.gap_s * fraction, trace.prefill.gap_s * fraction
-            return Host(decode_s=host, gap_decode_s=gaps[0], gap_prefill_s=gaps[1])
+            host = max(item.host_s for item in trace.steps if item.kind == DECODE)
+            return Host(
+                decode_s=math.nan if trace.is_slice else host * shard.layers / trace.shape.layers,
+                gap_decode_s=trace.gap(DECODE, shard.layers),
+                gap_prefill_s=trace.gap(PREFILL, shard.layers),
+            )
         found = [source.table("measured_roofs") for source in self.sources]
         roofs = [row for table in found for row in records(table)]
         launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
@@ -277,7 +297,7 @@ class Plan:
                 "or the run of prof run roofline"
             )
             return Host()
-        calls = sum(item.calls for item in operators(self.shard, Workload(1, 2, 1).steps()[1]))
+        calls = sum(item.calls for item in operators(shard, Workload(1, 2, 1).steps()[1]))
         gap = float(launch) * calls
         return Host(gap_decode_s=gap, gap_prefill_s=gap)
 
@@ -319,7 +339,9 @@ class Plan:
             asked = json.loads(row["args"] or "{}")
             if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
                 fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                rest = number(source.gpu["memory_bytes"]) * fraction[0] - self.weights - fraction[1]
+                served = replace(self.shard, layers=source.layers(row["source"]))
+                weights = served.parameters() * served.weight_bytes
+                rest = number(source.gpu["memory_bytes"]) * fraction[0] - weights - fraction[1]
                 if math.isfinite(rest):
                     return rest
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -19,13 +19,15 @@ from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.predict.serving import Request, Workload
-from nsight_prof.parsers.predict.trace import Trace, read_trace
+from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.model_shape import FAMILIES, ModelShape, model_shape
 
 CONFIG = "config.json"
 MODELS = resources.files("nsight_prof.targets.serving") / "configs"
-UNPROFILED = ("untraced", "bench")
+UNPROFILED, TRACE = ("untraced", "bench"), "trace"
+SLICE = "prof_slice"
+"""Key of an engine's configuration: what targets/serving/layer_slice.py cut it from."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Source:
     def engines(self) -> list[Row]:
         """Engines of the run that were not under a profiler of operators or counters."""
         engines = self.table("engines")
-        return records(engines[engines["source"].isin(("bench", "untraced", "trace"))])
+        return records(engines[engines["source"].isin((*UNPROFILED, TRACE))])
 
     @cached_property
     def full_shape(self) -> ModelShape | None:
@@ -94,18 +96,33 @@ class Source:
 
     @cached_property
     def shape(self) -> ModelShape | None:
-        """Shard of that model on one GPU; None where it is not known."""
+        """Shard of that model on one GPU, of a slice with all layers; None where not known."""
         split = next((int(row["tensor_parallel"] or 1) for row in self.engines), 1)
-        return None if self.full_shape is None else self.full_shape.shard(split)
+        if self.full_shape is None or self.slice is None:
+            return None if self.full_shape is None else self.full_shape.shard(split)
+        layers, ranks = self.slice["layers"], self.slice["tensor_parallel"]
+        return replace(self.full_shape, layers=layers, tensor_parallel=ranks)
+
+    @cached_property
+    def slice(self) -> Mapping[str, int] | None:
+        """Layers and tensor_parallel of the model that a slice was cut from; None: no slice."""
+        configs = (json.loads(row["model_config"] or "{}") for row in self.engines)
+        return next((found for config in configs if (found := config.get(SLICE))), None)
+
+    def layers(self, step: str) -> int:
+        """Return how many layers the engine of a step of the run served; 0: it served none."""
+        configs = [json.loads(r["model_config"]) for r in self.engines if r["source"] == step]
+        return next((int(config["num_hidden_layers"]) for config in configs), 0)
 
     def points(self) -> Iterator[tuple[Workload, Row]]:
         """Yield points of engines with graphs that were measured without a profiler.
 
-        Of an open loop they have the requests as they came.
+        Of an open loop they have the requests as they came. Those of a slice are of few layers.
         """
         rows = self.table("serving_points")
+        steps = UNPROFILED if self.slice is None else (*UNPROFILED, TRACE)
         rows = rows[
-            rows["source"].isin(UNPROFILED)
+            rows["source"].isin(steps)
             & ~rows["traced"].fillna(False).astype(bool)
             & rows["status"].eq("ok")
             & rows["engine"].eq("cuda-graphs")
@@ -137,16 +154,20 @@ class Source:
         """Return the recorded steps of an engine with graphs; None where the run traced none."""
         points = self.table("serving_points")
         traced = points[
-            points["source"].eq("trace")
+            points["source"].eq(TRACE)
             & points["engine"].eq("cuda-graphs")
+            & points["traced"].fillna(True).astype(bool)
+            & points["status"].eq("ok")
             & points["batch"].notna()
         ]
         if self.shape is None or traced.empty or self.table("engine_steps").empty:
             return None
-        point = records(traced)[0]
-        lengths = (int(point[key]) for key in ("batch", "prompt_tokens", "output_tokens"))
+        lengths = traced[["batch", "prompt_tokens", "output_tokens"]].astype(int)
+        batches = [Batch(*row) for row in lengths.itertuples(index=False)]
+        captured = next(json.loads(r["capture_sizes"]) for r in self.engines if r["capture_sizes"])
         used = {name: self.table(name) for name in ("engine_steps", "launches", "kernels")}
-        return read_trace(used, self.shape, *lengths)
+        shape = replace(self.shape, layers=self.layers(TRACE))
+        return read_trace(used, shape, batches, captured, is_slice=self.slice is not None)
 
 
 def read_model(given: str) -> tuple[str, dict[str, Any]]:

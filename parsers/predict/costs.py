@@ -166,6 +166,18 @@ class Carried:
         return Estimate(self.base.of(operator).seconds * reached, roofline_s, math.inf, T0)
 
 
+class Power(NamedTuple):
+    """How the power limit slows a GPU: after `burst_s` of prompts all takes `slowdown` as long."""
+
+    burst_s: float = math.inf
+    slowdown: float = 1.0
+
+    def stretched(self, seconds: float, loaded_s: float) -> float:
+        """Return how long work of so many seconds takes after `loaded_s` of such work."""
+        quick = min(seconds, max(0.0, self.burst_s - loaded_s))
+        return quick + (seconds - quick) * self.slowdown
+
+
 class Residuals(NamedTuple):
     """Factors that bound an estimate: percentiles of measured over predicted, held out."""
 

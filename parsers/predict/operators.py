@@ -6,6 +6,8 @@ the order is that of a forward pass. The model is the shard of one GPU for tenso
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -84,6 +86,12 @@ class Step:
     def requests(self) -> int:
         """Requests of the step: rows of the output projection."""
         return self.decode + len(self.prefill)
+
+
+def padded_rows(captured: Sequence[int], tokens: int) -> int:
+    """Return what the tokens of a step are padded to: the next captured graph; 0 beyond them."""
+    index = bisect.bisect_left(captured, tokens)
+    return captured[index] if index < len(captured) else 0
 
 
 def check_known(shape: ModelShape) -> None:

@@ -7,18 +7,17 @@ budget goes to prompts in the order of their arrival, the last of which is cut (
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu
-from nsight_prof.parsers.predict.operators import Operator, Step, operators
+from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
+from nsight_prof.parsers.predict.operators import Operator, Step, operators, padded_rows
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
@@ -33,6 +32,10 @@ CONTEXT_STEP = 16
 """Contexts of decode are rounded to this many tokens: one block of the KV cache."""
 HOST_BOUND = 0.25
 """Part of a time to first token that the GPU does not explain, from which on the host decides."""
+LOADING_TOKENS = 1024
+"""Tokens of a step from which on its products keep the Tensor Cores busy, and heat the GPU."""
+GPU_BOUND = 0.1
+"""Part by which a measured decode step may differ from its kernels where these decide."""
 VALUE, LOW, HIGH = range(3)
 
 
@@ -52,6 +55,8 @@ class Host:
     `graph_s`: least time of a step with prompts outside of and within CUDA graphs. `decode_s`: of
     one without. `gap_decode_s` and `gap_prefill_s`: the GPU is idle within a step. `frontend_s`:
     until the server has passed a request on to the engine; it takes them one after the other.
+    `untraced`: what a step that generates takes the GPU without the profiler, over what its traced
+    kernels and gaps sum to.
     """
 
     overhead_s: float = math.nan
@@ -61,6 +66,7 @@ class Host:
     gap_decode_s: float = math.nan
     gap_prefill_s: float = math.nan
     frontend_s: float = math.nan
+    untraced: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,7 @@ class Engine:
 
     def rows(self, step: Step) -> int:
         """Return what the tokens of a step are padded to; 0 where no graph is as large."""
-        index = bisect.bisect_left(self.captured, step.tokens)
-        return self.captured[index] if index < len(self.captured) else 0
+        return padded_rows(self.captured, step.tokens)
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ class Predictor:
     gpu: Gpu
     engine: Engine = field(default_factory=Engine)
     host: Host = field(default_factory=Host)
+    power: Power = Power()
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _steps: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
 
@@ -138,8 +144,14 @@ class Predictor:
         gap, host = self._around(step, rows)
         return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
 
-    def seconds(self, step: Step) -> Seconds:
-        """Return how long a step takes."""
+    def seconds(self, step: Step, loaded_s: float = 0.0) -> Seconds:
+        """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
+        found = self._at_full_clock(step)
+        if step.tokens < LOADING_TOKENS:
+            return found
+        return Seconds(*(self.power.stretched(value, loaded_s) for value in found))
+
+    def _at_full_clock(self, step: Step) -> Seconds:
         context = max(1, round(step.context / CONTEXT_STEP)) * CONTEXT_STEP if step.decode else 0
         step = Step(step.prefill, step.decode, context)
         if step not in self._steps:
@@ -150,7 +162,8 @@ class Predictor:
                 found = self._estimate(item)
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
-            self._steps[step] = Seconds(*(max(value, host) for value in gpu))
+            part = 1.0 if step.prefill else self.host.untraced
+            self._steps[step] = Seconds(*(max(value * part, host) for value in gpu))
         return self._steps[step]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
@@ -297,16 +310,21 @@ class Queue:
                 yield Served(live.arrival_s, live.first_s, now, live.output)
 
 
-def simulate(seconds: Callable[[Step], float], queue: Queue) -> list[Served]:
-    """Return how the requests of `queue` are served; `seconds` gives the time of a step.
+def simulate(seconds: Callable[[Step, float], float], queue: Queue) -> list[Served]:
+    """Return how the requests of `queue` are served.
+
+    `seconds` gives the time of a step after so many seconds of prompts; other steps and idle time
+    cool the GPU as long as these heat it.
 
     Raises:
         UsageError: a request alone needs more KV cache than there is.
     """
-    now, scheduled = 0.0, 0.0
+    now, scheduled, loaded = 0.0, 0.0, 0.0
     served: list[Served] = []
     while queue.pending or queue.arriving or queue.waiting or queue.running:
+        idle = -now
         now = queue.admit(now, scheduled)
+        loaded = max(0.0, loaded - (now + idle))
         chunks, step = queue.schedule()
         if not step.tokens:
             tokens = queue.waiting[0].tokens_needed
@@ -316,7 +334,9 @@ def simulate(seconds: Callable[[Step], float], queue: Queue) -> list[Served]:
                 "give shorter prompts, more GPUs (--tp) or more of their memory",
             )
         scheduled = now
-        now += seconds(step)
+        took = seconds(step, loaded)
+        loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
+        now += took
         served += queue.advance(chunks, now)
     return served
 
@@ -446,7 +466,7 @@ def _numbers(
     requests = work.requests()
     frontend = 0.0 if work.batch else _known(predictor.host.frontend_s)
     queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, frontend)
-    served = simulate(lambda step: predictor.seconds(step)[which], queue)
+    served = simulate(lambda step, loaded: predictor.seconds(step, loaded)[which], queue)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
@@ -490,25 +510,36 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def fitted_host(predictor: Predictor, points: Sequence[tuple[Workload, float]]) -> Host:
-    """Return the host's part of the time to first token, from measured points of one step.
+class SingleStep(NamedTuple):
+    """A measured point whose prompts fit one step: medians of TTFT and decode step, in seconds."""
 
-    `points`: workloads whose prompts fit one step, with their measured TTFT in seconds; those of
-    one client tell what a server adds. What no point tells stays unknown.
+    workload: Workload
+    ttft_s: float
+    decode_s: float
+
+
+def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
+    """Return the host's part of the times of measured points.
+
+    Points of one client tell what a server adds. What no point tells stays as it was.
     """
-    alone = [(work, ttft) for work, ttft in points if work.concurrency == 1]
-    points = [(work, ttft) for work, ttft in points if work.batch]
-    bare = Predictor(
-        predictor.shape,
-        predictor.costs,
-        predictor.gpu,
-        predictor.engine,
-        Host(gap_prefill_s=predictor.host.gap_prefill_s),
-    )
-    gap = _known(predictor.host.gap_prefill_s)
-    rows = [
-        (work.steps()[0], ttft, ttft - bare.seconds(work.steps()[0]).value) for work, ttft in points
-    ]
+    known = predictor.host
+    gap = _known(known.gap_prefill_s)
+    gpu = replace(predictor, host=replace(known, decode_s=math.nan))
+    rows, waiting, busy_steps = [], [], []
+    for work, ttft, measured in points:
+        prefill, decode = work.steps()
+        if work.batch == 1 and ttft > 0:
+            rows.append((prefill, ttft, ttft - gpu.seconds(prefill).value))
+        expected = gpu.seconds(decode).value
+        if work.batch == 1 and measured - expected >= HOST_BOUND * measured:
+            waiting.append(measured)
+        elif work.batch and abs(measured / expected - 1) < GPU_BOUND:
+            busy_steps.append(measured / expected)
+    if waiting:
+        known = replace(known, decode_s=min(waiting))
+    elif busy_steps:
+        known = replace(known, untraced=min(1.0, float(np.median(busy_steps))))
     long = [row for row in rows if not predictor.engine.rows(row[0])]
     busy = [unexplained for _, ttft, unexplained in long if unexplained < HOST_BOUND * ttft]
     # Under nsys the gaps are longer than without: the overhead may take some of them back.
@@ -525,11 +556,39 @@ def fitted_host(predictor: Predictor, points: Sequence[tuple[Workload, float]]) 
         return max(0.0, float(np.median(waits))) if waits else math.nan
 
     short = [row for row in rows if predictor.engine.rows(row[0])]
-    host = replace(
-        predictor.host, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short)
-    )
-    served = Predictor(predictor.shape, predictor.costs, predictor.gpu, predictor.engine, host)
+    host = replace(known, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short))
+    served = replace(predictor, host=host)
     waits = [
-        ttft - _known(overhead) - served.seconds(work.steps()[0]).value for work, ttft in alone
+        ttft - _known(overhead) - served.seconds(work.steps()[0]).value
+        for work, ttft, _ in points
+        if work.concurrency == 1 and ttft > 0
     ]
     return replace(host, frontend_s=max(0.0, float(np.median(waits))) if waits else math.nan)
+
+
+def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:
+    """Return the host's part of an engine of `layers` layers.
+
+    `engines`: of measured engines by their layers. What an engine of other numbers of layers needs
+    for a step grows with them; where one alone tells, it stays as it is.
+    """
+    if layers in engines:
+        return engines[layers]
+
+    def at(name: str) -> float:
+        found = {n: t for n, host in engines.items() if math.isfinite(t := getattr(host, name))}
+        if len(found) < 2:
+            return next(iter(found.values()), math.nan)
+        low, high = min(found), max(found)
+        slope = max(0.0, (found[high] - found[low]) / (high - low))
+        return float(found[high] + slope * (layers - high))
+
+    overheads = [host.overhead_s for _, host in sorted(engines.items()) if host.overhead_s >= 0]
+    return replace(
+        known,
+        overhead_s=overheads[-1] if overheads else math.nan,
+        eager_s=at("eager_s"),
+        graph_s=at("graph_s"),
+        decode_s=at("decode_s") if engines else known.decode_s,
+        untraced=min((host.untraced for host in engines.values()), default=1.0),
+    )

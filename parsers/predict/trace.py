@@ -7,15 +7,18 @@ names of kernels, but what a product, an attention, a KV write or a collective i
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.cells import Row, records
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import (
     T0,
@@ -24,40 +27,91 @@ from nsight_prof.parsers.predict.costs import (
     Benchmarked,
     Costs,
     Estimate,
+    Power,
     Residuals,
 )
-from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators
+from nsight_prof.parsers.predict.operators import Kind, Operator, Step, operators, padded_rows
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
 BETWEEN = {"qkv_proj": "rotary", "o_proj": "norm", "gate_up_proj": "silu_mul", "down_proj": "norm"}
 REDUCTION = "split-K reduction"
-PREFILL, DECODE = "prefill", "decode"
+BURST_S = 0.06
+"""Seconds of prompts after which the power limit slows a GPU: an H200 in recorded slices."""
+PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one kind of step took in a trace: medians over its steps, of one GPU.
+    """What one step took in a trace: medians over its repetitions, of one GPU.
 
-    `seconds`: operator -> seconds of all its calls in a step. `gap_s`: the GPU was idle so long
-    within the step. `host_s`: the host issued it in so long, under the profiler.
+    `seconds`: operator -> seconds of all its calls in a step. The GPU was idle for `layer_gap_s`
+    between the kernels of all layers, and for `rest_gap_s` between those before and after them, at
+    the least. `host_s`: the host issued it in so long, under the profiler. `loaded_s`: the GPU had
+    read prompts without a pause for so long when the step began.
     """
 
     step: Step
     rows: int
     seconds: Mapping[str, float]
-    gap_s: float
+    layer_gap_s: float
+    rest_gap_s: float
     host_s: float
-    steps: int
+    loaded_s: float = 0.0
+
+    @property
+    def kernel_s(self) -> float:
+        """Seconds of all kernels of the step."""
+        return sum(self.seconds.values())
+
+    @property
+    def kind(self) -> str:
+        """What it computed: prefill, decode or mixed."""
+        if not self.step.prefill:
+            return DECODE
+        return MIXED if self.step.decode else PREFILL
+
+    @property
+    def gap_s(self) -> float:
+        """Seconds that the GPU was idle within the step."""
+        return self.layer_gap_s + self.rest_gap_s
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A recorded engine: the shard of one GPU, and what its steps of prefill and decode took."""
+    """A recorded engine: the shard of one GPU that it served, and what its steps took.
+
+    `is_slice`: it served fewer layers than the model has (recipes/layer-slice.yaml).
+    """
 
     shape: ModelShape
-    prefill: Recorded
-    decode: Recorded
+    steps: tuple[Recorded, ...]
+    is_slice: bool = False
+
+    def serves(self, shape: ModelShape) -> bool:
+        """Tell whether the layers are those of `shape`, however many there are."""
+        return replace(self.shape, layers=shape.layers) == shape
+
+    @cached_property
+    def burst(self) -> tuple[Recorded, ...]:
+        """The steps at full clock: those that ended before the power limit slows the GPU.
+
+        All of them, where no step that reads prompts was as short.
+        """
+        found = tuple(s for s in self.steps if s.loaded_s + s.kernel_s <= BURST_S)
+        return found if any(item.step.prefill for item in found) else self.steps
+
+    def gap(self, kind: str, layers: int) -> float:
+        """Return how long the GPU is idle in a step of `layers` layers, the host aside, in s.
+
+        Where the host is late the GPU waits for longer: of the recorded steps the least counts.
+        Between the layers of prompts there is less where a CUDA graph holds them; those count only
+        where no others were recorded.
+        """
+        steps = [item for item in self.steps if (item.kind == DECODE) == (kind == DECODE)]
+        whole = [item for item in steps if not item.rows] if kind != DECODE else []
+        each = min(item.layer_gap_s for item in whole or steps) / self.shape.layers
+        return each * layers + min(item.rest_gap_s for item in steps)
 
 
 def cut(names: list[tuple[str, str, float]], layers: int) -> dict[str, float] | None:
@@ -92,16 +146,21 @@ def cut(names: list[tuple[str, str, float]], layers: int) -> dict[str, float] | 
 
 
 def read_trace(
-    frames: Mapping[str, pd.DataFrame], shape: ModelShape, batch: int, prompt: int, output: int
+    frames: Mapping[str, pd.DataFrame],
+    shape: ModelShape,
+    points: Sequence[Batch],
+    captured: Sequence[int],
+    *,
+    is_slice: bool = False,
 ) -> Trace:
-    """Return the operators of a trace of `batch` prompts that are served together.
+    """Return the operators of the steps of a trace.
 
     Args:
         frames: tables engine_steps, launches and kernels of the run.
         shape: shard of one GPU.
-        batch: requests.
-        prompt: tokens of each prompt.
-        output: tokens that each request generates.
+        points: the batches that were served, one after the other.
+        captured: batch sizes of CUDA graphs, to which tokens are padded.
+        is_slice: the engine served some layers of the model.
 
     Raises:
         UsageError: the trace does not hold whole steps of prefill and decode of such a model.
@@ -113,47 +172,122 @@ def read_trace(
         category=labels.map(kernels["category"]), label=labels.map(kernels["short_name"])
     )
     steps = frames["engine_steps"]
-    found: dict[str, list[tuple[dict[str, float], float, float]]] = {PREFILL: [], DECODE: []}
-    for row in records(steps[steps["kind"].isin(list(found)) & steps["gpu_start_ns"].notna()]):
-        requests = row["prefill_requests"] if row["kind"] == PREFILL else row["decode_requests"]
-        complete = row["kind"] == DECODE or row["prefill_tokens"] == batch * prompt
-        if requests != batch or not complete:
-            continue
-        inside = launches[
-            launches["pid"].eq(row["pid"])
-            & launches["start_ns"].between(row["gpu_start_ns"], row["gpu_end_ns"], "left")
-        ]
-        kinds, names = inside["category"].astype(str), inside["label"].astype(str)
-        seconds = inside["duration_ns"].astype(float) / 1e9
-        durations = cut(list(zip(kinds, names, seconds, strict=True)), shape.layers)
-        if durations is not None:
-            gap = max(0.0, float(row["idle_inside_ns"]) / 1e9)
-            found[str(row["kind"])].append((durations, gap, float(row["host_ns"]) / 1e9))
-    if not all(found.values()):
+    steps = steps[steps["gpu_start_ns"].notna() & steps["kind"].isin((PREFILL, DECODE, MIXED))]
+    found: dict[tuple[Step | int, int], list[_Sample]] = defaultdict(list)
+    for pid, of_process in steps.groupby("pid"):
+        of_process = of_process.sort_values("step")
+        inside = launches[launches["pid"].eq(pid)]
+        starts = inside["start_ns"].to_numpy(dtype=np.int64)
+        first: dict[int, float] = {}
+        for number, row, step in replayed(records(of_process), points):
+            loaded = row["gpu_start_ns"] - first.setdefault(number, row["gpu_start_ns"])
+            begin, end = np.searchsorted(starts, [row["gpu_start_ns"], row["gpu_end_ns"]])
+            around = float(row["host_ns"]) / 1e9, loaded / 1e9 if step.prefill else 0.0
+            sample = _sample(inside.iloc[begin:end], shape.layers, step, *around)
+            if sample is not None:
+                # The steps of a batch that generates differ in one token of context.
+                slow = sample.loaded_s > 0
+                key = (step, slow) if step.prefill else (number, step.decode)
+                found[key].append(sample)
+    missing = {PREFILL, DECODE} - {_recorded(item, captured).kind for item in found.values()}
+    if missing:
         raise UsageError(
-            f"the trace holds no whole {' or '.join(k for k, v in found.items() if not v)} step of "
-            f"{batch} requests with {4 * shape.layers + 1} products each",
+            f"the trace holds no whole {' or '.join(sorted(missing))} step of the batches that "
+            f"were served, with {4 * shape.layers + 1} products each",
             "record one with: prof run vllm-kernels",
         )
-    context = prompt + (output - 1) / 2
-    return Trace(
-        shape,
-        _recorded(found[PREFILL], Step(prefill=((prompt, 0),) * batch), 0),
-        _recorded(found[DECODE], Step(decode=batch, context=context), batch),
-    )
+    return Trace(shape, tuple(_recorded(item, captured) for item in found.values()), is_slice)
 
 
-def _recorded(
-    found: list[tuple[dict[str, float], float, float]], step: Step, rows: int
-) -> Recorded:
-    names = dict.fromkeys(name for durations, _, _ in found for name in durations)
+class Batch(NamedTuple):
+    """Requests that were served together: how many, and tokens of the prompt and output of each."""
+
+    requests: int
+    prompt: int
+    output: int
+
+
+def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int, Row, Step]]:
+    """Yield the steps of an engine with the number of their batch and what they computed.
+
+    A step's range says how many requests and tokens it has. Which prompts these are of, and how
+    long the requests are that generate, follows from the order of arrival (vLLM reads prompts
+    first come, first served, and cuts the last one of a step). A trace that ends early, or does
+    not go by these rules, ends the steps that are known.
+    """
+    waiting: deque[list[int]] = deque()
+    generating: list[list[int]] = []
+    left, number = deque(points), -1
+    for row in rows:
+        if not waiting and not generating:
+            if not left:
+                return
+            batch, number = left.popleft(), number + 1
+            waiting = deque([batch.prompt, 0, batch.output] for _ in range(batch.requests))
+        if row["decode_requests"] != len(generating):
+            return
+        context = float(np.mean([done for _, done, _ in generating])) if generating else 0.0
+        decode, budget = len(generating), int(row["prefill_tokens"])
+        for request in generating:
+            request[1] += 1
+            request[2] -= 1
+        generating = [request for request in generating if request[2]]
+        chunks = []
+        while budget and waiting:
+            request = waiting[0]
+            new = min(request[0] - request[1], budget)
+            chunks.append((new, request[1]))
+            request[1] += new
+            budget -= new
+            if request[1] == request[0]:
+                waiting.popleft()
+                request[1:] = [request[0] + 1, request[2] - 1]
+                if request[2]:
+                    generating.append(request)
+        if len(chunks) != row["prefill_requests"] or budget:
+            return
+        yield number, row, Step(tuple(chunks), decode, context)
+
+
+class _Sample(NamedTuple):
+    """One step of a trace, with the fields of `Recorded`."""
+
+    step: Step
+    seconds: dict[str, float]
+    layer_gap_s: float
+    rest_gap_s: float
+    host_s: float
+    loaded_s: float
+
+
+def _sample(
+    inside: pd.DataFrame, layers: int, step: Step, host_s: float, loaded_s: float
+) -> _Sample | None:
+    """Return what the kernels of a step took; None where they are no such step."""
+    kinds, names = inside["category"].astype(str), inside["label"].astype(str)
+    durations = inside["duration_ns"].to_numpy(dtype=float) / 1e9
+    seconds = cut(list(zip(kinds, names, durations.tolist(), strict=True)), layers)
+    if seconds is None:
+        return None
+    starts = inside["start_ns"].to_numpy(dtype=float) / 1e9
+    gaps = np.clip(starts[1:] - starts[:-1] - durations[:-1], 0, None)
+    products = np.flatnonzero(kinds.eq("gemm"))
+    between = float(gaps[products[0] : products[-1]].sum())
+    return _Sample(step, seconds, between, float(gaps.sum()) - between, host_s, loaded_s)
+
+
+def _recorded(samples: Sequence[_Sample], captured: Sequence[int]) -> Recorded:
+    step = samples[0].step
+    step = replace(step, context=float(np.mean([sample.step.context for sample in samples])))
+    names = dict.fromkeys(name for sample in samples for name in sample.seconds)
     return Recorded(
         step,
-        rows,
-        {name: float(np.median([p.get(name, 0.0) for p, _, _ in found])) for name in names},
-        float(np.median([gap for _, gap, _ in found])),
-        float(np.median([host for _, _, host in found])),
-        len(found),
+        padded_rows(captured, step.tokens),
+        {n: float(np.median([s.seconds.get(n, 0.0) for s in samples])) for n in names},
+        min(sample.layer_gap_s for sample in samples),
+        min(sample.rest_gap_s for sample in samples),
+        float(np.median([sample.host_s for sample in samples])),
+        float(np.median([sample.loaded_s for sample in samples])),
     )
 
 
@@ -161,10 +295,11 @@ def _recorded(
 class Calibrated:
     """T3: costs of a lower tier, drawn through what a recorded engine took.
 
-    Products and the attention of prompts are multiplied by measured over estimated, between the
-    recorded sizes in the logarithm of m; the attention of decode gets the difference, which is a
-    fixed cost; small operators and collectives lie on the line through both recorded sizes, or
-    get the difference where both are alike.
+    Of products and attention, measured over estimated seconds are interpolated in their logarithm
+    between the recorded steps: along m, and for attention along the work per token too. Small
+    operators and collectives lie on the line between the next two recorded sizes. Recorded at one
+    size alone, the attention of decode and small operators get the difference to what was
+    measured, which is a fixed cost.
     Intervals are those that sizes between two measured ones of the same product had.
     """
 
@@ -173,7 +308,7 @@ class Calibrated:
     residuals: Residuals
     small: Residuals
     tier: str
-    _anchors: Mapping[str, tuple[tuple[Operator, float], ...]] = field(default_factory=dict)
+    _anchors: Mapping[tuple[str, str], _Anchors] = field(default_factory=dict)
 
     @classmethod
     def of_trace(cls, base: Costs, trace: Trace, shape: ModelShape) -> Calibrated:
@@ -182,59 +317,119 @@ class Calibrated:
         With another shard they stay of tier T1, and products as unsure as those of other shapes;
         collectives among another number of GPUs are not known.
         """
-        same = trace.shape == shape
+        same = trace.serves(shape)
         as_many = trace.shape.tensor_parallel == shape.tensor_parallel
-        anchors: dict[str, list[tuple[Operator, float]]] = defaultdict(list)
-        for recorded in (trace.decode, trace.prefill):
+        found: dict[tuple[str, str], list[tuple[Operator, float]]] = defaultdict(list)
+        for recorded in trace.burst:
             for item in operators(trace.shape, recorded.step, recorded.rows):
                 seconds = recorded.seconds.get(recorded_name(item.name))
-                if seconds and (as_many or item.kind is not Kind.COLLECTIVE):
-                    anchors[item.name].append((item, seconds / item.calls))
+                attends = item.kind in (Kind.PREFILL, Kind.DECODE)
+                if not seconds or (attends and recorded.kind == MIXED):
+                    continue  # one kernel attends for the prompts and for those that generate
+                if as_many or item.kind is not Kind.COLLECTIVE:
+                    found[item.name, item.dtype].append((item, seconds / item.calls))
         residuals = small = Residuals(0.0, math.inf)
         if isinstance(base, Benchmarked):
             spread = base.spread()
             residuals, small = spread.same if same else spread.others, spread.small
         tier = T3 if same else T1 if isinstance(base, Benchmarked) else T0
-        return cls(base, trace, residuals, small, tier, {k: tuple(v) for k, v in anchors.items()})
+        anchors = {key: _Anchors.of(items) for key, items in found.items()}
+        return cls(base, trace, residuals, small, tier, anchors)
+
+    def power(self) -> Power:
+        """Return how much longer the recorded steps took that began after the burst.
+
+        Not slower where none was recorded: what one long step took has it already.
+        """
+        slower = []
+        for recorded in self.trace.steps:
+            if recorded.step.prefill and recorded.loaded_s >= BURST_S:
+                listed = operators(self.trace.shape, recorded.step, recorded.rows)
+                expected = sum(
+                    item.calls * self.of(item).seconds
+                    for item in listed
+                    if recorded.seconds.get(recorded_name(item.name))
+                )
+                slower.append(recorded.kernel_s / expected)
+        return Power(BURST_S, max(1.0, float(np.median(slower)))) if slower else Power()
 
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate; what the trace has not, or in another type, is of the lower tier."""
-        anchors = self._anchors.get(operator.name, ())
-        if not anchors or anchors[0][0].dtype != operator.dtype:
+        anchors = self._anchors.get((operator.name, operator.dtype))
+        if anchors is None:
             return self.base.of(operator)
-        if operator.kind in (Kind.PRODUCT, Kind.PREFILL):
-            seconds = self.base.of(operator).seconds * self._factor(operator, anchors)
-            return self._bounded(seconds, self.residuals)
-        if operator.kind is Kind.DECODE:
-            known, seconds = anchors[0]
-            base_s = self.base.of(operator).seconds
-            shift = seconds - self.base.of(known).seconds
-            return self._bounded(max(base_s + shift, base_s / 2), self.residuals)
-        if anchors[0][0].bytes == anchors[-1][0].bytes:
-            known, seconds = anchors[0]
-            more = seconds * (operator.bytes / known.bytes - 1)
-            if operator.kind is not Kind.COLLECTIVE:
-                more = self.base.of(operator).seconds - self.base.of(known).seconds
-            return self._bounded(max(seconds + more, seconds / 2), self.small)
-        return self._bounded(_line(operator.bytes, anchors), self.small)
-
-    def _bounded(self, seconds: float, residuals: Residuals) -> Estimate:
+        seconds = anchors.seconds(self.base, operator)
+        moves = operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE)
+        residuals = self.small if moves else self.residuals
         return Estimate(seconds, seconds * residuals.low, seconds * residuals.high, self.tier)
 
-    def _factor(self, operator: Operator, anchors: tuple[tuple[Operator, float], ...]) -> float:
-        # Decode stands first, and wins where both steps have as many rows (the output projection).
-        known = {a.m: math.log(s / self.base.of(a).seconds) for a, s in reversed(anchors)}
-        sizes, logs = zip(*sorted(known.items()), strict=True)
-        return math.exp(float(np.interp(math.log(operator.m), np.log(sizes), logs)))
+
+@dataclass(frozen=True)
+class _Anchors:
+    """What one call of an operator took at recorded sizes, in seconds.
+
+    `sizes`: size -> work per size -> (operator, seconds), both in rising order. The size is m, and
+    the bytes of what only moves them.
+    """
+
+    sizes: Mapping[float, Mapping[float, tuple[Operator, float]]]
+
+    @classmethod
+    def of(cls, items: Sequence[tuple[Operator, float]]) -> _Anchors:
+        """Return the anchors; of equal sizes the median counts."""
+        found: dict[tuple[float, float], list[tuple[Operator, float]]] = defaultdict(list)
+        for item in items:
+            found[_place(item[0])].append(item)
+        sizes: dict[float, dict[float, tuple[Operator, float]]] = defaultdict(dict)
+        for (size, work), same in sorted(found.items()):
+            sizes[size][work] = (same[0][0], float(np.median([seconds for _, seconds in same])))
+        return cls(sizes)
+
+    def seconds(self, base: Costs, operator: Operator) -> float:
+        """Return the seconds of one call."""
+        first = next(iter(self.sizes.values()))
+        if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
+            return self._shifted(base, operator, *next(iter(first.values())))
+        size, work = _place(operator)
+        if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
+            return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
+        factors = [
+            _between(work, [(at, math.log(s / base.of(o).seconds)) for at, (o, s) in found.items()])
+            for found in self.sizes.values()
+        ]
+        factor = _between(size, list(zip(self.sizes, factors, strict=True)))
+        return base.of(operator).seconds * math.exp(factor)
+
+    @staticmethod
+    def _shifted(base: Costs, operator: Operator, known: Operator, seconds: float) -> float:
+        if operator.kind is Kind.COLLECTIVE:
+            more = seconds * (operator.bytes / known.bytes - 1)
+        else:
+            more = base.of(operator).seconds - base.of(known).seconds
+        return max(seconds + more, seconds / 2)
 
 
-def _line(work: float, anchors: tuple[tuple[Operator, float], ...]) -> float:
-    """Return the seconds on the line through two anchors; it neither falls nor begins below 0."""
-    points = sorted((known.bytes, seconds) for known, seconds in anchors)
-    (first, low), (last, high) = points[0], points[-1]
+def _place(operator: Operator) -> tuple[float, float]:
+    """Return size and work per size of an operator, along which its costs are interpolated."""
+    if operator.kind is Kind.PREFILL:
+        return operator.m, operator.flops / operator.m
+    if operator.kind is Kind.DECODE:
+        return operator.m, operator.bytes / operator.m
+    return (operator.m if operator.kind is Kind.PRODUCT else operator.bytes), 1.0
+
+
+def _between(at: float, known: Sequence[tuple[float, float]]) -> float:
+    """Return the value at `at`, between the known ones along the logarithm."""
+    sizes, values = zip(*known, strict=True)
+    return float(np.interp(math.log(at), np.log(sizes), values))
+
+
+def _line(work: float, known: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds on the line through the next two known ones; it does not fall."""
+    index = min(max(bisect.bisect_left(known, (work,)), 1), len(known) - 1)
+    (first, low), (last, high) = known[index - 1], known[index]
     rate = max(0.0, (high - low) / (last - first))
-    fixed = max(0.0, low - rate * first)
-    return fixed + work * rate
+    return max(low + rate * (work - first), min(low, high) / 2)
 
 
 def recorded_name(name: str) -> str:

@@ -14,7 +14,7 @@ from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import Costs
 from nsight_prof.parsers.predict.operators import operators
 from nsight_prof.parsers.predict.serving import Predictor, Workload, point
-from nsight_prof.parsers.predict.trace import Recorded, Trace, recorded_name
+from nsight_prof.parsers.predict.trace import MIXED, Recorded, Trace, recorded_name
 from nsight_prof.parsers.tables import check, tables
 
 KERNEL, STEP, POINT = "kernel", "step", "point"
@@ -34,23 +34,24 @@ def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
 
     Operators that `costs` does not know, collectives, are left out.
     """
-    for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
+    for recorded in trace.steps:
         for item in operators(trace.shape, recorded.step, recorded.rows):
             seconds = recorded.seconds.get(recorded_name(item.name))
-            if not seconds:
+            if not seconds or recorded.kind == MIXED:
                 continue
             try:
                 found = costs.of(item)
             except UsageError:
                 continue
             times = [item.calls * value for value in (found.seconds, found.low, found.high)]
-            row = _row(KERNEL, item.name, kind, seconds, *times)
+            row = _row(KERNEL, item.name, recorded.kind, seconds, *times)
             yield row | {"tier": found.tier, "group": str(item.kind)}
 
 
 def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
     """Yield one row for each kind of recorded step: kernels and gaps."""
-    for kind, recorded in (("decode", trace.decode), ("prefill", trace.prefill)):
+    for recorded in trace.steps:
+        kind = recorded.kind
         found = predictor.step(recorded.step)
         tier = min(rows_of_group.tier for rows_of_group in found.breakdown)
         row = _row(STEP, f"{kind} step", kind, step_seconds(recorded), *found.seconds)
