@@ -236,7 +236,7 @@ class Plan:
 
     def predictor(self) -> Predictor:
         """Return the predictor, with what the host adds as far as the sources tell."""
-        engine = self.engine()
+        engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
         hosts = {
             layers: fitted_host(self._with_layers(layers, engine), points)
