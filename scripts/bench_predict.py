@@ -42,11 +42,11 @@ def grid() -> tuple[Workload, ...]:
 def naive(predictor: Predictor, work: Workload) -> float:
     """Return the seconds of a batch, each step with a predictor that knows nothing yet."""
 
-    def seconds(step: Step) -> float:
+    def seconds(step: Step, loaded_s: float) -> float:
         fresh = Predictor(
             predictor.shape, predictor.costs, predictor.gpu, predictor.engine, predictor.host
         )
-        return fresh.seconds(step).value
+        return fresh.seconds(step, loaded_s).value
 
     queue = Queue(predictor.engine, deque(work.requests()), work.concurrency)
     return max(item.finish_s for item in simulate(seconds, queue))

@@ -174,8 +174,8 @@ class Power(NamedTuple):
 
     def stretched(self, seconds: float, loaded_s: float) -> float:
         """Return how long work of so many seconds takes after `loaded_s` of such work."""
-        quick = min(seconds, max(0.0, self.burst_s - loaded_s))
-        return quick + (seconds - quick) * self.slowdown
+        quick = max(0.0, self.burst_s - loaded_s)
+        return seconds if seconds <= quick else quick + (seconds - quick) * self.slowdown
 
 
 class Residuals(NamedTuple):

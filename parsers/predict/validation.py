@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,8 @@ def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
 
 
 def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
-    """Yield one row for each kind of recorded step: kernels and gaps."""
+    """Yield one row for each recorded step: kernels and gaps, as the profiler had them."""
+    predictor = replace(predictor, host=replace(predictor.host, untraced=1.0))
     for recorded in trace.steps:
         kind = recorded.kind
         found = predictor.step(recorded.step)

@@ -34,6 +34,7 @@ from nsight_prof.parsers.predict.serving import (
     Predictor,
     Queue,
     Request,
+    SingleStep,
     Workload,
     fitted_host,
     point,
@@ -223,7 +224,7 @@ def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
     """By hand: 3 prompts of 60 in steps of 100 tokens; the second prompt is cut."""
     steps: list[Step] = []
 
-    def second(step: Step) -> float:
+    def second(step: Step, _: float) -> float:
         steps.append(step)
         return 1.0
 
@@ -241,7 +242,7 @@ def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
 def test_a_closed_loop_serves_all_and_keeps_its_clients_busy() -> None:
     most = 0
 
-    def second(step: Step) -> float:
+    def second(step: Step, _: float) -> float:
         nonlocal most
         most = max(most, step.requests)
         return 0.5
@@ -255,24 +256,24 @@ def test_a_closed_loop_serves_all_and_keeps_its_clients_busy() -> None:
 
 def test_requests_of_an_open_loop_join_the_step_after_the_scheduled_one() -> None:
     """By hand: the second request comes in a step when the next one is scheduled already."""
-    served = simulate(lambda _: 1.0, queue(100, [Request(0.0, 10, 4), Request(0.5, 10, 2)]))
+    served = simulate(lambda *_: 1.0, queue(100, [Request(0.0, 10, 4), Request(0.5, 10, 2)]))
     assert [(one.arrival_s, one.first_s, one.finish_s) for one in served] == [
         (0, 1, 4),
         (0.5, 3, 4),
     ]
-    late = simulate(lambda _: 1.0, queue(100, [Request(0.0, 10, 1), Request(7.0, 10, 1)]))
+    late = simulate(lambda *_: 1.0, queue(100, [Request(0.0, 10, 1), Request(7.0, 10, 1)]))
     assert [one.first_s for one in late] == [1, 8]
 
 
 def test_a_server_passes_requests_on_one_after_the_other() -> None:
     two = [Request(0.0, 10, 1)] * 2
-    served = simulate(lambda _: 1.0, queue(100, two, clients=2, frontend_s=0.25))
+    served = simulate(lambda *_: 1.0, queue(100, two, clients=2, frontend_s=0.25))
     assert [one.first_s for one in served] == [1.25, 2.25]
 
 
 def test_a_full_cache_preempts_the_last_request_which_is_computed_again() -> None:
     three = queue(100, [Request(0.0, 10, 5)] * 3, kv_tokens=35)
-    served = simulate(lambda _: 1.0, three)
+    served = simulate(lambda *_: 1.0, three)
     assert len(served) == 3
     assert three.preempted == 1
     assert served[-1].first_s == 1  # its first token was there before it lost its place
@@ -281,7 +282,7 @@ def test_a_full_cache_preempts_the_last_request_which_is_computed_again() -> Non
 
 def test_a_request_that_no_cache_holds_is_refused() -> None:
     with pytest.raises(UsageError, match="20 tokens does not fit"):
-        simulate(lambda _: 1.0, queue(100, [Request(0.0, 20, 5)], kv_tokens=15))
+        simulate(lambda *_: 1.0, queue(100, [Request(0.0, 20, 5)], kv_tokens=15))
 
 
 @given(
@@ -293,7 +294,7 @@ def test_every_request_is_served_once_and_in_time(
     given_requests: list[tuple[float, int, int]], clients: int, kv_tokens: int
 ) -> None:
     requests = [Request(*one) for one in sorted(given_requests)]
-    served = simulate(lambda step: 0.01 * step.tokens, queue(64, requests, clients, kv_tokens))
+    served = simulate(lambda step, _: 0.01 * step.tokens, queue(64, requests, clients, kv_tokens))
     assert sorted(one.output for one in served) == sorted(one.output for one in requests)
     assert all(one.arrival_s < one.first_s <= one.finish_s for one in served)
 
@@ -343,7 +344,7 @@ def test_the_host_is_fitted_to_points_that_the_gpu_does_not_explain(shape: Model
         return max(predictor.seconds(step).value, least) + known.overhead_s
 
     loads = [Workload(prompt, 8, batch=1) for prompt in (10, 600, 4000, 8000, 16000)]
-    found = fitted_host(predictor, [(work, ttft(work)) for work in loads])
+    found = fitted_host(predictor, [SingleStep(work, ttft(work), math.nan) for work in loads])
     assert found.overhead_s == pytest.approx(2e-3)
     assert found.eager_s == pytest.approx(20e-3)
     assert found.graph_s == pytest.approx(7e-3)
