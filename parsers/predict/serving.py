@@ -34,6 +34,8 @@ HOST_BOUND = 0.25
 """Part of a time to first token that the GPU does not explain, from which on the host decides."""
 LOADING_TOKENS = 1024
 """Tokens of a step from which on its products keep the Tensor Cores busy, and heat the GPU."""
+FEW = 8
+"""Requests that come at once; to take more of them in delays the first token by itself."""
 GPU_BOUND = 0.1
 """Part by which a measured decode step may differ from its kernels where these decide."""
 VALUE, LOW, HIGH = range(3)
@@ -529,7 +531,7 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     rows, waiting, busy_steps = [], [], []
     for work, ttft, measured in points:
         prefill, decode = work.steps()
-        if work.batch == 1 and ttft > 0:
+        if 0 < work.batch <= FEW and ttft > 0:
             rows.append((prefill, ttft, ttft - gpu.seconds(prefill).value))
         expected = gpu.seconds(decode).value
         if work.batch == 1 and measured - expected >= HOST_BOUND * measured:

@@ -50,6 +50,8 @@ STEP_TOKENS = 8192
 """Most tokens of a step, where vLLM is not told otherwise."""
 DIVIDED = ("num_attention_heads", "intermediate_size")
 """Keys that the ranks share: they must divide them."""
+FIXED_HEADS = ("qwen2", "qwen2_moe")
+"""Model types of which vLLM 0.20 does not read head_dim."""
 
 
 def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
@@ -76,6 +78,13 @@ def cut(config: Mapping[str, Any], layers: int, ranks: int) -> dict[str, Any]:
         raise EngineFailure(
             f"{ranks} ranks do not divide {', '.join(uneven) or 'num_key_value_heads'}",
             "use a tensor parallel size that divides heads and feed-forward",
+            "unsupported",
+        )
+    if ranks > 1 and config.get("model_type") in FIXED_HEADS:
+        raise EngineFailure(
+            f"vLLM takes the size of a head of {config['model_type']} from hidden_size, which the "
+            "ranks do not divide",
+            "leave --ranks out, or measure another model",
             "unsupported",
         )
     if layers > config["num_hidden_layers"]:

@@ -412,6 +412,21 @@ def test_a_hub_name_is_read_from_the_local_cache(
     assert main(words) == 0
 
 
+def test_a_few_layers_predict_the_whole_model(
+    copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oracle: the whole model, served on another machine after its prediction was written down."""
+    sources = ("h200-llm-kernels", "prediction/slice-llama-3.1-8b")
+    words = [word for name in sources for word in ("--on", str(copied(name)))]
+    truth, out = copied("prediction/baseline-llama-3.1-8b"), tmp_path / "out"
+    rules = ("tpot_mape>3%", "tpot_p90>5%", "throughput_mape>3%")
+    words += [word for rule in rules for word in ("--fail-on", rule)]
+    assert main(["predict", "--validate", str(truth), *words, "--out", str(out)]) == 0
+    errors = load_run(out).prediction_errors
+    assert set(errors["tier"]) == {"T3"}
+    assert len(errors) == 2 * 3 * 12
+
+
 def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

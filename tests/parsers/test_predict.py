@@ -3,6 +3,7 @@
 import json
 import math
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.predict.costs import (
@@ -19,6 +21,7 @@ from nsight_prof.parsers.predict.costs import (
     T2,
     Carried,
     Datasheet,
+    Power,
     Residuals,
     datasheet,
     datasheets,
@@ -37,10 +40,11 @@ from nsight_prof.parsers.predict.serving import (
     SingleStep,
     Workload,
     fitted_host,
+    host_of,
     point,
     simulate,
 )
-from nsight_prof.parsers.predict.trace import cut
+from nsight_prof.parsers.predict.trace import Batch, cut, replayed
 from nsight_prof.parsers.predict.trace_file import read_workload
 from nsight_prof.parsers.predict.validation import Rule, errors_frame, summary
 from nsight_prof.parsers.serving.model_shape import ModelShape, model_shape, read_model_shape
@@ -369,3 +373,62 @@ def test_errors_are_summed_by_time_for_kernels_and_evenly_for_points() -> None:
     assert "30.0%" in Rule.parsed("tpot_mape>29%").broken(points)
     with pytest.raises(UsageError, match="no held-out errors of ttft"):
         Rule.parsed("ttft_p90>1%").broken(points)
+
+
+def _rows(steps: Sequence[Step]) -> list[Row]:
+    """Return what the ranges of an engine's steps say."""
+    return [
+        {
+            "prefill_requests": len(step.prefill),
+            "prefill_tokens": sum(new for new, _ in step.prefill),
+            "decode_requests": step.decode,
+        }
+        for step in steps
+    ]
+
+
+@given(
+    batches=st.lists(
+        st.builds(Batch, st.integers(1, 12), st.integers(1, 300), st.integers(1, 9)), min_size=1
+    ),
+    budget=st.integers(64, 400),
+)
+def test_steps_of_a_trace_are_known_by_their_ranges(batches: list[Batch], budget: int) -> None:
+    """Oracle: the simulator, which schedules the same batches."""
+    served: list[tuple[int, Step]] = []
+    for number, batch in enumerate(batches):
+        requests = [Request(0.0, batch.prompt, batch.output)] * batch.requests
+
+        def second(step: Step, _: float, number: int = number) -> float:
+            served.append((number, step))
+            return 1.0
+
+        simulate(second, queue(budget, requests))
+    found = [(number, step) for number, _, step in replayed(_rows([s for _, s in served]), batches)]
+    assert found == served
+
+
+def test_a_trace_that_goes_by_other_rules_is_known_until_there() -> None:
+    steps = [Step(prefill=((8, 0),)), Step(decode=1, context=9), Step(decode=3, context=10)]
+    assert len(list(replayed(_rows(steps), [Batch(1, 8, 9)]))) == 2
+
+
+def test_what_follows_the_burst_is_slower() -> None:
+    power = Power(0.06, 1.5)
+    assert power.stretched(0.02, 0.0) == 0.02
+    assert power.stretched(0.02, 0.05) == pytest.approx(0.01 + 0.015)
+    assert power.stretched(0.02, 1.0) == pytest.approx(0.03)
+    assert Power().stretched(math.inf, math.inf) == math.inf
+
+
+def test_the_host_of_more_layers_is_extrapolated_from_two_engines() -> None:
+    known = Host(gap_decode_s=1e-4)
+    engines = {
+        4: Host(overhead_s=1e-3, graph_s=2e-3, decode_s=1e-3),
+        12: Host(overhead_s=2e-3, graph_s=4e-3, untraced=0.98),
+    }
+    found = host_of(known, engines, 32)
+    assert found.graph_s == pytest.approx(9e-3)
+    assert (found.overhead_s, found.decode_s, found.untraced) == (2e-3, 1e-3, 0.98)
+    assert found.gap_decode_s == 1e-4
+    assert host_of(known, engines, 12) is engines[12]

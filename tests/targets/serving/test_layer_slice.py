@@ -1,0 +1,76 @@
+"""Cuts configurations, and runs layer_slice.py as a user does, with a fake vLLM."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.parsers.serving.model_shape import model_shape
+from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.layer_slice import cut
+from nsight_prof.targets.serving.models import find_model
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("llama-3.1-70b", 8), ("qwen3-32b", 1)])
+def test_a_slice_has_the_layers_of_one_rank(name: str, ranks: int) -> None:
+    config = find_model(name).config
+    assert config is not None
+    found = model_shape(cut(config, 4, ranks))
+    rank = model_shape(config).shard(ranks)
+    assert found.layers == 4
+    assert [(line.outputs, line.inputs) for line in (*found.linears(), found.head())] == [
+        (line.outputs, line.inputs) for line in (*rank.linears(), rank.head())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "ranks", "said"),
+    [
+        ("llama-3.1-8b", 4, 3, "do not divide"),
+        ("llama-3.1-8b", 33, 1, "32 layers"),
+        ("qwen2.5-7b", 4, 2, "hidden_size"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(name: str, layers: int, ranks: int, said: str) -> None:
+    config = find_model(name).config
+    assert config is not None
+    with pytest.raises(EngineFailure, match=said):
+        cut(config, layers, ranks)
+
+
+def test_all_batches_are_timed_and_then_traced_together(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.jsonl"
+    target = root / "targets/serving/layer_slice.py"
+    sizes = [
+        "--batches",
+        "1",
+        "4",
+        "--contexts",
+        "32",
+        "--prompts",
+        "16",
+        "90000",
+        "--repeats",
+        "1",
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": str(root / "tests/fakes/vllm_fake"),
+        "PROF_RESULTS": str(out),
+        "FAKE_VLLM_CALLS": str(tmp_path / "calls.jsonl"),
+    }
+    words = [sys.executable, str(target), "--model", "qwen3-4b", "--layers", "2", *sizes]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    cases = [line for line in lines if line["record"] == "case"]
+    assert [(case["params"]["traced"], case["status"]) for case in cases] == [
+        (False, "unsupported"), *[(False, "ok")] * 3, *[(True, "ok")] * 3
+    ]  # fmt: skip
+    (engine,) = [line for line in lines if line["record"] == "engine"]
+    assert engine["model_config"]["num_hidden_layers"] == 2
+    assert engine["model_config"]["prof_slice"] == {"layers": 36, "tensor_parallel": 1}
+    calls = [json.loads(line)[0] for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert calls.count("start_profile") == calls.count("stop_profile") == 1
