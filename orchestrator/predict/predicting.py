@@ -50,7 +50,7 @@ from nsight_prof.parsers.predict.serving import (
     fitted_host,
     host_of,
 )
-from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace
+from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
 from nsight_prof.parsers.predict.validation import (
     HELD_OUT,
     IN_SAMPLE,
@@ -265,7 +265,7 @@ class Plan:
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""
         shard = replace(self.shard, layers=layers)
-        power = self.costs.power() if isinstance(self.costs, Calibrated) else Power()
+        power = Power() if self.trace is None else power_of(self.trace, self.fitted)
         return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), power)
 
     def _single_steps(self, engine: Engine) -> dict[int, list[SingleStep]]:

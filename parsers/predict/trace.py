@@ -336,23 +336,6 @@ class Calibrated:
         anchors = {key: _Anchors.of(items) for key, items in found.items()}
         return cls(base, trace, residuals, small, tier, anchors)
 
-    def power(self) -> Power:
-        """Return how much longer the recorded steps took that began after the burst.
-
-        Not slower where none was recorded: what one long step took has it already.
-        """
-        slower = []
-        for recorded in self.trace.steps:
-            if recorded.step.prefill and recorded.loaded_s >= BURST_S:
-                listed = operators(self.trace.shape, recorded.step, recorded.rows)
-                expected = sum(
-                    item.calls * self.of(item).seconds
-                    for item in listed
-                    if recorded.seconds.get(recorded_name(item.name))
-                )
-                slower.append(recorded.kernel_s / expected)
-        return Power(BURST_S, max(1.0, float(np.median(slower)))) if slower else Power()
-
     def of(self, operator: Operator) -> Estimate:
         """Return the estimate; what the trace has not, or in another type, is of the lower tier."""
         anchors = self._anchors.get((operator.name, operator.dtype))
@@ -362,6 +345,23 @@ class Calibrated:
         moves = operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE)
         residuals = self.small if moves else self.residuals
         return Estimate(seconds, seconds * residuals.low, seconds * residuals.high, self.tier)
+
+
+def power_of(trace: Trace, costs: Costs) -> Power:
+    """Return how much longer than by `costs` the recorded steps took that began after the burst.
+
+    Not slower where none was recorded: what one long step took has it already.
+    """
+    slower = []
+    for recorded in trace.steps:
+        if recorded.step.prefill and recorded.loaded_s >= BURST_S:
+            expected = sum(
+                item.calls * costs.of(item).seconds
+                for item in operators(trace.shape, recorded.step, recorded.rows)
+                if recorded.seconds.get(recorded_name(item.name))
+            )
+            slower.append(recorded.kernel_s / expected)
+    return Power(BURST_S, max(1.0, float(np.median(slower)))) if slower else Power()
 
 
 @dataclass(frozen=True)
