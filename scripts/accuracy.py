@@ -214,7 +214,7 @@ def render(work: Path) -> str:
 
 def _errors(work: Path, truth: str, sources: Sequence[str]) -> pd.DataFrame:
     """Return table `prediction_errors` of one validation."""
-    out = work / "-".join(["of", truth.replace("/", "-"), *sources])
+    out = work / "-".join(["of", truth, *sources]).replace("/", "-")
     if not out.exists():
         words = [word for source in sources for word in ("--on", str(work / source))]
         _prof(["predict", "--validate", str(work / truth), *words, "--out", str(out)])
@@ -254,7 +254,7 @@ def _before(work: Path) -> str:
         off = group["error"].abs()
         covered = float(group["covered"].mean())
         table.append((
-            *map(str, key), len(group), _percent(float(off.mean())), _percent(float(off.quantile(0.9))),
+            *map(str, key), len(group), *(_percent(float(v)) for v in (off.mean(), off.quantile(0.9))),
             f"{group['error'].mean():+.1%}", "–" if math.isnan(covered) else f"{covered:.0%}",
         ))  # fmt: skip
     heads = ("what", "model", "n", "MAPE", "90th percentile", "bias", "within interval")
