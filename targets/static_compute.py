@@ -73,7 +73,9 @@ class Count:
     def __enter__(self) -> Count:
         for module in self._module.modules():
             if any(True for _ in module.parameters(recurse=False)):
-                self._hooks.append(module.register_forward_hook(self._read, with_kwargs=True))
+                # Before hooks that end the module's stage.
+                hook = module.register_forward_hook(self._read, prepend=True, with_kwargs=True)
+                self._hooks.append(hook)
         self._flops.__enter__()
         return self
 

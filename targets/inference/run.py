@@ -45,7 +45,7 @@ from nsight_prof.targets.harness.options import Parser, positive, seconds, whole
 from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
 from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
-from nsight_prof.targets.inference.stages import MODULES, Stages
+from nsight_prof.targets.inference.stages import HOST, MODULES, Stages
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.failures import EngineFailure, complain
 from nsight_prof.targets.serving.models import WEIGHTS, bundled
@@ -125,7 +125,7 @@ class Run:
     def _request(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Run a batch once; return its predictions."""
         with torch.inference_mode(), self._stages.request():
-            self._stages.enter("preprocess")
+            self._stages.enter(HOST)
             inputs = self._inputs.batch(requests)
             if self._model.can_generate():
                 self._stages.enter("prefill")

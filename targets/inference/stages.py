@@ -34,7 +34,8 @@ PROJECTOR = (
     r"|merger|connector|aligner|resampler|qformer|modality_projection)"
 )
 MODULES: Mapping[str, str] = {"projector": PROJECTOR, "vision_encoder": VISION}
-STEP = "step"
+STEP, HOST = "step", "preprocess"
+"""A call of the model in decode, and the stage whose work the host does, which is not counted."""
 
 
 class Stages:
@@ -139,7 +140,7 @@ class Stages:
             nvtx.pop_range()
         self._stack = stack
         if self.counter is not None:
-            self.counter.enter(new[0] if new else "")
+            self.counter.enter("" if new[:1] in ([], [HOST]) else new[0])
         if old[:1] != new[:1]:
             self._bounds.append((new[0] if new else None, self._now()))
         for name in new[same:] if nvtx else ():
