@@ -22,6 +22,7 @@ from nsight_prof.parsers.build.bench_tables import (
     with_fractions,
 )
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
+from nsight_prof.parsers.build.clocks import without_impossible_clocks
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
@@ -196,19 +197,21 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         gaps.add("kernels", "without a trace: calls and GPU time are not known", "total_ns")
     if gpus.empty:
         gpus = gpus_of(capture)
-    joined = join(capture, kernels, _selection(run, gaps), untraced)
-    if len(joined.metrics) > ROWS_AS_CSV:
-        gaps.add("metrics", f"{len(joined.metrics):,} values are in metrics.parquet only")
-    built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
+    matched = join(capture, kernels, _selection(run, gaps), untraced)
+    if len(matched.metrics) > ROWS_AS_CSV:
+        gaps.add("metrics", f"{len(matched.metrics):,} values are in metrics.parquet only")
+    chip = _chip(run, gpus)
+    built = build_counters(matched.metrics, matched.joins, kernels, chip)
+    counters, clock_gaps = without_impossible_clocks(built.counters, gpus, chip)
     return {
         "kernels": kernels,
         "gpus": gpus,
-        "metrics": joined.metrics,
-        "joins": joined.joins,
-        "ncu_rules": ncu_rules_frame(run, capture, joined.joins, gaps),
-        "counters": built.counters,
+        "metrics": matched.metrics,
+        "joins": matched.joins,
+        "ncu_rules": ncu_rules_frame(run, capture, matched.joins, gaps),
+        "counters": counters,
         "stalls": built.stalls,
-        "counter_gaps": built.gaps,
+        "counter_gaps": joined([built.gaps, clock_gaps]),
     }
 
 
