@@ -17,7 +17,7 @@ from nsight_prof.parsers.predict.serving import Workload
 from nsight_prof.parsers.predict.trace import Calibrated
 
 if TYPE_CHECKING:
-    from nsight_prof.orchestrator.predict.predicting import Plan
+    from nsight_prof.orchestrator.predict.plan import Plan
 
 TTFT, TPOT = "ttft", "tpot"
 HOST = {
