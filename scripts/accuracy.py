@@ -254,7 +254,8 @@ def _before(work: Path) -> str:
         off = group["error"].abs()
         covered = float(group["covered"].mean())
         table.append((
-            *map(str, key), len(group), *(_percent(float(v)) for v in (off.mean(), off.quantile(0.9))),
+            *map(str, key), len(group), _percent(float(off.mean())),
+            _percent(float(off.quantile(0.9))),
             f"{group['error'].mean():+.1%}", "–" if math.isnan(covered) else f"{covered:.0%}",
         ))  # fmt: skip
     heads = ("what", "model", "n", "MAPE", "90th percentile", "bias", "within interval")

@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsight_prof.orchestrator.predict.predicting import Settings, plan
+from nsight_prof.orchestrator.predict.plan import Settings
+from nsight_prof.orchestrator.predict.predicting import plan
 from nsight_prof.parsers.predict.operators import Step
 from nsight_prof.parsers.predict.points import Prediction, frames
 from nsight_prof.parsers.predict.serving import Predictor, Queue, Workload, simulate

@@ -4,7 +4,9 @@
 passed in the first run, the second one tells nothing new unless torch makes a difference to it.
 """
 
+import inspect
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -55,17 +57,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: list[pytest.Item] = []
     again: list[pytest.Item] = []
     for item in items:
-        needless = item.nodeid in ran and not _may_use_torch(item.path)
+        needless = item.nodeid in ran and not _may_use_torch(item)
         (left_out if needless else again).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = again
 
 
+def _may_use_torch(item: pytest.Item) -> bool:
+    """Whether what a test shows may be another thing where there is torch."""
+    return "targets" in item.path.parts or _names_torch(getattr(item, "function", None))
+
+
 @cache
-def _may_use_torch(path: Path) -> bool:
-    """Whether what a file of tests shows may be another thing where there is torch."""
-    text = path.read_text(encoding="utf-8")
-    return (
-        "targets" in path.parts
-        or re.search(r"(import|importorskip|find_spec)\W+torch\b", text) is not None
-    )
+def _names_torch(test: Callable[..., object] | None) -> bool:
+    text = inspect.getsource(test) if test is not None else ""
+    return re.search(r"(import|importorskip|find_spec)\W+torch\b", text) is not None

@@ -230,7 +230,8 @@ def command(
             "name a config.json, or a recorded engine with --validate RUN",
         )
     else:
-        from nsight_prof.orchestrator.predict.predicting import Settings, plan, predict
+        from nsight_prof.orchestrator.predict.plan import Settings
+        from nsight_prof.orchestrator.predict.predicting import plan, predict
         from nsight_prof.parsers.predict.serving import Goal
 
         settings = Settings(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsight_prof.orchestrator.plan.representative import Window, choose_window
 from nsight_prof.parsers.errors import NoKernels, UsageError
-from nsight_prof.parsers.matching import matching
+from nsight_prof.parsers.names.matching import matching
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection
 

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.plan import Plan
 from nsight_prof.orchestrator.predict.sources import UNPROFILED
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records
@@ -24,9 +25,6 @@ from nsight_prof.parsers.predict.operators import FP8, Operator, check_known
 from nsight_prof.parsers.predict.points import Prediction, point_row
 from nsight_prof.parsers.predict.serving import Host, Workload
 from nsight_prof.parsers.serving.model_shape import BYTES, Quantized
-
-if TYPE_CHECKING:
-    from nsight_prof.orchestrator.predict.predicting import Plan
 
 MOST, LONGEST = 128, 60
 """Loads of more requests are not served again for each choice; of open loops and traces the first

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from nsight_prof.orchestrator.predict.plan import Plan
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.predict.costs import Benchmarked, Spread
@@ -15,9 +15,6 @@ from nsight_prof.parsers.predict.needs import Measurement, measurements, narrowe
 from nsight_prof.parsers.predict.points import Prediction
 from nsight_prof.parsers.predict.serving import Workload
 from nsight_prof.parsers.predict.trace import Calibrated
-
-if TYPE_CHECKING:
-    from nsight_prof.orchestrator.predict.predicting import Plan
 
 TTFT, TPOT = "ttft", "tpot"
 HOST = {

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +11,21 @@ import pandas as pd
 
 from nsight_prof.orchestrator.predict.changes import changes_frame
 from nsight_prof.orchestrator.predict.needs import needs_frame
+from nsight_prof.orchestrator.predict.plan import Plan, Settings
 from nsight_prof.orchestrator.predict.sources import Source, read_model
 from nsight_prof.orchestrator.report.reporting import make_report
+from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.orchestrator.system.run_lock import new_folder
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.cells import Row, number, records
+from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
-from nsight_prof.parsers.predict.costs import (
-    Carried,
-    Costs,
-    Datasheet,
-    Gpu,
-    Power,
-    datasheet,
-)
-from nsight_prof.parsers.predict.imported import benchmarked
-from nsight_prof.parsers.predict.operators import check_known, operators
-from nsight_prof.parsers.predict.points import Prediction, frames
+from nsight_prof.parsers.predict.operators import check_known
+from nsight_prof.parsers.predict.points import frames
 from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.serving import (
-    BATCHED_TOKENS,
-    CAPTURED,
-    LARGE_GPU_BYTES,
-    MAX_NUM_SEQS,
-    MAX_NUM_SEQS_SMALL,
-    Engine,
-    Goal,
-    Host,
-    Predictor,
-    SingleStep,
     Workload,
-    fitted_host,
-    host_of,
 )
-from nsight_prof.parsers.predict.trace import DECODE, PREFILL, Calibrated, Trace, power_of
 from nsight_prof.parsers.predict.validation import (
     HELD_OUT,
     IN_SAMPLE,
@@ -71,280 +46,6 @@ from nsight_prof.parsers.run.directory import (
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
 STEP = "predict"
-UTILIZATION = 0.9
-"""Part of the memory that vLLM takes where nothing is said."""
-ACTIVATIONS = 3
-"""Copies of gate and up that the largest step holds at once: both, and their product."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What was asked for, beside the model and the runs."""
-
-    gpu: str = ""
-    tensor_parallel: int = 1
-    workloads: tuple[Workload, ...] = ()
-    batched_tokens: int = 0
-    utilization: float = UTILIZATION
-    goal: Goal = Goal()
-    price_per_hour: float = math.nan
-    max_requests: int = 0
-    dtype: str = ""
-    kv_cache_dtype: str = "auto"
-
-
-@dataclass
-class Plan:
-    """A model and the sources that predict it: what was chosen of each, and what was assumed.
-
-    `left_out`: (outputs, inputs) of products that no fit may use. `served`: the run whose settings
-    of the engine are taken, where it is no source.
-    """
-
-    name: str
-    shape: ModelShape
-    sources: tuple[Source, ...]
-    settings: Settings
-    notes: list[str] = field(default_factory=list)
-    left_out: frozenset[tuple[int, int]] = frozenset()
-    served: Source | None = None
-
-    @cached_property
-    def shard(self) -> ModelShape:
-        """What one GPU holds."""
-        return self.shape.shard(self.settings.tensor_parallel)
-
-    @cached_property
-    def measured(self) -> Gpu | None:
-        """The GPU of the runs; None without a run."""
-        names = sorted({source.gpu_name for source in self.sources})
-        if len(names) > 1:
-            raise UsageError(
-                f"the runs are of several GPUs: {', '.join(names)}",
-                "give runs of one kind of GPU; --gpu carries them over to another",
-            )
-        return datasheet(names[0]) if names else None
-
-    @cached_property
-    def gpu(self) -> Gpu:
-        """The GPU that is predicted for."""
-        if self.settings.gpu:
-            return datasheet(self.settings.gpu)
-        if self.measured is None:
-            raise UsageError(
-                "neither a run nor a GPU was given",
-                "name recorded runs (--on RUN), or a GPU by its datasheet (--gpu h200-sxm)",
-            )
-        return self.measured
-
-    @cached_property
-    def trace(self) -> Trace | None:
-        """The recorded engine: of this very model where there is one, else of the same split."""
-        found = [trace for source in self.sources if (trace := source.trace()) is not None]
-        here = self.settings.tensor_parallel
-        found.sort(
-            key=lambda t: (
-                not t.serves(self.shard), t.shape.tensor_parallel != here, -len(t.steps)
-            )
-        )  # fmt: skip
-        return next(iter(found), None)
-
-    @cached_property
-    def bench(self) -> pd.DataFrame:
-        """Measured cases of all sources."""
-        found = [bench for source in self.sources if not (bench := source.table("bench")).empty]
-        return pd.concat(found) if found else tables.empty("bench")
-
-    @cached_property
-    def foreign(self) -> pd.DataFrame:
-        """Operators that others measured (`prof import --aiconfigurator`)."""
-        found = [s for s in self.sources if not s.table("imported_operators").empty]
-        if len(found) > 1:
-            raise UsageError(
-                f"several runs hold imported tables: {', '.join(s.name for s in found)}",
-                "give the one whose version is next to that of your engine",
-            )
-        return found[0].table("imported_operators") if found else tables.empty("imported_operators")
-
-    @cached_property
-    def costs(self) -> Costs:
-        """The costs of the highest tier that the sources allow, on the predicted GPU."""
-        if self.measured is None:
-            return Datasheet(self.gpu)
-        if self.gpu.name == self.measured.name:
-            return self.fitted
-        self.notes.append(
-            f"nothing was measured on {self.gpu.name}: each operator reaches the part of the "
-            f"roofline that it reached on {self.measured.name}, and no interval says how well "
-            "that holds; the lower bound is the datasheet's roofline"
-        )
-        return Carried(self.fitted, self.measured, self.gpu)
-
-    @cached_property
-    def fitted(self) -> Costs:
-        """The costs on the measured GPU; all fits are done here, once."""
-        if self.measured is None:
-            return Datasheet(self.gpu)
-        base, notes = benchmarked(
-            self.bench, self.foreign, self.measured, self.shard, self.left_out
-        )
-        self.notes += notes
-        if self.trace is not None:
-            base = Calibrated.of_trace(base, self.trace, self.shard)
-            if not self.trace.serves(self.shard):
-                self.notes.append(
-                    "the recorded engine served another model, or on another number of GPUs: "
-                    "what its kernels take beyond the benchmark is carried over, and how well that "
-                    "holds is not known"
-                )
-        return base
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The settings of the recorded engine, or vLLM's own."""
-        recorded = [self.served] if self.served else self.sources
-        rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
-        tokens = self.settings.batched_tokens
-        sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
-        if not tokens:
-            limits = [number(row["max_num_batched_tokens"]) for row in rows]
-            tokens = next((int(limit) for limit in limits if limit > 0), 0)
-        if not tokens:
-            tokens = BATCHED_TOKENS
-            self.notes.append(f"assumed: steps of at most {tokens:,} tokens, vLLM's own limit")
-        most_requests = self.settings.max_requests
-        if most_requests:
-            sizes = [size for size in CAPTURED if size <= 2 * most_requests]
-        else:
-            limits = [number(row["max_num_seqs"]) for row in rows]
-            usual = MAX_NUM_SEQS if self.memory >= LARGE_GPU_BYTES else MAX_NUM_SEQS_SMALL
-            most_requests = next((int(limit) for limit in limits if limit > 0), usual)
-        widest = max((work.together for work in self.settings.workloads), default=0)
-        if widest > most_requests:
-            self.notes.append(
-                f"of {widest:,} requests some wait: the engine runs at most {most_requests:,} at a "
-                "time, as the recorded engine did or as vLLM does by itself; --max-num-seqs says "
-                "another limit"
-            )
-        return Engine(tokens, tuple(sizes or CAPTURED), most_requests)
-
-    def prediction(self) -> Prediction:
-        """Return what points are predicted by."""
-        predictor = self.predictor()
-        kv_tokens, asked = self.kv_tokens(predictor.engine), self.settings
-        return Prediction(self.name, predictor, kv_tokens, asked.goal, asked.price_per_hour)
-
-    def predictor(self) -> Predictor:
-        """Return the predictor, with what the host adds as far as the sources tell."""
-        engine = self.engine
-        predictor = self._with_layers(self.shard.layers, engine)
-        hosts = {
-            layers: fitted_host(self._with_layers(layers, engine), points)
-            for layers, points in self._single_steps(engine).items()
-        }
-        predictor.host = host_of(predictor.host, hosts, self.shard.layers)
-        if math.isnan(predictor.host.overhead_s):
-            self.notes.append(
-                "the time to first token is that of the GPU alone: no recorded engine served this "
-                "model and tells what the host adds"
-            )
-        elif math.isnan(predictor.host.eager_s):
-            self.notes.append(
-                "prompts that take the GPU less than the host needs to issue them come later than "
-                "predicted: no recorded point of so short prompts tells by how much"
-            )
-        if math.isnan(predictor.host.frontend_s) and not all(
-            work.batch for work in self.settings.workloads
-        ):
-            self.notes.append(
-                "what the server in front of the engine adds to the time to first token is not "
-                "known and taken as none: no recorded server (prof run vllm-serve) tells"
-            )
-        return replace(predictor)
-
-    def _with_layers(self, layers: int, engine: Engine) -> Predictor:
-        """Return the predictor of so many layers of the model, before any host is known."""
-        shard = replace(self.shard, layers=layers)
-        power = Power() if self.trace is None else power_of(self.trace, self.fitted)
-        return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), power)
-
-    def _single_steps(self, engine: Engine) -> dict[int, list[SingleStep]]:
-        """Return measured points of this model whose prompts fit one step, by layers served."""
-        found: dict[int, list[SingleStep]] = defaultdict(list)
-        for source in self.sources:
-            for work, row in source.points() if source.shape == self.shard else ():
-                alone = work.batch or work.concurrency == 1
-                if alone and work.together * work.prompt <= engine.batched_tokens:
-                    times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
-                    found[source.layers(row["source"])].append(SingleStep(work, *times))
-        return found
-
-    def _gaps(self, shard: ModelShape) -> Host:
-        trace = self.trace
-        if trace is not None:
-            host = max(item.host_s for item in trace.steps if item.kind == DECODE)
-            return Host(
-                decode_s=math.nan if trace.is_slice else host * shard.layers / trace.shape.layers,
-                gap_decode_s=trace.gap(DECODE, shard.layers),
-                gap_prefill_s=trace.gap(PREFILL, shard.layers),
-            )
-        found = [source.table("measured_roofs") for source in self.sources]
-        roofs = [row for table in found for row in records(table)]
-        launch = next((r["value"] for r in roofs if r["kind"] == "launch-graph"), None)
-        if launch is None:
-            self.notes.append(
-                "the gaps between kernels are not known and taken as none: add a recorded engine, "
-                "or the run of prof run roofline"
-            )
-            return Host()
-        calls = sum(item.calls for item in operators(shard, Workload(1, 2, 1).steps()[1]))
-        gap = float(launch) * calls
-        return Host(gap_decode_s=gap, gap_prefill_s=gap)
-
-    def kv_tokens(self, engine: Engine) -> int:
-        """Return the tokens that the KV cache of each GPU holds.
-
-        Beside the weights a recorded engine on the same GPU tells what else takes memory; else it
-        is what the largest step's feed-forward layer holds.
-        """
-        recorded = [self._recorded_rest(s) for s in self.sources if self.measured == self.gpu]
-        rest = next((value for value in recorded if value is not None), None)
-        if rest is None:
-            mixture = self.shard.experts
-            routed = mixture.used * mixture.width if mixture else 0
-            widest = max(self.shard.intermediate, routed)
-            wide = ACTIVATIONS * widest + 2 * self.shard.hidden
-            rest = engine.batched_tokens * wide * self.shard.weight_bytes
-        free_bytes = self.memory * self.settings.utilization - self.weights - rest
-        return max(0, int(free_bytes / self.shard.kv_bytes_per_token()))
-
-    @property
-    def weights(self) -> float:
-        """Bytes of the weights on each GPU."""
-        return self.shard.parameter_bytes()
-
-    @property
-    def memory(self) -> float:
-        """Bytes of a GPU's memory, as the driver or the datasheet says."""
-        if self.measured != self.gpu:
-            return self.gpu.memory_bytes
-        recorded = [number(source.gpu["memory_bytes"]) for source in self.sources]
-        return next((v for v in recorded if v > 0), self.gpu.memory_bytes)
-
-    def _recorded_rest(self, source: Source) -> float | None:
-        """Return what a recorded engine's memory held beside weights and KV cache, in bytes."""
-        if source.shape != self.shard:
-            return None
-        for row in source.engines:
-            asked = json.loads(row["args"] or "{}")
-            if row["mode"] != "eager" and not asked.get("kv_cache_memory_bytes"):
-                fraction = number(row["gpu_memory_utilization"]), number(row["kv_bytes"])
-                served = replace(self.shard, layers=source.layers(row["source"]))
-                weights = served.parameters() * served.weight_bytes
-                rest = number(source.gpu["memory_bytes"]) * fraction[0] - weights - fraction[1]
-                if math.isfinite(rest):
-                    return rest
-        return None
 
 
 def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
@@ -362,7 +63,13 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
-    return Plan(name, shape, tuple(map(Source.opened, runs)), settings, notes)
+    return Plan(name, shape, tuple(map(_opened, runs)), settings, notes)
+
+
+def _opened(path: Path) -> Source:
+    """Return the run in `path`, whose tables are made where they are not there."""
+    ensure_tables(path)
+    return Source(path)
 
 
 def _unusual(
@@ -427,13 +134,13 @@ def validate(
     Raises:
         UsageError: `truth` served no model that is known, or has nothing to hold against.
     """
-    source = Source.opened(truth)
+    source = _opened(truth)
     if source.full_shape is None or source.shape is None:
         raise UsageError(
             f"{truth} has no engine that served a model which is known",
             "name a run of vllm-baseline or vllm-kernels",
         )
-    sources = tuple(map(Source.opened, runs))
+    sources = tuple(map(_opened, runs))
     others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
     if not others:
         raise UsageError(

@@ -14,7 +14,6 @@ import pandas as pd
 import yaml
 
 from nsight_prof.orchestrator.predict.hub import cached_config, is_hub_name
-from nsight_prof.orchestrator.report.run_tables import ensure_tables
 from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
@@ -32,15 +31,9 @@ SLICE = "prof_slice"
 
 @dataclass(frozen=True)
 class Source:
-    """A recorded run that costs come from; its tables are read when they are first asked for."""
+    """A recorded run with tables that costs come from; they are read when first asked for."""
 
     path: Path
-
-    @classmethod
-    def opened(cls, path: Path) -> Source:
-        """Return the run in `path`, whose tables are made where they are not there."""
-        ensure_tables(path)
-        return cls(path)
 
     @cached_property
     def name(self) -> str:

@@ -22,12 +22,13 @@ from nsight_prof.parsers.build.bench_tables import (
     with_fractions,
 )
 from nsight_prof.parsers.build.bound import assign_bounds, bound_gaps
+from nsight_prof.parsers.build.clocks import without_impossible_clocks
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
-from nsight_prof.parsers.build.serving_tables import serving_frames
+from nsight_prof.parsers.build.serving_tables import serving_frames, stage_work_frames
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.counters import build_counters
@@ -98,7 +99,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     if benched is not None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
-    frames |= serving_frames(run, gaps)
+    frames |= serving_frames(run, gaps) | stage_work_frames(run, gaps)
     frames |= operator_frames(run, frames, folder, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
@@ -196,19 +197,21 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         gaps.add("kernels", "without a trace: calls and GPU time are not known", "total_ns")
     if gpus.empty:
         gpus = gpus_of(capture)
-    joined = join(capture, kernels, _selection(run, gaps), untraced)
-    if len(joined.metrics) > ROWS_AS_CSV:
-        gaps.add("metrics", f"{len(joined.metrics):,} values are in metrics.parquet only")
-    built = build_counters(joined.metrics, joined.joins, kernels, _chip(run, gpus))
+    matched = join(capture, kernels, _selection(run, gaps), untraced)
+    if len(matched.metrics) > ROWS_AS_CSV:
+        gaps.add("metrics", f"{len(matched.metrics):,} values are in metrics.parquet only")
+    chip = _chip(run, gpus)
+    built = build_counters(matched.metrics, matched.joins, kernels, chip)
+    counters, clock_gaps = without_impossible_clocks(built.counters, gpus, chip)
     return {
         "kernels": kernels,
         "gpus": gpus,
-        "metrics": joined.metrics,
-        "joins": joined.joins,
-        "ncu_rules": ncu_rules_frame(run, capture, joined.joins, gaps),
-        "counters": built.counters,
+        "metrics": matched.metrics,
+        "joins": matched.joins,
+        "ncu_rules": ncu_rules_frame(run, capture, matched.joins, gaps),
+        "counters": counters,
         "stalls": built.stalls,
-        "counter_gaps": built.gaps,
+        "counter_gaps": joined([built.gaps, clock_gaps]),
     }
 
 

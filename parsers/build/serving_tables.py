@@ -13,6 +13,8 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.points import build_points
 from nsight_prof.parsers.serving.records import ServingRecords, join_serving, read_serving
+from nsight_prof.parsers.tables import check
+from nsight_prof.parsers.torch.static_compute import FILE, read_static_compute
 
 RESULT = "result.jsonl"
 STEPS = ("untraced", "trace", "counters", "operators")
@@ -53,3 +55,17 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
     if not records.found:
         return {}
     return records.frames() | {"serving_points": build_points(records)}
+
+
+def stage_work_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return table `stage_work`; none where no target counted its work."""
+    rows = []
+    for step in STEPS:
+        path = run.artifact(step, FILE)
+        if path is None:
+            continue
+        try:
+            rows += read_static_compute(path, step)
+        except ProfError as error:
+            gaps.add("stage_work", error.message)
+    return {"stage_work": check(pd.DataFrame(rows), "stage_work")} if rows else {}

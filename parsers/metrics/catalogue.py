@@ -6,6 +6,7 @@ the counters table is made of them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -96,11 +97,16 @@ class Roof:
 
 @dataclass(frozen=True)
 class Datasheet:
-    """Dense FLOP per clock and SM, by pipe and by Tensor dtype, with the vendor's document."""
+    """Dense FLOP per clock and SM, by pipe and by Tensor dtype, with the vendor's document.
+
+    `tensor_clock_hz` is the clock of the published rates of the Tensor Cores but FP64, where that
+    is not the maximum clock.
+    """
 
     source: str
     pipes: dict[str, float]
     tensor: dict[str, float]
+    tensor_clock_hz: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from nsight_prof.parsers.matching import matching
+from nsight_prof.parsers.names.matching import matching
 
 Stages = Sequence[str] | Mapping[str, str]  # patterns of range names, or stage -> pattern
 LONGEST_LABEL = 100

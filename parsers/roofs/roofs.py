@@ -54,9 +54,9 @@ def build_roofs(
     Nsight Compute, at the median clock of the profiled kernels weighted by their time; for the
     Tensor Cores, by the time in which they were active, since a power limit holds the clock down
     just then. Rows of source ``datasheet`` are the DRAM bandwidth that the driver reports, and FLOP
-    per clock and SM of the vendor's documents at the GPU's maximum clock. What is unknown has no
-    row. A GPU is the first of `gpus`; roofs are of one GPU. `traced`: what is known of it is from a
-    trace of nsys.
+    per clock and SM of the vendor's documents at the GPU's maximum clock, or at that of the rates
+    which the vendor publishes. What is unknown has no row. A GPU is the first of `gpus`; roofs are
+    of one GPU. `traced`: what is known of it is from a trace of nsys.
     """
     gpu = gpus.iloc[0] if len(gpus) else None
     known = catalogue()
@@ -196,10 +196,13 @@ def _from_datasheet(gpu: pd.Series, known: Catalogue, family: str) -> Iterator[d
     pipes = [(pipe, pipe, rate) for pipe, rate in sheet.pipes.items()]
     tensor = [("tensor", dtype, rate) for dtype, rate in sheet.tensor.items()]
     for level, dtype, rate in pipes + tensor:
-        value = rate * float(gpu["sm_count"]) * float(gpu["clock_hz"])
+        clock, name = float(gpu["clock_hz"]), "maximum clock"
+        if level == "tensor" and dtype != "fp64" and sheet.tensor_clock_hz < clock:
+            clock, name = sheet.tensor_clock_hz, f"{sheet.tensor_clock_hz / 1e9:g} GHz as published"
+        value = rate * float(gpu["sm_count"]) * clock
         sms = f"{gpu['sm_count']} SMs"
-        detail = f"{rate:g} FLOP per clock and SM x {sms} x maximum clock; {sheet.source}"
-        yield _row(level, dtype, value, "datasheet", float(gpu["clock_hz"]), detail)
+        detail = f"{rate:g} FLOP per clock and SM x {sms} x {name}; {sheet.source}"
+        yield _row(level, dtype, value, "datasheet", clock, detail)
 
 
 def _row(

@@ -226,6 +226,11 @@ class Run:
         return self._read("engines")
 
     @cached_property
+    def stage_work(self) -> pd.DataFrame:
+        """Table `stage_work`: FLOPs and bytes of stages, as the target counted them."""
+        return self._read("stage_work")
+
+    @cached_property
     def vllm_totals(self) -> pd.DataFrame:
         """Table `vllm_totals`: growth of vLLM's own counters."""
         return self._read("vllm_totals")

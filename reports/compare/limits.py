@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.matching import matching
+from nsight_prof.parsers.names.matching import matching
 from nsight_prof.parsers.patterns import compile_pattern
 from nsight_prof.reports.compare.changes import Change, Comparison, LimitResult
 from nsight_prof.reports.page import Text

@@ -80,8 +80,8 @@ def _mixed(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
         for row in rows
     ]
     words = Text(
-        "Launches of one kernel that do different amounts of work: one launch does not stand for "
-        "all, and counters are known for one only. Kernels {kernels}.",
+        "Launches of one kernel differ in their work, and counters are known of one launch only, "
+        "which does not stand for all: kernels {kernels}.",
         kernels=spans,
     )
     simple = Text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,7 @@ def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overvie
     if frame is None:
         return Overview(0.0, (), (), parts, whole)
     begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())
-    spans = tuple(_steps(run, begin, end)) or tuple(_stages(frame, begin))
+    spans = tuple(_steps(run, begin, end)) or tuple(islice(_stages(frame, begin), SPANS + 1))
     gpus = sorted(frame["gpu"].unique())[:LANES]
     edges = np.linspace(begin, end, BINS + 1)
     lanes = tuple(

@@ -46,7 +46,8 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
     content = {**content, "layout": Layout()}
     without = [k for k in view.kernels if k.kernel_id not in sources]
     report, tables = render("report.md.j2", content), render("tables.md.j2", content)
-    of_kernels = {"blocks": blocks, "sources": sources}
+    histograms = content["histograms"]
+    of_kernels = {"blocks": blocks, "sources": sources, "histograms": histograms}
     every, others = (
         render("kernels.md.j2", {**of_kernels, "kernels": some, "whole": whole})
         for some, whole in ((view.kernels, True), (without, False))
@@ -59,7 +60,11 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
         if kernel.kernel_id in sources:
             name, source = _file(kernel), sources[kernel.kernel_id]
             counters = render("counters.md.j2", {"kernel": kernel, "source": source})
-            block = {"block": blocks[kernel.number], "counters": counters}
+            block = {
+                "block": blocks[kernel.number],
+                "counters": counters,
+                "histogram": histograms.get(kernel.number),
+            }
             pages.markdown[name] = render(
                 "kernel_page.md.j2", {"kernel": kernel, "source": source, **block}
             )

@@ -58,6 +58,7 @@ from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.summary import summarise
 from nsight_prof.reports.sweep.models import SweepView
 from nsight_prof.reports.sweep.section import page_texts, sweep_section
+from nsight_prof.reports.trace_view.histograms import duration_histograms, roof_histogram
 from nsight_prof.reports.trace_view.live_roofline import live, live_rooflines
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import copies_of, read_trace
@@ -135,10 +136,14 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     summary = replace(summary, first=replace(summary.first, picture=picture))
     numbers = {kernel.kernel_id: kernel.number for kernel in view.kernels}
     trace = trace_parts(run, numbers, events)
+    histograms, by_roof = duration_histograms(run, view.kernels), roof_histogram(view)
+    shapes = {f"counters/kernel-{number}-durations": one for number, one in histograms.items()}
+    shapes |= {} if by_roof is None else {"time-by-roof": by_roof}
     leads = zip(section_verdicts(view.sections), section_anchors(view.sections), strict=True)
     content = {
         **{"view": view, "pictures": drawings, "sources": sources, "notes": Footnotes()},
         **{"links": links, "trace": trace, "summary": summary},
+        **{"histograms": histograms, "by_roof": by_roof},
         "leads": list(leads) if summary.first.actions else zip_answer(view),
     }
     markdown: dict[str, str] = {}
@@ -156,11 +161,14 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         METRICS: render_metrics(view, links, run.gaps),
         **_results(run, view.sections),
         **{f"{part.name}.svg": part.svg for part in trace if MARKDOWN in style.formats},
+        **{f"{name}.svg": one.svg for name, one in shapes.items() if MARKDOWN in style.formats},
     }
     first_of = [Writer().text(text) for text in section_verdicts(view.sections)[: HEADLINE - 1]]
     known = [*first_of, *headline(run)][:HEADLINE]
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
-    html = _Html(texts, {part.name: part.html for part in trace}, rooflines)
+    parts = {part.name: part.html for part in trace}
+    parts |= {name: one.html for name, one in shapes.items()}
+    html = _Html(texts, parts, rooflines)
     return _write(run.directory.report, files, drawn, known, style, html)
 
 

@@ -24,6 +24,7 @@ from nsight_prof.reports.studies.models import BenchReport
 from nsight_prof.reports.studies.summary import BenchSummary
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.sweep.models import SweepView
+from nsight_prof.reports.trace_view.histograms import Histogram
 from nsight_prof.reports.trace_view.page import TracePart
 
 
@@ -49,6 +50,8 @@ OF_A_RUN: Mapping[str, type | str] = {
     "links": Links,
     "summary": SummaryView,
     "layout": Layout,
+    "histograms": "Histogram by number of the kernel",
+    "by_roof": "Histogram or None",
     "trace": "list of TracePart",
     "sections": "list of the sections of the view, each with its markdown `head` and `tables`",
     "leads": "list of (sentence, id of what it rests on): what stands below the first screen",
@@ -65,10 +68,10 @@ PAGES = (
     Page("kernels.md.j2", "kernels one below the other",
          {"kernels": "list of KernelRow", "whole": "whether these are all kernels of the report",
           "blocks": "markdown of `kernel.md.j2` by number",
-          "sources": SOURCES}),
+          "sources": SOURCES, "histograms": "Histogram by number of the kernel"}),
     Page("kernel_page.md.j2", "counters/kernel-N.md",
          {"kernel": KernelRow, "source": Provenance, "block": "markdown of `kernel.md.j2`",
-          "counters": "markdown of `counters.md.j2`"}),
+          "counters": "markdown of `counters.md.j2`", "histogram": "Histogram or None"}),
     Page("stakeholder_summary.md.j2", "stakeholder_summary*.md of a profile run",
          {"view": SummaryView}),
     Page("bench.md.j2", "report.md of a benchmark or a serving run",
@@ -94,7 +97,7 @@ PAGES = (
           "body": "HTML of the markdown", "summary": "HTML of the summary, empty without",
           "folds": "packed counters, empty without"}),
 )  # fmt: skip
-ALSO: tuple[type, ...] = (Picture, Provenance, TracePart)
+ALSO: tuple[type, ...] = (Picture, Provenance, TracePart, Histogram)
 
 INTRO = """# Templates and languages
 

@@ -40,15 +40,17 @@ from nsight_prof.targets.standalone import need
 need("torch", "transformers", "PIL", "yaml")
 import torch
 
+from nsight_prof.targets import static_compute
 from nsight_prof.targets.harness.options import Parser, positive, seconds, whole
 from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
 from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
-from nsight_prof.targets.inference.stages import MODULES, Stages
+from nsight_prof.targets.inference.stages import HOST, MODULES, Stages
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.failures import EngineFailure, complain
 from nsight_prof.targets.serving.models import WEIGHTS, bundled
 from nsight_prof.targets.serving.records import Records
+from nsight_prof.targets.static_compute import Count
 
 TARGET = "inference"
 BEST = 5
@@ -78,6 +80,7 @@ class Run:
         timed = [self._timed() for _ in range(self._args.repeats)]
         if timed:
             self._record([seconds for seconds, _ in timed], {})
+        counted = self._counted()
         if self._args.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.profiler.start()
@@ -92,7 +95,16 @@ class Run:
                 for stage in (timed[0][1] if timed else ())
             },
             "predictions": predictions,
+            "counted": counted | {"stages_s": [stages for _, stages in timed]},
         }
+
+    def _counted(self) -> dict[str, Any]:
+        """Run all batches once more, and count their FLOPs and the weights that they read."""
+        with Count(self._model) as self._stages.counter:
+            for batch in self._batches:
+                self._request(batch)
+        counter, self._stages.counter = self._stages.counter, None
+        return counter.result({"model": self._loaded.found.name, "device": self._args.device})
 
     def failed(self, failure: EngineFailure) -> None:
         """Write the record of a batch that could not be run."""
@@ -113,7 +125,7 @@ class Run:
     def _request(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Run a batch once; return its predictions."""
         with torch.inference_mode(), self._stages.request():
-            self._stages.enter("preprocess")
+            self._stages.enter(HOST)
             inputs = self._inputs.batch(requests)
             if self._model.can_generate():
                 self._stages.enter("prefill")
@@ -320,9 +332,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open(path, "a", encoding="utf-8") as stream:
             found = run(args, Records(stream, TARGET))
-        predictions = found.pop("predictions")
+        predictions, counted = found.pop("predictions"), found.pop("counted")
         if path != os.devnull:
             write_predictions(Path(path).parent / "predictions", predictions)
+            static_compute.write(Path(path).parent / static_compute.FILE, counted)
     except EngineFailure as failure:
         complain(failure)
         return 1

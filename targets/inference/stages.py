@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from nsight_prof.targets.static_compute import Count
+
 try:
     import nvtx
 except ImportError:  # then there are no ranges, and the program is still the same
@@ -32,13 +34,19 @@ PROJECTOR = (
     r"|merger|connector|aligner|resampler|qformer|modality_projection)"
 )
 MODULES: Mapping[str, str] = {"projector": PROJECTOR, "vision_encoder": VISION}
-STEP = "step"
+STEP, HOST = "step", "preprocess"
+"""A call of the model in decode, and the stage whose work the host does, which is not counted."""
 
 
 class Stages:
-    """Divides requests into stages; within `decode` each call of the model is a range `step`."""
+    """Divides requests into stages; within `decode` each call of the model is a range `step`.
+
+    Attributes:
+        counter: is told each stage and step that begins, and the KV cache of each step.
+    """
 
     def __init__(self, device: str) -> None:
+        self.counter: Count | None = None
         self._cuda = device == "cuda"
         self._stack: list[str] = []  # the last one counts; those before it were interrupted
         self._bounds: list[tuple[str | None, Any]] = []
@@ -96,7 +104,7 @@ class Stages:
                 module.register_forward_pre_hook(self._beginner(stage))
                 module.register_forward_hook(self._end, always_call=True)
         model.register_forward_pre_hook(self._call)
-        model.register_forward_hook(self._called, always_call=True)
+        model.register_forward_hook(self._called, always_call=True, with_kwargs=True)
         return hooked
 
     def _beginner(self, stage: str) -> Callable[..., None]:
@@ -118,8 +126,10 @@ class Stages:
             self._to(["decode", STEP])
         self._calls += 1
 
-    def _called(self, *_: object) -> None:
+    def _called(self, model: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if self._stack[-1:] == [STEP]:
+            if self.counter is not None:
+                self.counter.add_cache(_cached(kwargs.get("past_key_values")))
             self._to(self._stack[:-1])
 
     def _to(self, stack: list[str]) -> None:
@@ -129,6 +139,8 @@ class Stages:
         for _ in old[same:] if nvtx else ():
             nvtx.pop_range()
         self._stack = stack
+        if self.counter is not None:
+            self.counter.enter("" if new[:1] in ([], [HOST]) else new[0])
         if old[:1] != new[:1]:
             self._bounds.append((new[0] if new else None, self._now()))
         for name in new[same:] if nvtx else ():
@@ -145,3 +157,11 @@ class Stages:
 def _ranges(stack: list[str]) -> list[str]:
     """Return the ranges that are open: the stage, and the step where it is in one."""
     return stack[-2:] if stack[-1:] == [STEP] else stack[-1:]
+
+
+def _cached(cache: Any) -> list[Any]:
+    """Return the keys and values of a cache of transformers, of a decoder's both caches."""
+    parts = [getattr(cache, f"{of}_attention_cache", None) for of in ("self", "cross")]
+    layers = [layer for part in (*parts, cache) for layer in getattr(part, "layers", None) or ()]
+    found = (getattr(layer, side, None) for layer in layers for side in ("keys", "values"))
+    return [tensor for tensor in found if isinstance(tensor, torch.Tensor)]

@@ -6,8 +6,9 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.recipe.read import MOST_VARIANTS
-from nsight_prof.parsers import matching, patterns, safe_yaml
+from nsight_prof.parsers import patterns, safe_yaml
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.names import matching
 from nsight_prof.parsers.names.ranges import name_stages
 
 LAUGHS = ", ".join(

@@ -17,6 +17,7 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view
 from nsight_prof.reports.render.report import render_template
+from nsight_prof.reports.summary import first_screen
 from nsight_prof.reports.summary.models import SummaryView
 from nsight_prof.reports.summary.plain_words import WAITS
 from nsight_prof.reports.summary.savings import savings
@@ -105,6 +106,30 @@ def test_actions_save_no_more_than_the_total(view: ReportView) -> None:
     assert [a.after.value for a in summary.first.actions] == pytest.approx(
         [whole - sum(saved[: n + 1]) for n in range(len(saved))]
     )
+
+
+def test_where_no_step_saves_much_the_verdict_names_what_the_largest_is_about(
+    view: ReportView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [finding for finding in view.findings if finding.key == "kernel"]
+    of_kernels = replace(view, findings=tuple(found))
+    monkeypatch.setattr(first_screen, "LARGE", 0.12)
+    first = summarise(of_kernels).first
+    told = words(first.verdict)
+    assert " of the run (limit: " in told
+    assert re.search(r"up to [\d.]+ % can be saved there, up to [\d.]+ % in all\.$", told)
+    levels = ("high", "medium", "low")
+    least = max((action.sure for action in first.actions), key=levels.index)
+    assert words(first.line).endswith(f"how sure: {least}")
+
+
+def test_a_step_leads_to_all_its_findings(view: ReportView) -> None:
+    first = summarise(view).first
+    ranks = [rank for action in first.actions for rank, _ in action.findings]
+    assert len(ranks) == len(set(ranks)) > len(first.actions)
+    page = page_of(summarise(view))
+    shown = [rank for action in first.actions[:3] for rank, _ in action.findings]
+    assert all(f"](report.md#finding-{rank})" in page for rank in shown)
 
 
 def test_what_two_findings_say_of_one_kernel_counts_once(view: ReportView) -> None:

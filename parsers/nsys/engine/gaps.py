@@ -110,7 +110,7 @@ def _host_pieces(
 ) -> pd.DataFrame:
     """Split each [start, end) by what the host did: gap, cause and length of each piece."""
     cuts = [start, end, *(c for s in layers for c in (s.start, s.end))]
-    points = np.unique(np.concatenate(cuts))
+    points = np.sort(pd.unique(np.concatenate(cuts)))  # np.unique: see stages/idle_gaps.py
     low, high = points[:-1], points[1:]
     gap = np.searchsorted(start, low, "right") - 1
     inside = (gap >= 0) & (low < np.append(end, 0)[gap])

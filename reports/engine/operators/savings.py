@@ -54,10 +54,10 @@ def kernel_savings(
     judged = sorted({savings[text(r["kernel_id"])] for r in rows}, key=lambda s: s.number)
     saved = sum(number(r["total_ns"]) * savings[text(r["kernel_id"])].part_of_time for r in rows)
     yield Text(
-        "what each kernel could save has {saved} for {kernels}: one launch held to its own roof at "
-        "its own clock, as far as its cause reaches",
+        "the table of what each kernel could save has {saved} for {kernels}: it takes one launch "
+        "of each, its roof at its own clock, and the cause that was found",
         saved=Number(saved, "ns"),
         kernels=[saving.name for saving in judged],
     )
     if open_kernels := [saving.name for saving in judged if not saving.advised]:
-        yield Text("the findings of the report do not list {kernels}", kernels=open_kernels)
+        yield Text("no finding is about {kernels}", kernels=open_kernels)

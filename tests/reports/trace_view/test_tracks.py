@@ -1,6 +1,7 @@
 """Rows and tree of recorded runs against plain SQL on the files of nsys."""
 
 import lzma
+import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ import pytest
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.findings.kernels.measure import ARITHMETIC
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.page.figure_models import COPIES as COPIES_SHOWN
+from nsight_prof.reports.profile.kernel_rows import kernel_rows
 from nsight_prof.reports.profile.overview import overview
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.trace_view import models, tracks
+from nsight_prof.reports.trace_view.histograms import duration_histograms, roof_histogram
 from nsight_prof.reports.trace_view.models import IDLE_NODE, KERNEL, Items, Node, Work
 from nsight_prof.reports.trace_view.page import trace_parts
 from nsight_prof.reports.trace_view.tracks import gaps_of, kernel_items
@@ -89,6 +93,29 @@ def test_copies_are_those_of_the_export(recorded: Recorded) -> None:
         ]
         assert sorted(zip(starts.tolist(), ends.tolist(), strict=True)) == sorted(rows)
     assert tracks.copies_of(recorded.run, None) == {}
+
+
+def test_a_histogram_has_every_launch_of_a_kernel_whose_launches_differ(recorded: Recorded) -> None:
+    kernels = kernel_rows(recorded.run)
+    found = duration_histograms(recorded.run, kernels)
+    launches = recorded.run.launches.groupby("kernel_id")["duration_ns"]
+    for kernel in kernels:
+        low, high = launches.get_group(kernel.kernel_id).quantile([0.05, 0.95])
+        differ = (kernel.calls or 0) >= 20 and high > 1.2 * low
+        assert (kernel.number in found) == differ
+        if differ:
+            counted = re.findall(r"<title>([\d,]+) launches of", found[kernel.number].html)
+            assert sum(int(one.replace(",", "")) for one in counted) == kernel.calls
+
+
+def test_the_time_by_roof_is_all_time_with_a_roof(view: ReportView) -> None:
+    known = [(k.roof_share, k.share) for k in view.kernels if k.roof_share is not None]
+    found = roof_histogram(view)
+    assert found is not None
+    near = found.said.values["near"]
+    assert isinstance(near, Number)
+    wanted = sum(share or 0.0 for reached, share in known if reached >= 0.8)
+    assert near.value == pytest.approx(wanted)
 
 
 def test_the_strip_shows_copies_where_no_kernel_runs(recorded: Recorded, view: ReportView) -> None:

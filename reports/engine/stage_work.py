@@ -1,0 +1,173 @@
+"""Section of a model's stages: the FLOPs and bytes that they need, over time and roofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
+from nsight_prof.parsers.cells import Row, known, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.stages import stage_rows
+from nsight_prof.reports.page import (
+    Bullets,
+    Column,
+    Json,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
+from nsight_prof.reports.serving.engine import DTYPES
+from nsight_prof.reports.serving.roofs import roof_name
+
+KEY, TITLE = "stage-work", Text("Work of the stages")
+STEPS = ("trace", "counters", "operators", "untraced")
+"""Whose work is shown, the first that has it: that of the trace, whose times are known."""
+METHOD = (
+    Text(
+        "FLOPs: matrix products, convolutions and attention, counted by torch while the model ran "
+        "once more without a profiler; attention counts all pairs of query and key. Weights: what "
+        "each call reads, of an embedding the rows and of a mixture of experts those that tokens "
+        "were sent to. Activations are not counted."
+    ),
+    Text(
+        "MFU is these FLOPs over the time of the stage and the roof of the Tensor Cores; MBU the "
+        "weights and KV cache over its time and the bandwidth of DRAM. The time includes what the "
+        "GPU was idle."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage needs, and the time that it took in the trace."""
+
+    row: Row
+    time: Number
+    roofs: Peaks
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return text(self.row["stage"])
+
+    def number(self, column: str, unit: str) -> Number:
+        """Return a count of the stage."""
+        return Number(known(self.row[column]), unit, (Ref("stage_work", self.name, column),))
+
+    @property
+    def read(self) -> Number:
+        """Bytes of weights and KV cache."""
+        return self.number("weight_bytes", "B") + self.number("kv_bytes", "B")
+
+    @property
+    def mfu(self) -> Number:
+        """FLOPs over time and roof, 0 to 1."""
+        return self._used(self.number("flops", "FLOP"), self.roofs.compute)
+
+    @property
+    def mbu(self) -> Number:
+        """Bytes over time and roof, 0 to 1."""
+        return self._used(self.read, self.roofs.memory)
+
+    def _used(self, work: Number, roof: Peak | None) -> Number:
+        if roof is None or self.time.value is None:
+            return Number(None, "fraction")
+        most = Number(roof.value * self.time.value * 1e-9, work.unit, self.time.refs)
+        return work.share_of(most)
+
+
+def section(run: Run) -> Section | None:
+    """Return the section; None for a run whose target did not count its work."""
+    rows = records(run.stage_work)
+    source = next((step for step in STEPS if any(row["source"] == step for row in rows)), None)
+    if source is None:
+        return None
+    times = {text(row["stage"]): known(row["wall_ns"]) for row in stage_rows(run)}
+    shown = [row for row in rows if row["source"] == source]
+    roofs = peaks(run, DTYPES.get(text(shown[0]["dtype"]), ""))
+    stages = [
+        Stage(row, Number(times.get(name), "ns", (Ref("stages", name, "wall_ns"),)), roofs)
+        for row in shown
+        if (name := text(row["stage"])) and (row["flops"] or row["weight_bytes"])
+    ]
+    return Section(
+        KEY,
+        TITLE,
+        (
+            _intro(shown[0], source),
+            *([_used(stages)] if any(s.mfu.value or s.mbu.value for s in stages) else ()),
+            _table(run, stages, roofs),
+            Bullets(Text("How it was counted"), METHOD),
+        ),
+        numbers={"stages": [_numbers(stage) for stage in stages]},
+    )
+
+
+def _intro(row: Row, source: str) -> Text:
+    return Text(
+        "The model {model} has {parameters} parameters in {dtype}. Operators and modules are in "
+        "static_compute.json of the step {step}.",
+        model=Verbatim(text(row["model"])),
+        parameters=Number(known(row["parameters"]), "count", digits=3),
+        dtype=Verbatim(text(row["dtype"])),
+        step=Verbatim(source),
+    )
+
+
+def _used(stages: list[Stage]) -> Text:
+    each = [
+        Text("{stage} ({mfu}, {mbu})", stage=Verbatim(s.name), mfu=s.mfu, mbu=s.mbu) for s in stages
+    ]
+    return Text("MFU and MBU of each stage: {stages}.", stages=each)
+
+
+def _table(run: Run, stages: list[Stage], roofs: Peaks) -> Table[Stage]:
+    alone = {
+        text(row["stage"]): known(row["seconds"])
+        for row in records(run.stage_work)
+        if row["source"] == "untraced"
+    }
+    return Table(
+        KEY,
+        Text("FLOPs and bytes of each stage"),
+        [
+            Column(Text("Stage"), lambda s: Verbatim(s.name)),
+            Column(Text("Calls"), lambda s: s.number("calls", "count")),
+            Column(Text("FLOPs"), lambda s: s.number("flops", "FLOP")),
+            Column(Text("Weights read"), lambda s: s.number("weight_bytes", "B")),
+            Column(Text("KV cache read"), lambda s: s.number("kv_bytes", "B")),
+            Column(Text("Time"), lambda s: s.time),
+            Column(Text("MFU"), lambda s: s.mfu),
+            Column(Text("MBU"), lambda s: s.mbu),
+            Column(Text("Time without a profiler"), lambda s: Number(alone.get(s.name), "s")),
+        ],
+        stages,
+        note=Text(
+            "MFU is of the {compute}, MBU of the {memory}.",
+            compute=_roof(roofs.compute, "FLOP/s"),
+            memory=_roof(roofs.memory, "B/s"),
+        ),
+    )
+
+
+def _roof(roof: Peak | None, unit: str) -> Value:
+    if roof is None:
+        return Text("roof of this type, which is not known")
+    return Text(
+        "{roof} ({value})", roof=roof_name(roof.name), value=Number(roof.value, unit, digits=3)
+    )
+
+
+def _numbers(stage: Stage) -> Json:
+    counts = {k: known(stage.row[k]) for k in ("calls", "flops", "weight_bytes", "kv_bytes")}
+    return {
+        "stage": stage.name,
+        **counts,
+        "time_ns": known(stage.time.value),
+        "mfu": stage.mfu.value,
+        "mbu": stage.mbu.value,
+    }

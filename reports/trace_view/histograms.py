@@ -1,0 +1,178 @@
+"""Small histograms: durations of the launches of a kernel, and GPU time by share of a roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsight_prof.parsers.cells import records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.timeline import timeline
+from nsight_prof.reports.page import Name, Number, Ref, Text
+from nsight_prof.reports.page.formats import duration, share
+from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.plots.palette import COLOURS, family
+from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.trace_view.still import WIDTH, Pen
+
+LEAST_LAUNCHES = 20
+"""Launches from which on their durations have a shape."""
+LEAST_SPREAD = 1.2
+"""95th over 5th percentile from which on there is something to see."""
+BINS, TENTHS = 60, 10
+LEFT, TALL, FOOT, APART = 60.0, 70.0, 20.0, 80.0
+NEAR, FAR = 0.8, 0.5
+"""Shares of a roof that count as near it, and below which a kernel is far from it."""
+AXIS = "duration of a launch; height: launches"
+ROOF_AXIS = "share of its roof that a kernel reaches; height: GPU time"
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A histogram: `svg` is the file, `html` what the HTML page has; `said` is what one sees."""
+
+    alt: Text
+    said: Text
+    svg: str
+    html: str
+
+
+@dataclass(frozen=True)
+class _Bars:
+    heights: Array
+    edges: Array
+    colour: str
+    ticks: tuple[tuple[float, str], ...]
+    told: tuple[str, ...]
+    axis: str
+
+
+def duration_histograms(run: Run, kernels: Sequence[KernelRow]) -> dict[int, Histogram]:
+    """Return the durations of the launches of each kernel, by its number.
+
+    Only kernels with many launches have one, and only where these differ.
+    """
+    frame = timeline(run)
+    if frame is None:
+        return {}
+    launches = frame.groupby("kernel_id", sort=False)
+    found = {}
+    for kernel in kernels:
+        if (kernel.calls or 0) < LEAST_LAUNCHES or kernel.kernel_id not in launches.groups:
+            continue
+        made = _durations(kernel, launches.get_group(kernel.kernel_id))
+        if made is not None:
+            found[kernel.number] = made
+    return found
+
+
+def _durations(kernel: KernelRow, launches: pd.DataFrame) -> Histogram | None:
+    times = launches["duration_ns"].to_numpy(float)
+    low, first, middle, third, high = np.percentile(times, (5, 25, 50, 75, 95))
+    if not high > LEAST_SPREAD * low:
+        return None
+    # A few launches that take many times as long would leave the others one bar.
+    least, most = float(times.min()), float(times.max())
+    scale = np.geomspace if most > 4 * least > 0 else np.linspace
+    edges = scale(least, most, BINS + 1)
+    heights, _ = np.histogram(times, edges)
+    told = tuple(
+        f"{n:,} launches of {duration(a)} to {duration(b)}"
+        for n, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
+    )
+    ticks = tuple((float(at), duration(at)) for at in dict.fromkeys((least, middle, most)))
+    bars = _Bars(
+        heights.astype(float), edges, COLOURS[family(kernel.category)[0]], ticks, told, AXIS
+    )
+    cell = Ref("kernels", kernel.kernel_id)
+    said = Text(
+        "Half of the {n} launches take {first} to {third}, 1 in 20 takes {high} or longer.{stages}",
+        n=len(times),
+        first=Number(first, "ns", (cell,)),
+        third=Number(third, "ns", (cell,)),
+        high=Number(high, "ns", (cell,)),
+        stages=_by_stage(launches),
+    )
+    alt = Text("Histogram: durations of the launches of kernel {number}", number=kernel.number)
+    return _histogram(bars, alt, said, logarithmic=scale is np.geomspace)
+
+
+def _by_stage(launches: pd.DataFrame) -> Text | str:
+    """Return the medians of stages where they tell why launches differ."""
+    medians = launches[launches["stage"] != ""].groupby("stage")["duration_ns"].median()
+    if len(medians) < 2 or not medians.max() > LEAST_SPREAD * medians.min():
+        return ""
+    ranked = medians.sort_values(ascending=False).head(4).reset_index()
+    stages = [
+        Text(
+            "{stage} {time}", stage=Name(text(row["stage"])), time=Number(row["duration_ns"], "ns")
+        )
+        for row in records(ranked)
+    ]
+    return Text(" Medians by stage: {stages}.", stages=stages)
+
+
+def roof_histogram(view: ReportView) -> Histogram | None:
+    """Return the GPU time by share of the roof that limits it; None where no kernel has one."""
+    known = [(k.roof_share, k.share) for k in view.kernels if k.roof_share is not None and k.share]
+    if len(known) < 2:
+        return None
+    reached = np.array([min(part, 1.0) for part, _ in known])
+    time = np.array([part for _, part in known])
+    edges = np.linspace(0, 1, TENTHS + 1)
+    heights, _ = np.histogram(reached, edges, weights=time)
+    told = tuple(
+        f"{share(part)} of the GPU time at {share(a)} to {share(b)} of its roof"
+        for part, a, b in zip(heights, edges[:-1], edges[1:], strict=True)
+    )
+    ticks = tuple((at / 100, f"{at} %") for at in (0, 25, 50, 75, 100))
+    said = Text(
+        "Kernels with {near} of the GPU time reach {limit} of their roof or more, kernels with "
+        "{far} less than {half}.",
+        near=Number(time[reached >= NEAR].sum(), "fraction"),
+        limit=Number(NEAR, "fraction"),
+        far=Number(time[reached < FAR].sum(), "fraction"),
+        half=Number(FAR, "fraction"),
+    )
+    alt = Text("Histogram: GPU time by the share of its roof that each kernel reaches")
+    return _histogram(_Bars(heights, edges, "blue", ticks, told, ROOF_AXIS), alt, said)
+
+
+def _histogram(bars: _Bars, alt: Text, said: Text, *, logarithmic: bool = False) -> Histogram:
+    words = Writer().text(alt)
+    file, html = (_draw(bars, words, logarithmic, inline=inline) for inline in (False, True))
+    return Histogram(alt, said, file, html)
+
+
+def _draw(bars: _Bars, alt: str, logarithmic: bool, *, inline: bool) -> str:
+    pen = Pen(inline=inline)
+    first, last = bars.edges[0], bars.edges[-1]
+    if logarithmic:
+        first, last = np.log(first), np.log(last)
+
+    def place(value: float) -> float:
+        at = np.log(value) if logarithmic else value
+        return float(LEFT + (WIDTH - 2 * LEFT) * (at - first) / (last - first))
+
+    pen.path(f"M{LEFT:g} {TALL + 4:g}H{WIDTH - LEFT:g}v1H{LEFT:g}Z", "quiet")
+    top = float(bars.heights.max())
+    ends = zip(bars.edges[:-1], bars.edges[1:], strict=True)
+    for height, (begin, end), told in zip(bars.heights, ends, bars.told, strict=True):
+        if height:
+            # One launch among thousands is seen, too.
+            tall = max(TALL * float(height) / top, 1.5)
+            x = place(begin)
+            pen.box(x, TALL + 4 - tall, place(end) - x, tall, bars.colour, told)
+    before = -float(WIDTH)
+    for value, words in bars.ticks:
+        x = place(value)
+        if x - before >= APART:
+            pen.text(x, TALL + FOOT, words, APART, "quiet", anchor="middle")
+            before = x
+    pen.text(WIDTH / 2, TALL + 2 * FOOT - 4, bars.axis, WIDTH, "quiet", anchor="middle")
+    return pen.done(TALL + 2 * FOOT, alt)

@@ -1,0 +1,63 @@
+"""Stages of a recorded trace against the work that its target counted."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.reports.engine.stage_work import section
+
+
+def work(**changes: Any) -> dict[str, Any]:
+    """What a target writes: a prefill that computes, and a decode that reads."""
+    prefill = {"stage": "prefill", "calls": 1, "flops": 10**12, "weight_bytes": 0, "kv_bytes": 0}
+    decode = {"stage": "decode", "calls": 16, "flops": 0, "weight_bytes": 10**9, "kv_bytes": 10**8}
+    return {
+        "model": "toy",
+        "dtype": "bfloat16",
+        "parameters": 5,
+        "stages": [prefill | changes, decode],
+        "stages_s": [{"prefill": 1.0}, {"prefill": 4.0}, {"prefill": 2.0}],
+    }
+
+
+@pytest.fixture
+def run(root: Path, tmp_path: Path) -> Any:
+    def made(counted: object) -> Any:
+        folder = tmp_path / "run"
+        shutil.copytree(root / "captures" / "h200-top-kernels", folder)
+        if counted is not None:
+            (folder / "steps/1-trace/static_compute.json").write_text(json.dumps(counted))
+        return load_run(folder)
+
+    return made
+
+
+def test_mfu_and_mbu_are_work_over_time_and_the_measured_roofs(run: Any) -> None:
+    found = run(work())
+    shown = section(found)
+    assert shown is not None
+    prefill, decode = shown.numbers["stages"]
+    wall = found.stages.set_index("stage")["wall_ns"]
+    roofs = found.measured_roofs.set_index(["level_or_pipe", "dtype", "kind"])["value"]
+    steady, read = roofs["tensor", "bf16", "steady"], roofs["dram", "", "read"]
+    assert prefill["mfu"] == pytest.approx(1e12 / (wall["prefill"] * 1e-9) / steady)
+    assert decode["mbu"] == pytest.approx(1.1e9 / (wall["decode"] * 1e-9) / read)
+    (row,) = found.stage_work[found.stage_work["stage"] == "prefill"].to_dict("records")
+    assert row["seconds"] == 2.0
+
+
+@pytest.mark.parametrize("broken", [work(flops=-1), work(flops="many"), {"stages": 3}, []])
+def test_what_is_no_count_is_told_and_shows_no_section(run: Any, broken: object) -> None:
+    found = run(broken)
+    assert section(found) is None
+    told = found.gaps[found.gaps["table"] == "stage_work"]["reason"]
+    assert told.str.contains("static_compute.json cannot be read").all()
+    assert len(told) == 1
+
+
+def test_a_run_that_counted_nothing_has_no_section(run: Any) -> None:
+    assert section(run(None)) is None
