@@ -58,18 +58,20 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     rows: list[Row] = []
     for work in _bases(planned.settings.workloads):
         asked = point_row(now, work)
-        if asked["status"] != "ok":
-            continue
-        known = {"case": asked["case"], "status": "ok", "reason": ""}
-        rows.append(asked | known | {"change": AS_ASKED, "value": ""})
+        rows.append(_plain(asked) | {"case": asked["case"], "change": AS_ASKED, "value": ""})
         for change, value, predicted in _choices(planned, now, work):
             try:
-                row = predicted()
+                row = _plain(predicted())
             except UsageError as error:
                 row = {"status": "unsupported", "reason": error.message}
             rows.append(row | {"case": asked["case"], "change": change, "value": value})
     names = [column.name for column in tables.tables()["predicted_changes"]]
     return tables.check(pd.DataFrame(rows, columns=names), "predicted_changes")
+
+
+def _plain(row: Row) -> Row:
+    """Return a point whose reason says why it cannot be predicted, not that requests wait."""
+    return row | {"reason": ""} if row["status"] == "ok" else row
 
 
 def _bases(works: Sequence[Workload]) -> list[Workload]:
@@ -133,8 +135,6 @@ def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     other = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
     other.fitted = planned.fitted
     kv_tokens = other.kv_tokens(now.predictor.engine)
-    if not kv_tokens:
-        raise UsageError(f"the weights leave no memory of {gpu} for a KV cache", "take more GPUs")
     there = _with(now, gpu=other.gpu, costs=other.costs)
     return point_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
 

@@ -39,6 +39,8 @@ def answer(run: Run) -> Text | None:
     if not rows:
         return None
     asked, *others = list(rows.values())[-1]
+    if asked["status"] != "ok":
+        return None
     bounded = known(asked["tpot_p50_s_high"]) is not None
     others = [
         row
@@ -71,7 +73,8 @@ def parts(run: Run) -> list[Text | Table[Row]]:
     ]
     for index, (case, choices) in enumerate(rows.items(), 1):
         good = [row for row in choices if row["status"] == "ok"]
-        found.append(_table(case, good, f"predicted-choices-{index}"))
+        if good:
+            found.append(_table(case, good, choices[0], f"predicted-choices-{index}"))
     refused = [row for choices in rows.values() for row in choices if row["status"] != "ok"]
     if refused:
         found.append(_refused(refused))
@@ -91,16 +94,16 @@ def _choice(row: Row) -> Text:
 
 def _per_gpu(row: Row) -> Number:
     rate = number(row[THROUGHPUT]) / number(row["tensor_parallel"])
-    return Number(rate, TOKEN_RATE)
+    return Number(rate, TOKEN_RATE, missing="the point as asked is not predicted")
 
 
-def _table(case: str, rows: Sequence[Row], key: str) -> Table[Row]:
+def _table(case: str, rows: Sequence[Row], as_asked: Row, key: str) -> Table[Row]:
     columns = [
         Column[Row](Text("Choice"), _choice),
         Column[Row](Text("TTFT, median"), lambda row: predicted(row, "ttft_p50_s", "s")),
         Column[Row](Text("TPOT, median"), lambda row: predicted(row, "tpot_p50_s", "s")),
         Column[Row](Text("Output"), lambda row: predicted(row, THROUGHPUT, TOKEN_RATE), TOKEN_RATE),
-        Column[Row](Text("Output per GPU"), lambda row: _per_gpu(row).times(_per_gpu(rows[0]))),
+        Column[Row](Text("Output per GPU"), lambda row: _per_gpu(row).times(_per_gpu(as_asked))),
     ]
     asked = {
         "goodput_requests_per_s": (Text("Goodput"), REQUEST_RATE),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from nsight_prof.parsers.cells import Row, known, number, records, text
 from nsight_prof.parsers.run.run import Run
@@ -25,13 +27,15 @@ NAMED = 6
 """Operators of a step that have a colour of their own."""
 MOST = 12
 """Steps that are drawn and that have a table: evenly spaced ones of all."""
+MOST_LINES = 6
+Item = TypeVar("Item")
 LENGTHS = tuple(2.0**power for power in range(7, 18))
 """Tokens of a request over which the KV cache is drawn."""
 NEAR = 2.0
 """The end of the KV cache is drawn where it is at most this many times the largest load."""
 
 
-def spaced(rows: Sequence[Row], limit: int = MOST) -> list[Row]:
+def spaced(rows: Sequence[Item], limit: int = MOST) -> list[Item]:
     """Return at most `limit` of the rows, the first and the last among them."""
     if len(rows) <= limit:
         return list(rows)
@@ -44,15 +48,33 @@ def different(steps: Sequence[Row]) -> list[Row]:
     return [row for index, row in enumerate(steps) if keys.index(keys[index]) == index]
 
 
-def _lines(points: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the points of each line with its name, by growing load."""
+@dataclass(frozen=True)
+class Lines:
+    """The points of each line by its name, by growing load; `left_out`: lines without room."""
+
+    shown: tuple[tuple[str, list[Row]], ...]
+    left_out: int
+
+    @property
+    def note(self) -> str:
+        """What a reader must know of lines that are not there."""
+        if not self.left_out:
+            return ""
+        return f" {len(self.shown)} of {len(self.shown) + self.left_out} lines are drawn."
+
+
+def _lines(points: Sequence[Row], *experiments: str) -> Lines:
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in points:
-        if row["status"] == "ok" and row["experiment"] in LOADS:
+        if row["status"] == "ok" and row["experiment"] in experiments:
             lines.setdefault(tuple(row[name] for name in SAME), []).append(row)
-    for (experiment, prompt, output), rows in lines.items():
-        name = f"{experiment}, {prompt:,} + {output:,} tokens"
-        yield name, sorted(rows, key=_load)
+    shown = spaced(list(lines.values()), MOST_LINES)
+    named = (
+        (f"{text(r[0]['experiment'])}, {int(r[0]['prompt_tokens']):,} + "
+         f"{int(r[0]['output_tokens']):,} tokens", sorted(r, key=_load))
+        for r in shown
+    )  # fmt: skip
+    return Lines(tuple(named), len(lines) - len(shown))
 
 
 def _load(row: Row) -> float:
@@ -61,6 +83,7 @@ def _load(row: Row) -> float:
 
 def pareto(points: Sequence[Row]) -> Figure | None:
     """Return throughput per GPU against interactivity, each point with its load."""
+    lines = _lines(points, *LOADS)
     series = [
         Series(
             name,
@@ -68,7 +91,7 @@ def pareto(points: Sequence[Row]) -> Figure | None:
             tuple(number(row["output_tokens_per_s"]) / int(row["tensor_parallel"]) for row in rows),
             texts=tuple(f"{_load(row):g}" for row in rows),
         )
-        for name, rows in _lines(points)
+        for name, rows in lines.shown
     ]
     if sum(map(len, (line.x for line in series))) < 2:
         return None
@@ -81,7 +104,7 @@ def pareto(points: Sequence[Row]) -> Figure | None:
         "Output tokens/s per GPU",
         tuple(series),
         subtitle="Each point has its load beside it: requests of a batch, clients, or requests per "
-        "second. Up and to the right is better.",
+        f"second. Up and to the right is better.{lines.note}",
     )
     return Figure(chart)
 
@@ -90,39 +113,41 @@ def latencies(points: Sequence[Row], kv_tokens: float, max_requests: float) -> l
     """Return TTFT and TPOT over the load, with their intervals, for each way that requests come."""
     found = []
     for experiment, (_, label) in LOADS.items():
-        lines = [(n, rows) for n, rows in _lines(points) if rows[0]["experiment"] == experiment]
-        if max((len(rows) for _, rows in lines), default=0) < 2:
+        lines = _lines(points, experiment)
+        if max((len(rows) for _, rows in lines.shown), default=0) < 2:
             continue
         ends: list[tuple[float, str]] = []
         if experiment != "open":
-            ends = list(_ends([rows for _, rows in lines], kv_tokens, max_requests))
+            ends = list(_ends([rows for _, rows in lines.shown], kv_tokens, max_requests))
         chart = LineFigure(
             f"predicted-latency-{experiment}",
             f"Latency over load: {label[0].lower()}{label[1:]}",
             f"Lines with bands: median TTFT and TPOT over {label[0].lower()}{label[1:]}",
             label,
-            panels=tuple(
-                Panel(f"{name}, median (ms)", tuple(_over(rows, n, column) for n, rows in lines),
-                      y_log=name == "TTFT")
-                for name, column in (("TTFT", "ttft_p50_s"), ("TPOT", "tpot_p50_s"))
+            panels=(
+                Panel("TTFT, median (ms)", _over(lines, "ttft_p50_s"), y_log=True),
+                Panel("TPOT, median (ms)", _over(lines, "tpot_p50_s")),
             ),
             x_log=True,
             marks=tuple(ends),
             subtitle="Bands are intervals: from every operator at its lower to every one at its "
-            "upper end.",
+            f"upper end.{lines.note}",
         )  # fmt: skip
         found.append(Figure(chart))
     return found
 
 
-def _over(rows: Sequence[Row], name: str, column: str) -> Series:
-    value, low, high = (
-        tuple(MILLI * number(row[f"{column}{end}"]) for row in rows)
-        for end in ("", "_low", "_high")
-    )
-    bounded = any(map(math.isfinite, high))
-    return Series(name, tuple(map(_load, rows)), value, low if bounded else None,
-                  high if bounded else None)  # fmt: skip
+def _over(lines: Lines, column: str) -> tuple[Series, ...]:
+    """Return a column in milliseconds over the load; without an upper end there is no band."""
+    found = []
+    for name, rows in lines.shown:
+        value, low, high = (
+            tuple(MILLI * number(row[f"{column}{end}"]) for row in rows)
+            for end in ("", "_low", "_high")
+        )
+        band = (low, high) if any(map(math.isfinite, high)) else (None, None)
+        found.append(Series(name, tuple(map(_load, rows)), value, *band))
+    return tuple(found)
 
 
 def _ends(

@@ -19,7 +19,7 @@ KINDS = {
     "copy": Text("copying data inside the GPU"),
     "conv": Text("convolution"),
     "rnn": Text("recurrent network step"),
-    "moe": Text("mixture-of-experts routing"),
+    "moe": Text("mixture of experts"),
     "quantize": Text("conversion to small number formats"),
     "kv_cache": Text("storing attention data"),
     "collective": Text("communication between GPUs"),
@@ -86,6 +86,7 @@ WAITS = {
 PROBLEMS = {
     "launch_bound": Text("The GPU waits for the CPU to start its next work"),
     "host_bound": Text("The GPU waits while the CPU does something else"),
+    "allocation_stalls": Text("The GPU waits while the CPU allocates its memory"),
     "sync_stalls": Text("The GPU waits because the CPU first waits for results"),
     "idle": Text("The GPU has nothing to do"),
     "copies": Text("Data is copied between the CPU's memory and the GPU"),
@@ -109,6 +110,7 @@ PROBLEMS = {
 ACTIONS = {
     "launch_bound": Text("CUDA graphs: record each step once and replay it"),
     "host_bound": Text("Move the CPU's other work out of the way"),
+    "allocation_stalls": Text("Allocate the GPU's memory once, before the loop"),
     "sync_stalls": Text("Let the CPU run ahead: wait for results less often"),
     "idle": Text("Give the GPU its work without pauses"),
     "copies": Text("Keep data on the GPU, or copy while it computes"),
@@ -150,6 +152,7 @@ COSTS = {
         "compiling takes time at the first step; results may differ in the last digits"
     ),
     "sync_stalls": Text("results are seen a step later"),
+    "allocation_stalls": Text("memory that stays taken between the steps"),
     "copies": Text("memory of the host that cannot be swapped out"),
     "misaligned": Text("memory for the padding"),
     "padding": Text("memory for the padding"),

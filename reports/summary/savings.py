@@ -17,7 +17,10 @@ OF_IDLE = ("idle", "idle_outside")
 ENOUGH = 0.1
 """Part of the run that waiting for the host must cost to absorb what faster kernels save: the GPU
 then only waits longer."""
-CAUSE_OF = {"sync_stalls": ("launch_bound", "host_bound")}
+CAUSE_OF = {
+    "sync_stalls": ("launch_bound", "host_bound"),
+    "allocation_stalls": ("launch_bound", "sync_stalls"),
+}
 """Rules that tell of the cause of what others tell of: a host that waits for results in every step
 cannot run ahead, however fast it launches."""
 FEWER_LAUNCHES = ("small_kernels", "elementwise_chain")

@@ -148,6 +148,16 @@ def test_other_choices_are_predicted_or_say_why_not(
     assert report.index("### Choices") < report.index("### Repairs")
 
 
+def test_choices_are_there_for_a_model_that_does_not_fit(predicted: Callable[..., Path]) -> None:
+    out = predicted("llama-3.1-70b", "--gpu", "h200-sxm", "--batch", "1")
+    found = choices(out, "batch/b1/p512/o128")
+    assert found["as asked", ""]["status"] == "unsupported"
+    assert found["gpu", "h100-sxm"]["status"] == "unsupported"
+    assert found["gpu", "b200-sxm"]["status"] == "ok"
+    assert found["dtype", "fp8"]["status"] == "ok"
+    assert "| GPU: b200-sxm |" in (out / "report" / "report.md").read_text()
+
+
 def test_what_tensor_parallelism_would_change_is_predicted_where_collectives_are_known(
     predicted: Callable[..., Path], copied: Copied
 ) -> None:

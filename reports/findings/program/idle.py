@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from nsight_prof.parsers.cells import number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
@@ -88,6 +91,24 @@ HOST_BOUND = Rule(
         "With the host's work of a step left out (its results reused), the steps take as long."
     ),
 )
+ALLOCATION_STALLS = replace(
+    HOST_BOUND,
+    key="allocation_stalls",
+    question="Does the GPU wait while the host allocates or frees its memory?",
+    thresholds={
+        **HOST_BOUND.thresholds,
+        "allocating": Threshold(
+            0.5, Text("prof: part of these gaps that the host spends in calls that allocate")
+        ),
+    },
+    action=Text(
+        "Allocate once, before the loop, and use the memory again (out= arguments, PyTorch's "
+        "caching allocator without empty_cache, cudaMallocAsync with a pool): cudaMalloc and "
+        "cudaFree wait for all work of the GPU."
+    ),
+    advice=Text("let it keep its memory instead of asking for it anew in each step"),
+    disproof=Text("With buffers that are allocated once before the loop the steps take as long."),
+)
 SYNC_STALLS = Rule(
     key="sync_stalls",
     question="Does the GPU run dry because the host waits for it?",
@@ -131,10 +152,14 @@ IDLE_OUTSIDE = Rule(
         "stages."
     ),
 )
-RULES = (LAUNCH_BOUND, HOST_BOUND, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
+RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
 
 OF_CAUSE = {LAUNCHES: LAUNCH_BOUND, HOST: HOST_BOUND, SYNCHRONISATION: SYNC_STALLS}
 """The rule that explains idle time of a cause; the GPU's own time between queued work has none."""
+ALLOCATING = re.compile(
+    r"cuda(?:Malloc|Free|HostAlloc)(?!Async|FromPoolAsync)|cuMem(?:Alloc|Free|HostAlloc)(?!Async)"
+)
+"""CUDA calls that allocate or free memory and wait for the GPU."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 NAMED = 2
@@ -183,10 +208,11 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         remaining = often * (LAUNCH_BOUND.limit("graph_gap") + number(cost.added.value))
     saved = min(max(0.0, lost - remaining), number(program_idle.value))
     gain = Number(saved / number(program_wall.value), "fraction")
-    return rule.finding(
+    told = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
+    return told.finding(
         key="idle",
         stage=stage.name,
-        title=_title(rule, gaps.idle.share_of(stage.wall), stage),
+        title=_title(told, gaps.idle.share_of(stage.wall), stage),
         verdict=Text(
             "{problem} Closing these gaps saves at most {gain} of the wall time{under_nsys} "
             "({saved}).{remark}",
@@ -211,8 +237,16 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
     )
 
 
+def _allocates(gaps: Gaps) -> bool:
+    """Return whether the host spends most of the gaps in calls that allocate or free memory."""
+    spent = sum(value for call, value in gaps.by("call") if ALLOCATING.match(call))
+    return spent >= ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
+
+
 def _title(rule: Rule, share: Number, stage: Stage) -> Text:
     values: dict[str, Value] = {"part": share, "where": _where(stage)}
+    if rule is ALLOCATION_STALLS:
+        return Text("The GPU waits for allocations for {part} of the time {where}", **values)
     if rule is LAUNCH_BOUND:
         return Text("The GPU waits for launches for {part} of the time {where}", **values)
     if rule is HOST_BOUND:

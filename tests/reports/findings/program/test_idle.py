@@ -100,8 +100,19 @@ def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
     rows = [gap("launches", 2.0, 400), gap("host", 4.0, 3, call="cudaMalloc")]
     run = write(run, "idle_gaps", rows)
     ranked = [f.rule for f in findings(run) if f.key == "idle"]
-    assert ranked == ["host_bound", "launch_bound"]
-    assert "cudaMalloc (100 %)" in english(of_cause(run, "host_bound").verdict)
+    assert ranked == ["allocation_stalls", "launch_bound"]
+    assert "cudaMalloc (100 %)" in english(of_cause(run, "allocation_stalls").verdict)
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [("cudaFree", "allocation_stalls"), ("cuMemAlloc_v2", "allocation_stalls"),
+     ("cudaMallocAsync", "host_bound"), ("cudaModuleLoad", "host_bound")],
+)  # fmt: skip
+def test_allocations_in_the_loop_are_named(run: Run, call: str, rule: str) -> None:
+    found = of_cause(write(run, "idle_gaps", [gap("host", 4.0, 9, call=call)]), rule)
+    assert call in english(found.verdict)
+    assert ("Allocate once" in english(found.action)) == (rule == "allocation_stalls")
 
 
 def test_gaps_of_the_gpus_own_are_not_blamed_on_the_host(run: Run) -> None:
