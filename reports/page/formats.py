@@ -21,8 +21,7 @@ WIDTH_OF_FAULT = 80
 MANY = 10
 """Ratio from which on a change in per cent is hard to read."""
 
-_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_TIME = tuple(step for step in units.LADDERS["ns"] if step[0] >= 1.0)
 # Characters that start or end markup somewhere in GitHub's markdown, tables included.
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
@@ -81,27 +80,27 @@ def seconds(value: Any) -> str:
 
 def data_size(value_bytes: Any) -> str:
     """Return bytes as "3.21 MB" (decimal prefixes, as data sheets use them)."""
-    return _scaled(value_bytes, _SI, "B")
+    return _scaled(value_bytes, units.SI, "B")
 
 
 def byte_rate(value: Any) -> str:
     """Return bytes a second as "3.21 TB/s"."""
-    return _scaled(value, _SI, "B/s")
+    return _scaled(value, units.SI, "B/s")
 
 
 def flop_count(value: Any) -> str:
     """Return floating-point operations as "1.12 TFLOP"."""
-    return _scaled(value, _SI, "FLOP")
+    return _scaled(value, units.SI, "FLOP")
 
 
 def flop_rate(value: Any) -> str:
     """Return floating-point operations a second as "786 TFLOP/s"."""
-    return _scaled(value, _SI, "FLOP/s")
+    return _scaled(value, units.SI, "FLOP/s")
 
 
 def clock(value_hz: Any) -> str:
     """Return hertz as "1.98 GHz"."""
-    return _scaled(value_hz, _SI, "Hz")
+    return _scaled(value_hz, units.SI, "Hz")
 
 
 def intensity(value: Any) -> str:

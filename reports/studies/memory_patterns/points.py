@@ -10,6 +10,7 @@ from statistics import median
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page.formats import count, significant
+from nsight_prof.reports.page.units import BINARY
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,8 @@ class Point:
 
 def binary_size(size: float) -> str:
     """Return bytes with a binary prefix, as runs are defined: "128 KiB"."""
-    for step, unit in ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if size >= step:
-            return f"{_plain(size / step)} {unit}"
-    return f"{_plain(size)} B"
+    step, unit = next((step for step in BINARY if size >= step[0]), BINARY[-1])
+    return f"{_plain(size / step)} {unit}"
 
 
 def _plain(value: float) -> str:
