@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsight_prof.reports.page import Number, adding_up, formats
+from nsight_prof.reports.page import Number, adding_up, formats, units
 from nsight_prof.reports.page.writer import Writer
 
 UNKNOWN = [None, math.nan, math.inf, -math.inf, pd.NA, "", "n/a"]
