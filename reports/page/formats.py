@@ -147,9 +147,9 @@ def counted(value: Any, noun: str) -> str:
     return f"{text} {noun if text == '1' else more}"
 
 
-def listed(parts: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Return "a, b and c"."""
-    return " and ".join(p for p in (", ".join(parts[:-1]), *parts[-1:]) if p)
+    return " and ".join(p for p in (", ".join(names[:-1]), *names[-1:]) if p)
 
 
 def speedup(value: Any) -> str:
@@ -255,13 +255,13 @@ def briefer(text: str) -> list[str]:
     "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, cluster 2x1, TN" loses stages, cluster and layout
     first, then its last parts; the first, what the kernel is, stays.
     """
-    parts = text.split(", ")
+    phrases = text.split(", ")
     forms = [text]
     for pattern in _LEAST_TELLING:
-        if specific := [part for part in parts[1:] if not pattern.fullmatch(part)]:
-            parts = [parts[0], *specific]
-            forms.append(", ".join(parts))
-    forms += [", ".join(parts[:keep]) for keep in range(len(parts) - 1, 0, -1)]
+        if specific := [phrase for phrase in phrases[1:] if not pattern.fullmatch(phrase)]:
+            phrases = [phrases[0], *specific]
+            forms.append(", ".join(phrases))
+    forms += [", ".join(phrases[:keep]) for keep in range(len(phrases) - 1, 0, -1)]
     return list(dict.fromkeys(forms))
 
 

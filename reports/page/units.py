@@ -120,6 +120,6 @@ def quantity(value: float, unit: str, digits: int) -> str:
     step, name = step_of(value, unit, digits)
     scaled = value / step
     # Sizes that are chosen (64 MiB, 128 B) are whole.
-    whole = scaled.is_integer() and (unit == "iB" or name == "B")
-    text = f"{scaled:,.0f}" if whole else significant(scaled, digits)
+    is_exact = scaled.is_integer() and (unit == "iB" or name == "B")
+    text = f"{scaled:,.0f}" if is_exact else significant(scaled, digits)
     return f"{text} {name}".rstrip()

@@ -85,8 +85,8 @@ def mix_points(rows: Sequence[Row]) -> list[Point]:
 
 def ratios(points: Sequence[Point]) -> list[str]:
     """Return the ratios from most reads to most writes."""
-    parts = {p.ratio: p.reads / (p.reads + p.writes) for p in points}
-    return sorted(parts, key=lambda ratio: -parts[ratio])
+    read_shares = {p.ratio: p.reads / (p.reads + p.writes) for p in points}
+    return sorted(read_shares, key=lambda ratio: -read_shares[ratio])
 
 
 def pure(points: Sequence[Point]) -> tuple[float, float]:
@@ -117,8 +117,10 @@ def held_back(points: Sequence[Point]) -> float:
 
     The median over the calls that write at least a GB, so that all of them fill what L2 can hold.
     """
-    held = [p.writes - p.written for p in points if p.writes >= 1e9 and math.isfinite(p.written)]
-    return median(held) if held else math.nan
+    unwritten = [
+        p.writes - p.written for p in points if p.writes >= 1e9 and math.isfinite(p.written)
+    ]
+    return median(unwritten) if unwritten else math.nan
 
 
 def slower_in_turn(points: Sequence[Point]) -> float:
@@ -128,5 +130,5 @@ def slower_in_turn(points: Sequence[Point]) -> float:
     and the gap between kernels, is taken off. NaN without counters.
     """
     reads = [p.seconds / p.alone - 1 for p in points if p.writes == 0 and p.alone > 0]
-    whole = [p.seconds / p.alone - 1 for p in points if p.way == "whole" and p.alone > 0]
-    return max(whole) - reads[0] if reads and whole else math.nan
+    slowdowns = [p.seconds / p.alone - 1 for p in points if p.way == "whole" and p.alone > 0]
+    return max(slowdowns) - reads[0] if reads and slowdowns else math.nan
