@@ -42,4 +42,4 @@ def text(value: Any) -> str:
 
 def names(value: Any) -> tuple[str, ...]:
     """Return the parts of a comma-separated cell, such as the stages of a kernel."""
-    return tuple(part.strip() for part in text(value).split(",") if part.strip())
+    return tuple(name.strip() for name in text(value).split(",") if name.strip())

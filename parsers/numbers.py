@@ -48,10 +48,10 @@ class Marks:
         for space in _SPACES:
             text = text.replace(space, "")
         group = "," if self.decimal == "." else "."
-        whole, mark, rest = text.partition(self.decimal)
-        if not _is_whole(whole, group) or group in rest:
+        integer, mark, rest = text.partition(self.decimal)
+        if not _is_whole(integer, group) or group in rest:
             return None
-        digits = whole.replace(group, "") + ("." if mark else "") + rest
+        digits = integer.replace(group, "") + ("." if mark else "") + rest
         return float(digits) if _PLAIN.match(digits) else None
 
 
@@ -101,8 +101,8 @@ def decimal_mark(text: str) -> str:
         return "." if dot > comma else ","
     mark = "." if dot >= 0 else ","
     if text.count(mark) > 1:
-        other = "," if mark == "." else "."
-        return other if _is_whole(text, mark) else ""
+        group_mark = "," if mark == "." else "."
+        return group_mark if _is_whole(text, mark) else ""
     if _GROUPED.match(text.replace(mark, ",")):
         return ""
     return mark

@@ -81,12 +81,12 @@ def _size(node: yaml.Node, known: dict[int, int], around: tuple[int, ...]) -> in
     if id(node) not in known:
         inner: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
-            inner = [part for pair in node.value for part in pair]
+            inner = [child for pair in node.value for child in pair]
         elif isinstance(node, yaml.SequenceNode):
             inner = node.value
         else:
             node.value.encode()  # half a character, "\ud83d", can be written nowhere
-        known[id(node)] = 1 + sum(_size(part, known, (*around, id(node))) for part in inner)
+        known[id(node)] = 1 + sum(_size(child, known, (*around, id(node))) for child in inner)
     if known[id(node)] > MOST:
         raise _Refused(
             problem=f"it holds more than {MOST:,} values once its aliases are written out",

@@ -9,16 +9,16 @@ from contextvars import ContextVar
 Watcher = Callable[[str, str], None]
 
 
-def _nobody(_part: str, _detail: str) -> None:
+def _nobody(_name: str, _detail: str) -> None:
     """Ignore it."""
 
 
 _watcher: ContextVar[Watcher] = ContextVar("watcher", default=_nobody)
 
 
-def substep(part: str, detail: str = "") -> None:
+def substep(name: str, detail: str = "") -> None:
     """Say which part begins, and what of it: "figures", "roofline"."""
-    _watcher.get()(part, detail)
+    _watcher.get()(name, detail)
 
 
 @contextmanager

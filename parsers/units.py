@@ -50,7 +50,7 @@ def _lookup(unit: str) -> Scale | None:
         return exceptions[unit]
     if "/" not in unit:
         return words.get(unit)
-    above, below = (words.get(part) for part in unit.split("/", 1))
+    above, below = (words.get(side) for side in unit.split("/", 1))
     if above is None or below is None or not below.unit:
         return None
     return _ratio(above, below)

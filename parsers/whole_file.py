@@ -97,5 +97,5 @@ def _is_written_through(path: Path) -> bool:
 def _write_through(source: Path, path: Path) -> None:
     # Appended: `>> log` has given us a file with something in it.
     target = os.open(path, os.O_WRONLY | os.O_APPEND)
-    with source.open("rb") as whole, os.fdopen(target, "wb") as stream:
-        shutil.copyfileobj(whole, stream, 1 << 20)
+    with source.open("rb") as complete, os.fdopen(target, "wb") as stream:
+        shutil.copyfileobj(complete, stream, 1 << 20)

@@ -194,14 +194,14 @@ def _first_screen(run: Run) -> str:
     """
     recipe = run.manifest.recipe
     title = text(recipe.get("name")) or run.manifest.run_id
-    parts = [
+    blocks = [
         f"<p><b>{escape(title)}</b> {escape(text(recipe.get('question')))}<br>"
         f"<small>{escape(_facts(run))}</small></p>",
         _part("What it says", lambda: _list(_headline(run))),
         _part("Kernels", lambda: _kernels(run)),
         f"<p><small>{_more(run)}</small></p>",
     ]
-    return f"<div>{''.join(parts)}</div>"
+    return f"<div>{''.join(blocks)}</div>"
 
 
 def _facts(run: Run) -> str:
@@ -279,16 +279,16 @@ def _more(run: Run) -> str:
     ways = ["<code>run.findings</code>", "<code>run.figures</code>, <code>run.figure(name)</code>"]
     if run.manifest.variants:
         ways.append("<code>run.variants</code>")
-    held, damaged = [], []
+    filled, damaged = [], []
     for name in tables():
         path = run.directory.tables / f"{name}.parquet"
         if not path.is_file():
             continue
         try:
             with parquet_file(path) as file:
-                held += [f"{name} ({file.metadata.num_rows:,})"] * (file.metadata.num_rows > 0)
+                filled += [f"{name} ({file.metadata.num_rows:,})"] * (file.metadata.num_rows > 0)
         except ProfError:
             damaged.append(name)
-    ways += [f"tables (rows): <code>run.</code> {', '.join(held)}"] * bool(held)
+    ways += [f"tables (rows): <code>run.</code> {', '.join(filled)}"] * bool(filled)
     ways += [f"cannot be read: {', '.join(damaged)} (prof report makes them again)"] * bool(damaged)
     return "<br>".join(ways)

@@ -29,14 +29,27 @@ from nsight_prof.targets.standalone import complain, need
 
 need("torch")
 import torch
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 SCHEMA = 1
 FILE = "static_compute.json"
 
 
+ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
+
+
 def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
+    """Count each head of the queries, of which several may share keys and values.
+
+    Torch's own formula refuses fewer heads of keys than of queries (2.11).
+    """
+    batch, heads, queries, width = query
+    return int(2 * batch * heads * queries * key[-2] * (width + value[-1]))
 
 
 def _grouped_flops(left: Any, right: Any, *_: Any, **__: Any) -> int:
@@ -46,10 +59,7 @@ def _grouped_flops(left: Any, right: Any, *_: Any, **__: Any) -> int:
 
 def _formulas() -> dict[Any, Any]:
     """Return formulas of operators that torch has none for, where this version has them."""
-    known = {
-        "_scaled_dot_product_flash_attention_for_cpu": _attention_flops,
-        "_grouped_mm": _grouped_flops,
-    }
+    known = dict.fromkeys(ATTENTION, _attention_flops) | {"_grouped_mm": _grouped_flops}
     return {getattr(torch.ops.aten, n): f for n, f in known.items() if hasattr(torch.ops.aten, n)}
 
 

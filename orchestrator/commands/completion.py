@@ -75,13 +75,13 @@ def _values(key: str) -> list[str]:
     from nsight_prof.orchestrator.recipe.read import recipe_schema
 
     schema = recipe_schema()
-    part: dict[str, Any] = schema
+    node: dict[str, Any] = schema
     for name in key.split("."):
-        options = [part, *part.get("anyOf", ()), *part.get("oneOf", ())]
+        options = [node, *node.get("anyOf", ()), *node.get("oneOf", ())]
         inner = [schema["$defs"][o["$ref"].rpartition("/")[2]] for o in options if "$ref" in o]
-        part = next(
+        node = next(
             (o["properties"][name] for o in (*options, *inner) if name in o.get("properties", ())),
             {},
         )
-    values = part.get("enum", ())
-    return ["true", "false"] if part.get("type") == "boolean" else [str(value) for value in values]
+    values = node.get("enum", ())
+    return ["true", "false"] if node.get("type") == "boolean" else [str(value) for value in values]

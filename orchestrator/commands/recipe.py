@@ -127,8 +127,8 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, qui
             say(line)
         if not result["ok"]:
             message = result["error"]
-            named = message if file in message else f"{file}: {message}"
-            say_error(ProfError(named, result["hint"]))
+            text = message if file in message else f"{file}: {message}"
+            say_error(ProfError(text, result["hint"]))
     if as_json:
         script_options.say_json(results)
     wrong = not all(result["ok"] for result in results)

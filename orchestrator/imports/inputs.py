@@ -77,9 +77,9 @@ def find_inputs(asked: Sequence[Path]) -> Inputs:
 
 def shown_names(paths: Sequence[Path]) -> list[str]:
     """Return the files' names; where two are alike, all with as many folders as tell them apart."""
-    parts = [Path(os.path.abspath(path)).parts for path in paths]
-    for depth in range(1, max(map(len, parts), default=1)):
-        names = [str(Path(*part[-depth:])) for part in parts]
+    split_paths = [Path(os.path.abspath(path)).parts for path in paths]
+    for depth in range(1, max(map(len, split_paths), default=1)):
+        names = [str(Path(*folders[-depth:])) for folders in split_paths]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
@@ -155,8 +155,8 @@ def _is_run(folder: Path) -> bool:
 
 def natural(path: Path) -> list[tuple[int, str]]:
     """Return a key that sorts rank2 before rank10."""
-    parts = re.split(r"(\d+)", str(path))
-    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+    tokens = re.split(r"(\d+)", str(path))
+    return [(int(token), "") if token.isdigit() else (0, token) for token in tokens]
 
 
 def _chosen(given: Sequence[Given], passed: Iterable[tuple[str, str]]) -> Inputs:

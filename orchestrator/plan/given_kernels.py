@@ -119,8 +119,8 @@ class _Names:
 
     @staticmethod
     def of(kernels: pd.DataFrame) -> _Names:
-        whole = kernels["name"].fillna("").astype(str).map(demangle)
-        return _Names(kernels, whole, whole.map(plain_name))
+        demangled = kernels["name"].fillna("").astype(str).map(demangle)
+        return _Names(kernels, demangled, demangled.map(plain_name))
 
     def ids_of(self, kernel: SelectedKernel) -> list[str]:
         """Return the kernels that a name of `nsys stats` stands for, [] where none."""

@@ -39,8 +39,8 @@ def tensor_dtypes(recipe: Recipe, dtypes: Iterable[str]) -> list[str]:
     """Return the Tensor Core input types to count: the recipe's, or those that were told."""
     if recipe.counters.tensor_dtypes != "auto":
         return list(recipe.counters.tensor_dtypes)
-    named = set(dtypes)
-    return [dtype for dtype in TENSOR_DTYPES if dtype in named]
+    given = set(dtypes)
+    return [dtype for dtype in TENSOR_DTYPES if dtype in given]
 
 
 def dtypes_of(selection: Selection) -> set[str]:

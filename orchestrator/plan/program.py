@@ -192,13 +192,13 @@ def bundled_targets() -> list[str]:
     They say at their head how they are run: `python offline.py …`. Of a folder that has a run.py,
     that one is the target.
     """
-    whole = {path.parent for path in BUNDLED_TARGETS.glob("*/run.py")}
+    packages = {path.parent for path in BUNDLED_TARGETS.glob("*/run.py")}
     files = [*BUNDLED_TARGETS.glob("*.py"), *BUNDLED_TARGETS.glob("*/*.py")]
     names = [
         path.relative_to(BUNDLED_TARGETS).as_posix()
         for path in files
         if path != TORCH_PROFILER
-        and (path.name == "run.py" or path.parent not in whole)
+        and (path.name == "run.py" or path.parent not in packages)
         and re.search(
             rf"(?m)^ +python (?:\S+/)?{re.escape(path.name)}\b", path.read_text("utf-8")[:HEAD]
         )

@@ -158,16 +158,16 @@ def _within_limits(
         return _top(eligible, options)
     stages = pd.DataFrame(columns=["stage", "kernel_id", "total_ns"])
     if stage_kernels is not None:
-        named = stage_kernels["stage"].fillna("").ne("") & stage_kernels["stage"].ne(WHOLE)
+        in_stage = stage_kernels["stage"].fillna("").ne("") & stage_kernels["stage"].ne(WHOLE)
         known = stage_kernels["kernel_id"].isin(eligible["kernel_id"])
-        stages = stage_kernels[named.astype(bool) & known]
+        stages = stage_kernels[in_stage.astype(bool) & known]
     if stages.empty:
         notes.append("the trace has no stages, so the top kernels of the whole program are chosen")
         return _top(eligible, options)
     # Kernels outside of every stage count too: the top of the whole program is taken with them.
     chosen = _top(eligible, options)[0]
-    for _, part in stages.groupby("stage", sort=False, observed=True):
-        chosen |= _top(part.sort_values("total_ns", ascending=False, kind="stable"), options)[0]
+    for _, group in stages.groupby("stage", sort=False, observed=True):
+        chosen |= _top(group.sort_values("total_ns", ascending=False, kind="stable"), options)[0]
     return chosen, "beyond the top of every stage and of the program"
 
 
@@ -198,8 +198,8 @@ def _deciles(launches: pd.DataFrame | None, window: Window) -> dict[str, tuple[f
     """Return first and ninth decile of the durations of kernels that do different work."""
     if launches is None or not window.mixed:
         return {}
-    part = launches[launches["kernel_id"].isin(list(window.mixed))]
-    durations = part["duration_ns"].astype(float).groupby(part["kernel_id"].astype(str))
+    of_mixed = launches[launches["kernel_id"].isin(list(window.mixed))]
+    durations = of_mixed["duration_ns"].astype(float).groupby(of_mixed["kernel_id"].astype(str))
     low, high = durations.quantile(0.1), durations.quantile(0.9)
     return {str(key): (float(low[key]), float(high[key])) for key in low.index}
 
@@ -230,8 +230,8 @@ def _left_out(frame: pd.DataFrame, reasons: pd.Series[str]) -> list[dict[str, An
     """Return {short_name, kernels, share, reason}: per reason the largest names, then the rest."""
     out = frame[reasons != ""].assign(reason=reasons[reasons != ""])
     rows: list[dict[str, Any]] = []
-    for reason, part in out.groupby("reason", sort=False):
-        names = part.groupby("short_name", sort=False).agg(
+    for reason, group in out.groupby("reason", sort=False):
+        names = group.groupby("short_name", sort=False).agg(
             kernels=("kernel_id", "size"), share=("share", "sum")
         )
         names = names.sort_values("share", ascending=False, kind="stable")

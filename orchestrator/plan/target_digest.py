@@ -23,9 +23,9 @@ def digest_of(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes())
     root = _root(path)
     if root is not None:
-        for other in sorted(_used(path, root) - {path}):
-            digest.update(str(other.relative_to(root)).encode())
-            digest.update(other.read_bytes())
+        for used_file in sorted(_used(path, root) - {path}):
+            digest.update(str(used_file.relative_to(root)).encode())
+            digest.update(used_file.read_bytes())
     return digest.hexdigest()
 
 

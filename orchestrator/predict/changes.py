@@ -124,7 +124,11 @@ def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
 
 
 def _same_host(other: Plan, now: Prediction) -> Prediction:
-    """Return the prediction of another plan; what the host adds is taken over where not known."""
+    """Return the prediction of another plan by the same engine.
+
+    What the host adds is taken over where it is not known.
+    """
+    other.engine = now.predictor.engine
     prediction, host = other.prediction(), asdict(now.predictor.host)
     known = {k: v for k, v in asdict(prediction.predictor.host).items() if not math.isnan(v)}
     return _with(prediction, host=Host(**(host | known)))

@@ -173,8 +173,9 @@ class Plan:
 
     @cached_property
     def engine(self) -> Engine:
-        """The settings of the recorded engine, or vLLM's own."""
-        recorded = [self.served] if self.served else self.sources
+        """The settings of the recorded engine that served this model, or vLLM's own."""
+        same = [source for source in self.sources if source.shape == self.shard]
+        recorded = [self.served] if self.served else same
         rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
         tokens = self.settings.batched_tokens
         sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)

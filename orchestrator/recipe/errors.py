@@ -38,14 +38,14 @@ def explain(error: ValidationError, layers: Sequence[Layer]) -> RecipeError:
 
 def _follows(item: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether a list is only too short because its items were refused."""
-    inner = (other["loc"][: len(item["loc"])] for other in items if other is not item)
+    inner = (second["loc"][: len(item["loc"])] for second in items if second is not item)
     return item["type"] == "too_short" and item["loc"] in inner
 
 
 def _finding(item: Mapping[str, Any], layers: Sequence[Layer]) -> tuple[str, str]:
     # Tags of unions, and pydantic's mark of a key that is wrong itself, stand in no recipe.
-    path = tuple(str(part) for part in item["loc"] if str(part)[:1] != "<" and part != "[key]")
-    keys = tuple(part for part in path if not part.isdigit())
+    path = tuple(str(key) for key in item["loc"] if str(key)[:1] != "<" and key != "[key]")
+    keys = tuple(key for key in path if not key.isdigit())
     dotted = ".".join(path)
     where = _where(keys, layers)
     prefix = f"{where}: " if where else ""
@@ -111,8 +111,8 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         if issubclass(annotation, BaseModel):
             yield annotation
         return
-    for part in get_args(annotation):
-        yield from _models(part)
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def _literal(item: Mapping[str, Any]) -> str:

@@ -123,7 +123,7 @@ def parse_override(text: str) -> Layer:
         RecipeError: no `=`, an empty key or a value that is not YAML.
     """
     key, equals, value = text.partition("=")
-    path = tuple(part.strip() for part in key.split("."))
+    path = tuple(key_part.strip() for key_part in key.split("."))
     if path[0] == "sweep":  # its keys are dotted themselves
         path = ("sweep", ".".join(path[1:])) if path[1:] else path
     if not equals or not all(path):

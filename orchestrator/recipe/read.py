@@ -119,7 +119,7 @@ def _short_names(keys: Sequence[str]) -> dict[str, str]:
     """Name each swept key by its last part; by the whole key where two end alike."""
     last = [key.rpartition(".")[2] for key in keys]
     return {
-        key: key if last.count(part) > 1 else part for key, part in zip(keys, last, strict=True)
+        key: key if last.count(name) > 1 else name for key, name in zip(keys, last, strict=True)
     }
 
 

@@ -106,4 +106,4 @@ def _roofs_of(path: Path) -> set[str]:
 
 def _names(file: RoofsFile) -> set[str]:
     keys: Iterable[Any] = file.roofs[["level_or_pipe", "dtype", "kind"]].fillna("").to_numpy()
-    return {" ".join(str(part) for part in key if part) for key in keys}
+    return {" ".join(str(word) for word in key if word) for key in keys}

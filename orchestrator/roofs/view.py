@@ -99,7 +99,7 @@ CAPTION = "* the roof that later reports use; confirmed: counters saw the probe 
 def _name(row: dict[Any, Any]) -> str:
     """Return level or pipe, type and kind; the type of a pipe of one type is its name."""
     key, dtype = str(row["level_or_pipe"]), _text(row["dtype"])
-    return " ".join(part for part in (key, dtype if dtype != key else "", row["kind"]) if part)
+    return " ".join(word for word in (key, dtype if dtype != key else "", row["kind"]) if word)
 
 
 def _print_reasons(roofs: pd.DataFrame, out: Console) -> None:

@@ -94,9 +94,9 @@ def cut_half_line(path: Path) -> None:
         while end:
             begin = max(end - BLOCK_BYTES, 0)
             stream.seek(begin)
-            whole = stream.read(end - begin).rfind(b"\n") + 1
-            if whole:
-                end = begin + whole
+            length = stream.read(end - begin).rfind(b"\n") + 1
+            if length:
+                end = begin + length
                 break
             end = begin
         stream.truncate(end)
@@ -117,9 +117,9 @@ def ends_of(path: Path) -> str:
         begin = stream.read(BLOCK_BYTES)
         rest = path.stat().st_size - len(begin)
         stream.seek(max(rest - BLOCK_BYTES, 0), os.SEEK_CUR)
-        parts = (begin, stream.read(BLOCK_BYTES))
+        ends = (begin, stream.read(BLOCK_BYTES))
     joint = b"\n" if rest > BLOCK_BYTES else b""
-    return joint.join(parts).decode("utf-8", errors="replace")
+    return joint.join(ends).decode("utf-8", errors="replace")
 
 
 def last_line(path: Path) -> str:

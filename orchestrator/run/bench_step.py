@@ -61,8 +61,8 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
     for number, turn in enumerate(turns, 1):
         if turn in ended_turns:
             continue
-        part = f"process {number} of {len(turns)}"
-        ended_turn = _run(step, turn, part, folder, work, result)
+        label = f"process {number} of {len(turns)}"
+        ended_turn = _run(step, turn, label, folder, work, result)
         ended.append(ended_turn)
         if ended_turn.error is None:
             finished = [done.turn.file for done in ended if done.error is None]
@@ -70,7 +70,7 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
         elif not any(done.cases for done in ended) and ended_turn.lasts:
             raise ended_turn.error
         else:
-            result.warnings.append(_told(ended_turn, part))
+            result.warnings.append(_told(ended_turn, label))
     errors = [ended_turn.error for ended_turn in ended if ended_turn.error is not None]
     if not any(ended_turn.cases for ended_turn in ended):
         result.warnings.clear()
@@ -90,20 +90,20 @@ def _turns(work: Work) -> list[Turn]:
     return [Turn(repeat, process) for repeat in repeats for process in processes]
 
 
-def _run(step: Step, turn: Turn, part: str, folder: Path, work: Work, result: Result) -> Ended:
+def _run(step: Step, turn: Turn, label: str, folder: Path, work: Work, result: Result) -> Ended:
     """Run one process to its end; its logs are appended to those of the step."""
     out = folder / turn.file
     program = measuring_program(work.program, out, turn)
     tool = Tool("target", program.argv[0], "", frozenset())
     logs = f"-{turn.repeat}-{turn.process}"
-    what = Call(step.name, tool, list(program.argv), folder, step.timeout_s, part=part, logs=logs)
+    what = Call(step.name, tool, list(program.argv), folder, step.timeout_s, part=label, logs=logs)
     result.argv = result.argv or what.argv
 
     try:
         finished = call(work, what)
     finally:
-        _append(what.stdout, folder / "stdout.log", part)
-        _append(what.stderr, folder / "stderr.log", part)
+        _append(what.stdout, folder / "stdout.log", label)
+        _append(what.stderr, folder / "stderr.log", label)
         if out.is_symlink():  # what it points to is not ours
             out.unlink()
         mask_file(out, work.machine.environment.secrets)
@@ -149,22 +149,22 @@ def _last_words(tail: str) -> str:
     return lines[-1][:200] if lines else "it printed nothing"
 
 
-def _told(ended_turn: Ended, part: str) -> str:
+def _told(ended_turn: Ended, label: str) -> str:
     assert ended_turn.error is not None
     when = (
         f"after {ended_turn.cases} cases, which are kept"
         if ended_turn.cases
         else "before its first case"
     )
-    return f"{part} failed {when}: {ended_turn.error.message}"
+    return f"{label} failed {when}: {ended_turn.error.message}"
 
 
-def _append(log: Path, whole: Path, part: str) -> None:
+def _append(log: Path, whole: Path, label: str) -> None:
     """Move the log of one process to the end of that of the step, under a heading."""
     if not log.is_file():
         return
     with whole.open("ab") as end:
-        end.write(f"--- {part}\n".encode())
+        end.write(f"--- {label}\n".encode())
         with log.open("rb") as begin:
             shutil.copyfileobj(begin, end)
     log.unlink()

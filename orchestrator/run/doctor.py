@@ -160,9 +160,9 @@ def _roofs(gpus: Gpus) -> list[Check]:
     return [Check("roofs", "warning", reason, remedy)]
 
 
-def _interpreter(environment: Mapping[str, str], named: str | None) -> Check:
+def _interpreter(environment: Mapping[str, str], path: str | None) -> Check:
     """Look for torch in the target's interpreter: prof's own, unless the recipe names one."""
-    python = named or sys.executable
+    python = path or sys.executable
     facts = read_interpreter(python, environment, Path.cwd())
     if "torch" in facts:
         detail = f"torch {facts['torch']} (CUDA {facts.get('torch_cuda') or 'none'})"
@@ -172,7 +172,7 @@ def _interpreter(environment: Mapping[str, str], named: str | None) -> Check:
         return Check("torch", "ok", f"{detail} in {python}")
     return Check(
         "torch",
-        "missing" if named else "warning",
+        "missing" if path else "warning",
         f"not in {python}: {facts.get('torch_error', 'the interpreter gave no answer')}",
         "the bundled targets need it: pip install torch, or name an interpreter that has it: "
         "--set target.python=/path/to/python; own CUDA programs do not need it",

@@ -40,13 +40,13 @@ class _Everything(frozenset[str]):
 
 def render_dry_run(recipe: Recipe, folder: Path) -> str:
     """Render the steps of every variant; `folder` is where the run directory would be."""
-    parts = []
+    blocks = []
     variants = expand(recipe)
     for number, (name, variant) in enumerate(variants, 1):
         if name:
-            parts.append(f"# run {number} of {len(variants)}: {name}")
-        parts.append(_render_run(variant, folder / "variants" / name if name else folder))
-    return "\n\n".join(parts) + "\n"
+            blocks.append(f"# run {number} of {len(variants)}: {name}")
+        blocks.append(_render_run(variant, folder / "variants" / name if name else folder))
+    return "\n\n".join(blocks) + "\n"
 
 
 def _render_run(recipe: Recipe, folder: Path) -> str:

@@ -172,5 +172,5 @@ def too_old(nsys_version: str, cuda: str) -> bool:
     nsys 2023.4.4 killed a CUDA 13 program at its first kernels (H200, driver 580).
     """
     first = {"12": (2022, 5), "13": (2025, 3)}.get(cuda.partition(".")[0])
-    numbers = [int(part) for part in nsys_version.split(".")[:2] if part.isdigit()]
+    numbers = [int(number) for number in nsys_version.split(".")[:2] if number.isdigit()]
     return first is not None and len(numbers) == 2 and tuple(numbers) < first

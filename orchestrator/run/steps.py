@@ -103,8 +103,8 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.exit_code = finished.exit_code
     report = folder / REPORT
     _mask(report, work, result)
-    whole = report.is_file() and nsys.captured_whole(lines_of(what.stdout), request)
-    if finished.timed_out and whole:
+    complete = report.is_file() and nsys.captured_whole(lines_of(what.stdout), request)
+    if finished.timed_out and complete:
         result.warnings.append(
             f"the program did not end within {step.timeout_s:.0f} s and was ended; the capture "
             "range had come to its end before, so the trace is whole"
@@ -204,14 +204,14 @@ def _counters(
     told_lacking = ncu.unknown_metrics(ends_of(folder / NCU_LOG) + finished.tail)
     # Sections of ncu's rules ask for metrics of their own, which chips may lack.
     lacking = [metric for metric in told_lacking if metric in metrics]
-    left = tuple(metric for metric in metrics if metric not in lacking)
-    if lacking and left:
+    remaining = tuple(metric for metric in metrics if metric not in lacking)
+    if lacking and remaining:
         result.warnings.append(
             f"this chip or ncu {tool.version} lacks metrics, which were left out: "
             f"{', '.join(lacking)}"
         )
         if not (folder / COUNTERS).is_file():
-            finished, what = _profile(step, folder, work, selection, left)
+            finished, what = _profile(step, folder, work, selection, remaining)
     result.argv, result.exit_code = what.argv, finished.exit_code
     if not finished.ok or not (folder / COUNTERS).is_file():
         of_target = (target.explain_itself, target.explain)

@@ -81,7 +81,7 @@ def _run(argv: list[str], environment: Mapping[str, str], stdout: Path) -> Finis
 
 def _export_error(tool: Tool, report: Path, finished: Finished) -> ProfError:
     made_by = _made_by(report)
-    if made_by > tuple(int(part) for part in tool.version.split(".")[:3] if part.isdigit()):
+    if made_by > tuple(int(number) for number in tool.version.split(".")[:3] if number.isdigit()):
         return SchemaTooNew(
             f"{report} was made by nsys {'.'.join(map(str, made_by))}, and nsys {tool.version}, "
             "which is here, cannot export it",

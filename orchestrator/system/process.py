@@ -232,9 +232,9 @@ def _wait(
         elapsed = time.monotonic() - started
         if waits is not None:
             waits(elapsed)
-        left = POLL_SECONDS if timeout_s is None else min(POLL_SECONDS, timeout_s - elapsed)
+        timeout = POLL_SECONDS if timeout_s is None else min(POLL_SECONDS, timeout_s - elapsed)
         try:
-            process.wait(timeout=max(left, 0.01))
+            process.wait(timeout=max(timeout, 0.01))
             return True
         except subprocess.TimeoutExpired:
             if timeout_s is not None and time.monotonic() - started >= timeout_s:

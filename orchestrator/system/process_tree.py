@@ -54,29 +54,29 @@ class Tree:
 
     def signal(self, number: signal.Signals) -> list[int]:
         """Send a signal to all that run, and return them."""
-        left = self.left()
-        for pid in left:
+        remaining = self.left()
+        for pid in remaining:
             # It may have ended meanwhile, or belong to another user (sudo): not ours to end.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-        return left
+        return remaining
 
     def end(self, grace_s: float, reap: Callable[[], int | None] = lambda: None) -> int:
         """Send SIGTERM to what is left, then SIGKILL; return how many there were.
 
         `reap` collects the leader, which is a zombie until then.
         """
-        left = [self.group] if self.group is not None else []
+        remaining = [self.group] if self.group is not None else []
         try:
             deadline = time.monotonic() + grace_s
             reap()
-            left = found = self.signal(signal.SIGTERM)
-            while left and time.monotonic() < deadline:
+            remaining = found = self.signal(signal.SIGTERM)
+            while remaining and time.monotonic() < deadline:
                 time.sleep(0.05)
                 reap()
-                left = self.left()
+                remaining = self.left()
         finally:
-            if left:
+            if remaining:
                 self.signal(signal.SIGKILL)
         return len(found)
 

@@ -46,15 +46,15 @@ def new_folder(recipe_name: str, out: Path | None, force: bool) -> Path:
         return _default_folder(recipe_name)
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file", "name a folder that does not exist yet")
-    held = [path for path in out.iterdir() if path.name != LOCK] if out.is_dir() else []
-    if held and not force:
+    content = [path for path in out.iterdir() if path.name != LOCK] if out.is_dir() else []
+    if content and not force:
         hint = (
             f"continue it with --resume {out}, overwrite it with --force, or choose another --out"
             if (out / MANIFEST).is_file()
             else "choose another --out, or write into it all the same with --force"
         )
         raise UsageError(f"--out {out} is not empty", hint)
-    files_of_prof = sorted({path.name for path in held} & OURS)
+    files_of_prof = sorted({path.name for path in content} & OURS)
     if files_of_prof and not _is_run(out):
         raise UsageError(
             f"--out {out} holds {', '.join(files_of_prof)}, and no run of prof made that",

@@ -201,11 +201,11 @@ def secrets_in(data: Any, name: str = "") -> set[str]:
 def redact_forms(text: str) -> str:
     """Return `text` without what looks like a secret by its form alone."""
     for form in FORMS:
-        parts, at = [], 0
+        pieces, at = [], 0
         for start, end in _hidden(form, text):
-            parts += [text[at:start], REDACTED]
+            pieces += [text[at:start], REDACTED]
             at = end
-        text = "".join([*parts, text[at:]])
+        text = "".join([*pieces, text[at:]])
     return text
 
 
@@ -321,13 +321,13 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 def _spellings(value: str) -> Iterator[str]:
     """Give a secret as it may be printed: itself, in JSON, by repr, in a URL; parts of it alone."""
     yield value
-    for whole in (value, *_parts(value)):
-        yield whole
-        yield json.dumps(whole)[1:-1]
-        yield json.dumps(whole, ensure_ascii=False)[1:-1]
-        yield repr(whole)[1:-1]
-        yield quote(os.fsencode(whole), safe="")
-        yield quote_plus(os.fsencode(whole))
+    for spelling in (value, *_parts(value)):
+        yield spelling
+        yield json.dumps(spelling)[1:-1]
+        yield json.dumps(spelling, ensure_ascii=False)[1:-1]
+        yield repr(spelling)[1:-1]
+        yield quote(os.fsencode(spelling), safe="")
+        yield quote_plus(os.fsencode(spelling))
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -153,5 +153,5 @@ def _who(cases: list[str], everything: int, reason: str, column: str) -> tuple[s
         return cases[0], column, reason
     if len(cases) == everything:
         return "", column, reason
-    named = ", ".join(cases[:EXAMPLES]) + (", …" if len(cases) > EXAMPLES else "")
-    return "", column, f"{reason} ({len(cases)} cases: {named})"
+    examples = ", ".join(cases[:EXAMPLES]) + (", …" if len(cases) > EXAMPLES else "")
+    return "", column, f"{reason} ({len(cases)} cases: {examples})"

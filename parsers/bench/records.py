@@ -47,16 +47,16 @@ class RoofKey:
 
     def __str__(self) -> str:
         dtype = "" if self.dtype == self.level_or_pipe else self.dtype
-        return " ".join(part for part in (self.level_or_pipe, dtype, self.kind) if part)
+        return " ".join(word for word in (self.level_or_pipe, dtype, self.kind) if word)
 
 
 def roof_key(text: str) -> RoofKey | None:
     """Return the roof that `bench.roof` names ("dram read", "tensor bf16 burst"), None for none."""
-    parts = text.split()
-    if len(parts) not in (2, 3):
+    words = text.split()
+    if len(words) not in (2, 3):
         return None
-    dtype = parts[0] if parts[0] in ARITHMETIC else ""
-    return RoofKey(parts[0], parts[1] if len(parts) == 3 else dtype, parts[-1])
+    dtype = words[0] if words[0] in ARITHMETIC else ""
+    return RoofKey(words[0], words[1] if len(words) == 3 else dtype, words[-1])
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,13 @@ def read_records(path: Path) -> BenchRecords:
     return reader.finish()
 
 
-def join_records(parts: Iterable[BenchRecords]) -> BenchRecords:
+def join_records(files: Iterable[BenchRecords]) -> BenchRecords:
     """Return the records of several files as one."""
-    parts = list(parts)
+    files = list(files)
     return BenchRecords(
-        tuple(item for part in parts for item in part.conditions),
-        tuple(item for part in parts for item in part.cases),
-        tuple(item for part in parts for item in part.problems),
+        tuple(item for file in files for item in file.conditions),
+        tuple(item for file in files for item in file.cases),
+        tuple(item for file in files for item in file.problems),
     )
 
 

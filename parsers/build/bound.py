@@ -300,10 +300,10 @@ def bound_gaps(
 def _why_unknown(row: Row, found: dict[str, Use]) -> str:
     missing = ", ".join(LABELS[key] for key in undecided(row, found))
     reason = f"no share of the roof is known for {missing}"
-    for name, part in ((SM_BUSY, "SMs are"), (MEMORY_BUSY, "memory is")):
+    for name, unit in ((SM_BUSY, "SMs are"), (MEMORY_BUSY, "memory is")):
         busy = row["busy"].get(name, math.nan)
         if busy >= 100 * LATENCY_BELOW:
             return (
-                f"the {part} {busy:.0f} % busy ({name}), but it was not counted with what: {reason}"
+                f"the {unit} {busy:.0f} % busy ({name}), but it was not counted with what: {reason}"
             )
     return reason

@@ -85,7 +85,7 @@ def chip_name(number_of_chip: float | None) -> str:
 
 
 def _capability(found: dict[str, float | None]) -> str:
-    major, minor = (found.get(f"compute_capability_{part}") for part in ("major", "minor"))
+    major, minor = (found.get(f"compute_capability_{version}") for version in ("major", "minor"))
     return "" if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
 
 

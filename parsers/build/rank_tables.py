@@ -112,14 +112,14 @@ class _Kernels:
 
     def frame(self) -> pd.DataFrame:
         """Return table `rank_kernels`, most GPU time first."""
-        whole = sum(sum(k.total_ns.values()) for k in self._found.values())
-        rows = [_kernel_row(key, kernel, whole) for key, kernel in self._found.items()]
+        total_ns = sum(sum(k.total_ns.values()) for k in self._found.values())
+        rows = [_kernel_row(key, kernel, total_ns) for key, kernel in self._found.items()]
         frame = pd.DataFrame(rows, columns=_columns(RANK_KERNELS))
         order = ["total_ns", "kernel_id"]
         return tables.check(frame.sort_values(order, ascending=[False, True]), RANK_KERNELS)
 
 
-def _kernel_row(kernel_id: str, kernel: _Kernel, whole: int) -> dict[str, Any]:
+def _kernel_row(kernel_id: str, kernel: _Kernel, total_ns: int) -> dict[str, Any]:
     by_rank = kernel.total_ns
     fastest, slowest = (pick(by_rank, key=lambda r: (by_rank[r], r)) for pick in (min, max))
     total = sum(by_rank.values())
@@ -130,7 +130,7 @@ def _kernel_row(kernel_id: str, kernel: _Kernel, whole: int) -> dict[str, Any]:
         "ranks": len(by_rank),
         "calls": kernel.calls,
         "total_ns": total,
-        "share": total / whole if whole else None,
+        "share": total / total_ns if total_ns else None,
         "min_ns": by_rank[fastest],
         "min_rank": fastest,
         "median_ns": median(by_rank.values()),

@@ -87,8 +87,8 @@ class Ceilings:
         known = roof is not None and roof.source == "measured" and len(self.mixes) > 1
         if roof is None or level != "dram" or not known or not written >= WRITES:
             return roof
-        parts, values = zip(*self.mixes, strict=True)
-        value = 1 / float(np.interp(written, parts, [1 / value for value in values]))
+        shares, values = zip(*self.mixes, strict=True)
+        value = 1 / float(np.interp(written, shares, [1 / value for value in values]))
         return replace(roof, value=min(value, roof.value), written=written)
 
     def pipe(self, pipe: str, dtype: str) -> Ceiling | None:
@@ -110,10 +110,10 @@ def written(row: Row) -> float:
 def _mixes(measured: pd.DataFrame) -> tuple[tuple[float, float], ...]:
     best: dict[float, float] = {}
     for row in records(measured):
-        part = MIXES.get(text(row["kind"]))
+        share = MIXES.get(text(row["kind"]))
         of_dram = text(row["level_or_pipe"]) == "dram" and text(row["accepted"]) == "True"
-        if of_dram and part is not None:
-            best[part] = max(best.get(part, 0.0), number(row["value"]))
+        if of_dram and share is not None:
+            best[share] = max(best.get(share, 0.0), number(row["value"]))
     return tuple(sorted(best.items()))
 
 

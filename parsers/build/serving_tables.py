@@ -37,7 +37,7 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
 
     Points of a target that records nothing else are cases of a benchmark, no serving points.
     """
-    parts: list[ServingRecords] = []
+    files: list[ServingRecords] = []
     for step, number, path in serving_files(run):
         try:
             found = read_serving(path, step, number)
@@ -46,12 +46,12 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
             continue
         if not found.found:
             continue
-        parts.append(found)
+        files.append(found)
         for problem in found.problems:
             if not gaps.told(problem):  # table bench reads the same lines of step bench
                 where = "" if step == "bench" else f"step {step}: "
                 gaps.add("serving_points", f"{where}{problem}")
-    records = join_serving(parts)
+    records = join_serving(files)
     if not records.found:
         return {}
     return records.frames() | {"serving_points": build_points(records)}

@@ -161,6 +161,6 @@ def _gaps(holes: Iterable[Hole], table: str, rows: list[str]) -> pd.DataFrame:
         by_reason.setdefault((hole.column, hole.reason, hole.kind), []).append(hole.row)
     found = []
     for (column, reason, kind), where in by_reason.items():
-        whole = len(where) == len(rows) > 1 or where == [None]
-        found += [(table, row, column, reason, kind) for row in ([""] if whole else where)]
+        for_all = len(where) == len(rows) > 1 or where == [None]
+        found += [(table, row, column, reason, kind) for row in ([""] if for_all else where)]
     return check(pd.DataFrame(found, columns=[c.name for c in tables()["gaps"]]), "gaps")

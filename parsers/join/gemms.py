@@ -178,8 +178,8 @@ def _align(
     alike = len({_shapes(run) for run in runs}) == 1
     step = list(runs[0]) if alike else every
     if not step or len(rank) % len(step):
-        whole = "a run of it" if alike else "all of it"
-        return None, f"{len(rank)} products in the trace, {len(step)} in {whole} as operators"
+        what = "a run of it" if alike else "all of it"
+        return None, f"{len(rank)} products in the trace, {len(step)} in {what} as operators"
     repeats = len(rank) // len(step)
     if repeats > 1:
         names = [known[launch.kernel_id].name for launch in rank]
@@ -294,7 +294,7 @@ def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any
 
 def sides(tile: str) -> tuple[int, int] | None:
     """Return M and N of a tile "MxN" or "MxNxK"; None where it is none."""
-    found = [int(part) for part in re.findall(r"\d+", tile)]
+    found = [int(side) for side in re.findall(r"\d+", tile)]
     return (found[0], found[1]) if len(found) > 1 and 0 not in found[:2] else None
 
 
@@ -319,5 +319,5 @@ def split_k(gemm: Gemm, name: str, grid: str) -> int | None:
     tiles = gemm.batch * min(
         math.ceil(gemm.m / a) * math.ceil(gemm.n / b) for a, b in (size, size[::-1])
     )
-    parts = blocks // tiles
-    return parts if parts > 1 else None
+    splits = blocks // tiles
+    return splits if splits > 1 else None

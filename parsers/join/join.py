@@ -149,12 +149,12 @@ class _Matcher:
     def _why(self, kernel: _Kernel) -> str:
         if not kernel.grid or not kernel.block:
             return "the result has no grid and block"
-        named = [k for k in self._theirs if _same_name(k, kernel)]
-        if not named:
+        same_name = [k for k in self._theirs if _same_name(k, kernel)]
+        if not same_name:
             return "no kernel of the trace has this name"
-        if not any(k.grid and k.block for k in named):
+        if not any(k.grid and k.block for k in same_name):
             return "the trace has this name without grid and block"
-        shapes = ", ".join(sorted({f"{k.grid} of {k.block}" for k in named})[:3])
+        shapes = ", ".join(sorted({f"{k.grid} of {k.block}" for k in same_name})[:3])
         return f"the trace has this name with other grids and blocks only: {shapes}"
 
 
@@ -227,8 +227,8 @@ def _choose(rows: pd.DataFrame, selection: Selection, values: pd.Series) -> pd.D
         target = wanted.get(str(kernel_id), group["launch"].iloc[0])
         distance = (group["launch"] - target).abs()
         nearest = group.loc[distance == distance.min(), "profile"]
-        held = nearest.map(values).fillna(0).astype("int64")
-        rows.loc[held.idxmax(), "chosen"] = True
+        codes = nearest.map(values).fillna(0).astype("int64")
+        rows.loc[codes.idxmax(), "chosen"] = True
     return rows
 
 

@@ -77,9 +77,9 @@ def _check_gpus(files: Sequence[NcuFile]) -> None:
     """Refuse files of different GPUs: peaks and formulas would be those of another chip."""
     for facts in (_names_of_gpus, _compute_capabilities):
         known = [(file.name, found) for file in files if (found := facts(file.capture))]
-        other = next((k for k in known if k[1] != known[0][1]), None)
-        if other is not None:
-            pair = (known[0], other)
+        different = next((k for k in known if k[1] != known[0][1]), None)
+        if different is not None:
+            pair = (known[0], different)
             listed_gpus = ", ".join(f"{name} ({' and '.join(sorted(gpus))})" for name, gpus in pair)
             raise UsageError(
                 f"the counters are of different GPUs: {listed_gpus}",
@@ -135,11 +135,11 @@ def _launches(files: Sequence[NcuFile]) -> tuple[list[Launch], list[dict[int, in
     return found, places
 
 
-def _complete(launch: Launch, other: Launch) -> None:
+def _complete(launch: Launch, source: Launch) -> None:
     """Fill what is not known of a launch from the same one in another file."""
     if launch["name"] == _text(launch["mangled_name"]):
-        launch["name"] = other["name"]
-    launch.update({name: v for name, v in other.items() if pd.isna(launch[name])})
+        launch["name"] = source["name"]
+    launch.update({name: v for name, v in source.items() if pd.isna(launch[name])})
 
 
 def _durations(capture: NcuCapture) -> dict[int, float]:
@@ -242,22 +242,22 @@ def _table(
     rows = []
     for file, profiles_of_file, new in zip(files, profiles, new_values, strict=True):
         values = file.capture.metrics
-        held = {kernels[profile] for profile in profiles_of_file}
+        kernel_ids = {kernels[profile] for profile in profiles_of_file}
         rows.append(
             {
                 "file": file.name,
                 "page": file.capture.page,
                 "launches": len(profiles_of_file),
-                "kernels": len(held),
+                "kernels": len(kernel_ids),
                 "values": int((values["value"].notna() | values["text"].notna()).sum()),
                 "new_launches": len(profiles_of_file - known_launches),
-                "new_kernels": len(held - known_kernels),
+                "new_kernels": len(kernel_ids - known_kernels),
                 "new_values": new,
                 "shown_kernels": pd.NA,
             }
         )
         known_launches |= profiles_of_file
-        known_kernels |= held
+        known_kernels |= kernel_ids
     return tables.check(pd.DataFrame(rows), "counter_files")
 
 

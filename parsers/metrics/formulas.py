@@ -79,8 +79,10 @@ def bytes_of_all_threads(thread_bytes: pd.Series, loads: pd.Series, stores: pd.S
     that are off count too.
     """
     instructions = loads + stores
-    held = thread_bytes.where((thread_bytes > 0) & (thread_bytes <= WIDEST_ACCESS * instructions))
-    return (held * WARP).where(instructions != 0, 0.0).where(instructions.notna())
+    plausible = thread_bytes.where(
+        (thread_bytes > 0) & (thread_bytes <= WIDEST_ACCESS * instructions)
+    )
+    return (plausible * WARP).where(instructions != 0, 0.0).where(instructions.notna())
 
 
 def none_at_all(count: pd.Series) -> pd.Series:
@@ -336,11 +338,11 @@ def limiter(
     Source: Occupancy rule of Nsight Compute (TheoreticalOccupancy.py). `warps` wins a tie, as all
     warp slots are then in use; other ties name every limit, comma separated.
     """
-    named = {"registers": registers, "shared memory": shared_memory, "blocks": blocks}
-    named["warps"] = warps
+    limits = {"registers": registers, "shared memory": shared_memory, "blocks": blocks}
+    limits["warps"] = warps
     if barriers is not None:
-        named["barriers"] = barriers
-    table = pd.DataFrame(named)
+        limits["barriers"] = barriers
+    table = pd.DataFrame(limits)
     lowest = table.eq(table.min(axis=1, skipna=False), axis=0)
     return pd.Series([_limits(row) for row in lowest.to_dict("records")], table.index, dtype=object)
 

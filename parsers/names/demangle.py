@@ -57,10 +57,10 @@ def _without_runtime(mangled: str) -> str:
     others: list[str] = []
     last = None  # where the function's name ends so far: its identifiers follow on each other
     for start, end, word in _identifiers(mangled):
-        part = program_frames if last in (None, start) and not others else others
+        frames = program_frames if last in (None, start) and not others else others
         last = end
         if not word.startswith(_UNNAMED):
-            part.append(word)
+            frames.append(word)
     return "::".join(program_frames) + (f"<{', '.join(others)}>" if others else "")
 
 

@@ -125,7 +125,7 @@ LONGEST = 1 << 13
 def classify(name: str) -> KernelName:
     """Return what `name` (demangled, mangled or plain) tells; never raises."""
     text = _plain(name[:LONGEST])
-    base, head = (part[:limit] for part, limit in zip(_split(text), _READ, strict=True))
+    base, head = (text_part[:limit] for text_part, limit in zip(_split(text), _READ, strict=True))
     rules = _rules()
     worth_trying = {
         index for literal, indices in rules.literals.items() if literal in head for index in indices
@@ -147,10 +147,10 @@ def _apply(rule: _Rule, fields: dict[str, str], text: str) -> KernelName:
     fields |= details
     fields["dtype"] = _first(_dtype_by(way, fields, text) for way in rule.dtype)
     fields["tile"] = _first(_fill(way, fields) for way in rule.tile)
-    parts = [_fill(part, fields) for part in rule.short]
-    parts = ["1 stage" if part == "1 stages" else part for part in parts]
+    words = [_fill(word, fields) for word in rule.short]
+    words = ["1 stage" if word == "1 stages" else word for word in words]
     return KernelName(
-        short_name=_shorten(", ".join(part for part in parts if part)),
+        short_name=_shorten(", ".join(word for word in words if word)),
         library=_fill(rule.library, fields),
         category=_fill(rule.category, fields) or "other",
         dtype=fields["dtype"],
@@ -232,16 +232,16 @@ def _split(text: str) -> tuple[str, str]:
     """
     base, depth, length = [], 0, 0
     text = text.replace("->", "")
-    for part in re.split(r"([<>()])", text):
-        if part == "(" and depth == 0:
+    for token in re.split(r"([<>()])", text):
+        if token == "(" and depth == 0:
             break
-        length += len(part)
-        if part == "<":
+        length += len(token)
+        if token == "<":
             depth += 1
-        elif part == ">":
+        elif token == ">":
             depth = max(depth - 1, 0)
-        elif depth == 0 and part != ")":
-            base.append(part)
+        elif depth == 0 and token != ")":
+            base.append(token)
     return "".join(base).strip().rsplit(" ", 1)[-1], text[:length]
 
 

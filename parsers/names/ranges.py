@@ -70,19 +70,19 @@ def shorten(text: str) -> str:
 
 def fold_repeats(names: Sequence[str]) -> list[str]:
     """Names with * for each number by which repeats of one thing differ: `step *`, but `fp16`."""
-    parts = [_NUMBER.split(name) for name in names]  # a text, a number, …, a text
+    split_names = [_NUMBER.split(name) for name in names]  # a text, a number, …, a text
     values: dict[tuple[str, ...], list[set[str]]] = {}
-    for part in parts:
-        known = values.setdefault(tuple(part[::2]), [set() for _ in part[1::2]])
-        for numbers, number in zip(known, part[1::2], strict=True):
+    for pieces in split_names:
+        known = values.setdefault(tuple(pieces[::2]), [set() for _ in pieces[1::2]])
+        for numbers, number in zip(known, pieces[1::2], strict=True):
             numbers.add(number)
-    for part in parts:
-        known = values[tuple(part[::2])]
-        part[1::2] = [
+    for pieces in split_names:
+        known = values[tuple(pieces[::2])]
+        pieces[1::2] = [
             "*" if len(numbers) >= _REPEATS else number
-            for numbers, number in zip(known, part[1::2], strict=True)
+            for numbers, number in zip(known, pieces[1::2], strict=True)
         ]
-    return ["".join(part) for part in parts]
+    return ["".join(pieces) for pieces in split_names]
 
 
 def module_path(label: str) -> str | None:

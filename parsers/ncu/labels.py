@@ -22,7 +22,7 @@ def metric_name(section: str, item: str, label: str) -> str:
         return both["name"]
     if " " not in label and "__" in label:
         return label
-    where = "/".join(part for part in (section, item) if part)
+    where = "/".join(word for word in (section, item) if word)
     return _labels().get(where, {}).get(label) or "/".join(p for p in (where, label) if p)
 
 

@@ -26,7 +26,7 @@ def parse_columns(cells: Mapping[str, str]) -> str | None:
     found: dict[str, list[str]] = {}
     for name, text in cells.items():
         if kind := _COLUMN.search(name):
-            found[kind[1]] = [_name(part) for part in _RANGE.findall(text)]
+            found[kind[1]] = [_name(range_text) for range_text in _RANGE.findall(text)]
     return _path(found.get("Push/Pop", ()), found.get("Start/Stop", ()))
 
 
@@ -45,7 +45,7 @@ def _path(pushed: Iterable[str], started: Iterable[str]) -> str | None:
 
 
 def _name(text: str) -> str:
-    parts = text.split(":")
-    if len(parts) > _BEHIND_NAME + 1:
-        return ":".join(parts[1:-_BEHIND_NAME])
-    return parts[1] if len(parts) > 1 else text
+    fields = text.split(":")
+    if len(fields) > _BEHIND_NAME + 1:
+        return ":".join(fields[1:-_BEHIND_NAME])
+    return fields[1] if len(fields) > 1 else text

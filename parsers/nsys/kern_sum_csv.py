@@ -325,8 +325,8 @@ def _whole(frame: pd.DataFrame) -> float:
         return listed
     large = frame[frame["percent"] >= 1]  # percentages have one decimal
     percent = large["percent"].sum()
-    whole = float(large["total_ns"].sum() / percent * 100) if percent else listed
-    return whole if whole > 1.02 * listed else listed
+    total = float(large["total_ns"].sum() / percent * 100) if percent else listed
+    return total if total > 1.02 * listed else listed
 
 
 def _ids(frame: pd.DataFrame) -> list[str]:

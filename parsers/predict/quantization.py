@@ -91,8 +91,8 @@ def _groups(method: str, groups: object) -> Quantized:
     for what, scheme in (("weights", weights), ("activations", inputs)):
         bits = scheme.get("num_bits"), scheme.get("type")
         if bits != (8, "float"):
-            named = f"{bits[0]} bits {bits[1]}" if bits[0] else "16 bits"
-            raise _unknown(method, f"{what} of {named}; only fp8 in both was measured")
+            label = f"{bits[0]} bits {bits[1]}" if bits[0] else "16 bits"
+            raise _unknown(method, f"{what} of {label}; only fp8 in both was measured")
     if weights.get("strategy") in ("block", "group") or weights.get("block_structure"):
         raise _block(method)
     return Quantized(FP8, dynamic=bool(inputs.get("dynamic")))

@@ -148,13 +148,13 @@ def _dram(counts: _Counts) -> Verdict:
 def _l2(counts: _Counts) -> Verdict:
     l2 = _known(counts.l2, "L2 traffic")
     reached = l2 / _known(counts.work, "bytes of the work")
-    dram, whole = _known(counts.dram, "DRAM traffic"), _whole(counts, l2, "L2 traffic")
-    said = f"DRAM {dram / whole:.2%} of that"
+    dram, l2_traffic = _known(counts.dram, "DRAM traffic"), _whole(counts, l2, "L2 traffic")
+    said = f"DRAM {dram / l2_traffic:.2%} of that"
     if counts.latency:
         # The L2's hit rate tells less: it is over all units, 54 % in a chase that misses each time.
         dram = max(0.0, dram - counts.idle_dram)
-        whole *= DRAM_ACCESS / SECTOR
-        said = f"DRAM served {dram / whole:.2%} of them"
+        l2_traffic *= DRAM_ACCESS / SECTOR
+        said = f"DRAM served {dram / l2_traffic:.2%} of them"
     # L1 merges loads of a line that is on its way already: what it serves so is a leak, too (0.3 to
     # 0.98 of the bytes came to L2 where blocks of an SM read the same, H200, ncu 2025.3.1).
     minimum = 1 - LEAK
@@ -164,7 +164,7 @@ def _l2(counts: _Counts) -> Verdict:
             f"L2 moved {_times(reached, counts)}",
             f"{minimum:g} to {1 + MOVED:g}",
         ),
-        (dram <= LEAK * whole, said, f"at most {LEAK:.0%}"),
+        (dram <= LEAK * l2_traffic, said, f"at most {LEAK:.0%}"),
     ]
     if counts.reads and not math.isnan(counts.l1_hit_pct):
         words = f"L1 hits {counts.l1_hit_pct:.1f} %"
@@ -193,8 +193,8 @@ def _shared(counts: _Counts) -> Verdict:
     checks = [(_enough(reached, counts), words, _wanted(counts))]
     levels = {"L1": counts.l1, "L2": counts.l2, "DRAM": counts.dram}
     for level, moved in levels.items():
-        whole = _whole(counts, shared, "shared memory traffic")
-        leak = _known(moved, f"{level} traffic") / whole
+        traffic = _whole(counts, shared, "shared memory traffic")
+        leak = _known(moved, f"{level} traffic") / traffic
         checks.append((leak <= LEAK, f"{level} {leak:.2%} of that", f"at most {LEAK:.0%}"))
     return _all(checks)
 

@@ -128,12 +128,12 @@ def _how(row: dict[Any, Any], measured: Measured) -> str:
     processes = "1 process" if row["processes"] == 1 else f"{row['processes']} processes"
     tried = f", best of {row['candidates']} tried" if row["candidates"] != 1 else ""
     counts = f"{row['samples']} samples in {processes}"
-    parts = [
+    notes = [
         f"{row['kind']}: {row['case_id']}{tried}, {counts}{when}{run}",
         f"{verdict_name(row['accepted'])}: {row['reason']}",
         measured.caveat,
     ]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(note for note in notes if note)
 
 
 def _from_counters(

@@ -192,8 +192,8 @@ class RunDir:
                 files of its reader copied or replaced.
         """
         try:
-            whole, within = path.resolve(), (self.path / folder).resolve()
-            below = whole != within and whole.is_relative_to(within)
+            resolved, within = path.resolve(), (self.path / folder).resolve()
+            below = resolved != within and resolved.is_relative_to(within)
         except (OSError, RuntimeError, ValueError):  # a circle of links, a name with a NUL
             below = False
         if not below:

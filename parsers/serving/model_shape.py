@@ -309,7 +309,7 @@ def model_shape(
         raise _unknown(f"model type {kind or '(none)'}", f"known are {', '.join(FAMILIES)}")
     _refuse(config)
     # Older versions of transformers write torch_dtype, newer ones dtype.
-    named = dtype or str(config.get("dtype") or config.get("torch_dtype") or "")
+    dtype_name = dtype or str(config.get("dtype") or config.get("torch_dtype") or "")
     heads, hidden = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
     layers = _whole(config, "num_hidden_layers")
     attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
@@ -323,9 +323,9 @@ def model_shape(
         intermediate=_whole(config, "intermediate_size"),
         vocabulary=_whole(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
-        dtype=_plain(named),
-        weight_bytes=_bytes(named),
-        kv_bytes=_bytes(named if kv_cache_dtype in ("", "auto") else kv_cache_dtype),
+        dtype=_plain(dtype_name),
+        weight_bytes=_bytes(dtype_name),
+        kv_bytes=_bytes(dtype_name if kv_cache_dtype in ("", "auto") else kv_cache_dtype),
         qkv_bias=family.qkv_bias or attention_bias,
         output_bias=attention_bias,
         mlp_bias=bool(config.get("mlp_bias", False)),

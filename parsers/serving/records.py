@@ -116,14 +116,14 @@ def read_serving(path: Path, source: str, process: int = 1) -> ServingRecords:
     return ServingRecords(tuple(points), records, tuple(problems))
 
 
-def join_serving(parts: Iterable[ServingRecords]) -> ServingRecords:
+def join_serving(files: Iterable[ServingRecords]) -> ServingRecords:
     """Return the records of several files as one."""
-    parts = list(parts)
-    rows = {t: tuple(row for part in parts for row in part.of(t)) for t in SERVING.values()}
+    files = list(files)
+    rows = {t: tuple(row for file in files for row in file.of(t)) for t in SERVING.values()}
     return ServingRecords(
-        tuple(point for part in parts for point in part.points),
+        tuple(point for file in files for point in file.points),
         rows,
-        tuple(problem for part in parts for problem in part.problems),
+        tuple(problem for file in files for problem in file.problems),
     )
 
 
@@ -193,7 +193,7 @@ def _cell(value: Any, column: Column) -> Any:
 
 def _words(value: Any, name: str) -> str:
     """Return text, a number as text, or a list of them joined by commas."""
-    parts = value if isinstance(value, list) else [value]
-    if not all(isinstance(part, str | int | float) and part is not True for part in parts):
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) and item is not True for item in values):
         raise Malformed(f"{name} is no text")
-    return ", ".join(str(part) for part in parts)
+    return ", ".join(str(item) for item in values)

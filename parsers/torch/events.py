@@ -104,14 +104,14 @@ class _Text:
 
     def _more(self, grow: bool = False) -> bool:
         """Read on; `grow` reads as much again as is held, so that long values stay linear."""
-        held = self._text[self._at :]
-        if len(held) > LONGEST:
+        unread = self._text[self._at :]
+        if len(unread) > LONGEST:
             raise ValueError(f"one value in it is longer than {LONGEST >> 20} MiB")
-        added = self._stream.read(max(CHUNK, len(held)) if grow else CHUNK)
+        added = self._stream.read(max(CHUNK, len(unread)) if grow else CHUNK)
         self._left -= len(added)
         if self._left < 0:
             raise ValueError("it unpacks to more than any recording does")
-        self._text, self._at = held + added, 0
+        self._text, self._at = unread + added, 0
         return bool(added)
 
 

@@ -91,14 +91,14 @@ def _matmul(a: Shape, b: Shape) -> Gemm | None:
     """torch.matmul: vectors get a dimension, leading dimensions broadcast."""
     if not a or not b:
         return None
-    left = [1, *a] if len(a) == 1 else list(a)
+    first = [1, *a] if len(a) == 1 else list(a)
     right = [*b, 1] if len(b) == 1 else list(b)
-    if left[-1] != right[-2]:
+    if first[-1] != right[-2]:
         return None
     if len(right) == 2:  # torch folds the leading dimensions into M
-        return Gemm(prod(left[:-1]), right[1], right[0])
-    batch = _broadcast(left[:-2], right[:-2])
-    return None if batch is None else Gemm(left[-2], right[-1], right[-2], prod(batch))
+        return Gemm(prod(first[:-1]), right[1], right[0])
+    batch = _broadcast(first[:-2], right[:-2])
+    return None if batch is None else Gemm(first[-2], right[-1], right[-2], prod(batch))
 
 
 def _broadcast(first: Shape, second: Shape) -> list[int] | None:

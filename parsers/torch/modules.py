@@ -19,14 +19,14 @@ def torch_modules(items: Items) -> pd.DataFrame:
     A kernel belongs to the innermost module around the call that issued it, as in
     `nsight_prof.parsers.nsys.engine.modules`. Kernels of CUDA graphs belong to none.
     """
-    whole: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     launches: Counter[tuple[str, str]] = Counter()
     time: Counter[tuple[str, str]] = Counter()
     for work in items.work:
         if not work.is_kernel or work.item is None:
             continue
         stage = _stage(work.item.stage)
-        whole[stage] += work.duration
+        calls[stage] += work.duration
         if work.item.module and not work.graph:
             launches[stage, work.item.module] += 1
             time[stage, work.item.module] += work.duration
@@ -45,7 +45,7 @@ def torch_modules(items: Items) -> pd.DataFrame:
             "instances": times.get((stage, module)),
             "launches": launches[stage, module],
             "kernel_ns": time[stage, module],
-            "share": time[stage, module] / whole[stage] if whole[stage] else None,
+            "share": time[stage, module] / calls[stage] if calls[stage] else None,
         }
         for stage, module in sorted({*times, *launches})
     ]

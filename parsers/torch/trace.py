@@ -243,8 +243,8 @@ def _shapes(dims: Any) -> str:
 def _dtypes(types: Any) -> str:
     if not isinstance(types, list):
         return ""
-    named = [DTYPES.get(str(t), str(t)) for t in types if str(t) not in _NO_TYPE]
-    return ", ".join(dict.fromkeys(named))
+    names = [DTYPES.get(str(t), str(t)) for t in types if str(t) not in _NO_TYPE]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _warnings(items: Items, stages: Stages) -> list[str]:

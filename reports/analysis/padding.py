@@ -34,7 +34,7 @@ def padded_flops(shape: Shape, tile: str) -> list[float]:
 
     K is rounded up too where the tile tells, and is tried as it is as well.
     """
-    sides = [int(part) for part in re.findall(r"\d+", tile)]
+    sides = [int(side) for side in re.findall(r"\d+", tile)]
     if len(sides) < 2 or 0 in sides:
         return []
     deep = sides[2] if len(sides) > 2 else 1

@@ -25,8 +25,8 @@ class Track:
 
 def micros(nanoseconds: int) -> str:
     """Return a time that is not negative in microseconds, exact."""
-    whole, rest = divmod(nanoseconds, 1000)
-    return f"{whole}.{rest:03d}"
+    microseconds, rest = divmod(nanoseconds, 1000)
+    return f"{microseconds}.{rest:03d}"
 
 
 def encoded(value: Any) -> str:

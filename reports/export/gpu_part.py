@@ -117,9 +117,9 @@ class GpuPart:
 def _rows(arrows: Arrows, calls: Array, *columns: Array) -> Iterator[tuple[int, ...]]:
     """Give call, its index and the columns of each operation, few of them as objects at a time."""
     for low in range(0, len(calls), ROWS):
-        part = slice(low, low + ROWS)
-        numbers = (column[part].tolist() for column in columns)
-        yield from zip(calls[part].tolist(), arrows.sources(calls[part]), *numbers, strict=True)
+        chunk = slice(low, low + ROWS)
+        numbers = (column[chunk].tolist() for column in columns)
+        yield from zip(calls[chunk].tolist(), arrows.sources(calls[chunk]), *numbers, strict=True)
 
 
 class Arrows:
@@ -167,14 +167,14 @@ def place_gpu(
 ) -> GpuPart:
     """Give each operation a track: its stream, and further lanes where a stream's work overlaps."""
     book: Codebook[tuple[int, ...]] = Codebook()
-    parts = [(launches.start, launches.duration, launches.queue, launches.queues)]
+    sources = [(launches.start, launches.duration, launches.queue, launches.queues)]
     if memory is not None:
-        parts.append((memory.start, memory.duration, memory.queue, memory.queues))
+        sources.append((memory.start, memory.duration, memory.queue, memory.queues))
     queue = np.concatenate(
-        [book.translate(codes, keys) for _, _, codes, keys in parts if len(codes)]
+        [book.translate(codes, keys) for _, _, codes, keys in sources if len(codes)]
     )
-    start = np.concatenate([start for start, *_ in parts])
-    end = start + np.concatenate([duration.astype(np.int64) for _, duration, *_ in parts])
+    start = np.concatenate([start for start, *_ in sources])
+    end = start + np.concatenate([duration.astype(np.int64) for _, duration, *_ in sources])
     lane = disjoint(start, end, queue)
     longest = np.zeros(len(book.keys), np.int64)
     np.maximum.at(longest, queue, lane)

@@ -55,10 +55,10 @@ class HostPart:
         args = np.concatenate([np.where(not_closed, -2, -1), calls.call & 0xFFFFFFFF])
         order = np.lexsort((-durations, starts, tracks))
         for low in range(0, len(order), PART):
-            part = order[low : low + PART]
+            chunk = order[low : low + PART]
             columns = (starts, durations, tracks, names, args)
             for start, duration, track, name, arg in zip(
-                *(column[part].tolist() for column in columns), strict=True
+                *(column[chunk].tolist() for column in columns), strict=True
             ):
                 yield event_text.complete(
                     start - origin, max(duration, 0), self.tracks[track], labels[name], _args(arg)

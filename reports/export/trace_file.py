@@ -66,11 +66,11 @@ def export_trace(run: Run, path: Path) -> Exported:
     memory = None if events is None else events.memory
     gpu = place_gpu(launches, memory, _gpu_names(run), _kernels(run), tracks)
     arrows = Arrows(host)
-    parts: list[Iterable[str]] = [tracks.metadata()]
+    streams: list[Iterable[str]] = [tracks.metadata()]
     if host is not None:
-        parts.append(host.events(origin))
-    parts.append(gpu.events(origin, arrows))
-    count = _write(path, _head(run, origin), itertools.chain.from_iterable(parts))
+        streams.append(host.events(origin))
+    streams.append(gpu.events(origin, arrows))
+    count = _write(path, _head(run, origin), itertools.chain.from_iterable(streams))
     return Exported(path, count, arrows.drawn, tuple(notes))
 
 

@@ -50,15 +50,15 @@ def _limits(run: Run) -> Iterator[OpenQuestion]:
             Text("What limits each part of the work is not known: {why}.", why=reason),
         )
         return
-    part = 1 - profiled_share(run)
-    if part >= threshold("small_share"):
-        time, of_gpu = run_time(run), Number(part, "fraction")
-        other = Text(
+    unprofiled = 1 - profiled_share(run)
+    if unprofiled >= threshold("small_share"):
+        time, of_gpu = run_time(run), Number(unprofiled, "fraction")
+        question = Text(
             "What limits the other kernels ({part} of the GPU time) was not measured.", part=of_gpu
         )
-        of_run = Number(time.part(part), "fraction")
+        of_run = Number(time.part(unprofiled), "fraction")
         simple = Text("We did not measure what limits {part} of the run.", part=of_run)
-        yield OpenQuestion(other, other if time.basis == GPU else simple)
+        yield OpenQuestion(question, question if time.basis == GPU else simple)
 
 
 def _bounds(run: Run) -> Iterator[OpenQuestion]:

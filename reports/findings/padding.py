@@ -27,7 +27,7 @@ def padding_findings(run: Run) -> list[Finding]:
 
 
 def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
-    part, gain, kernel_id = number(row["share"]), 1 - 1 / ratio, text(row["kernel_id"])
+    share, gain, kernel_id = number(row["share"]), 1 - 1 / ratio, text(row["kernel_id"])
     refs = (Ref("counters", kernel_id, "flops_tensor"), Ref("gemms", ""))
     name, times = Verbatim(shape.name), Number(ratio, "", refs).at_digits(3)
     return Finding(
@@ -49,11 +49,11 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
             size=Verbatim(f"{shape.m} x {shape.n} x {shape.k}"),
             times=times,
             tile=Verbatim(text(row["tile"])),
-            gain=Number(part * gain, "fraction"),
-            time=Number(part * gain * total_ns, "ns"),
+            gain=Number(share * gain, "fraction"),
+            time=Number(share * gain * total_ns, "ns"),
         ),
         kernel_ids=(kernel_id,),
-        share=part,
+        share=share,
         evidence=(
             Evidence(
                 Text("counted over needed FLOPs"),
@@ -63,8 +63,8 @@ def _finding(shape: Shape, row: Row, ratio: float, total_ns: float) -> Finding:
             ),
         ),
         gain_kernel=gain,
-        gain_program=part * gain,
-        gain_ns=part * gain * total_ns,
+        gain_program=share * gain,
+        gain_ns=share * gain * total_ns,
         bound=text(row["bound_by"]),
         action=Text("Choose sizes that are multiples of the tile, or a tile that divides them."),
         plain=ADVICE,

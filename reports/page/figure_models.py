@@ -112,8 +112,12 @@ class RooflinePanel:
             for kernel in self.kernels
             if kernel.clock_hz
         ]
-        flops = sum(part for part, _ in known)
-        return sum(part * clock for part, clock in known) / flops if flops else None
+        flops = sum(flops_of_kernel for flops_of_kernel, _ in known)
+        return (
+            sum(flops_of_kernel * clock for flops_of_kernel, clock in known) / flops
+            if flops
+            else None
+        )
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ WIDTH_OF_FAULT = 80
 MANY = 10
 """Ratio from which on a change in per cent is hard to read."""
 
-_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_TIME = tuple(step for step in units.LADDERS["ns"] if step[0] >= 1.0)
 # Characters that start or end markup somewhere in GitHub's markdown, tables included.
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
 _HTML_MARKUP = re.compile(r"[\\`*_{}\[\]|~#&<>\"'$]")
@@ -81,27 +80,27 @@ def seconds(value: Any) -> str:
 
 def data_size(value_bytes: Any) -> str:
     """Return bytes as "3.21 MB" (decimal prefixes, as data sheets use them)."""
-    return _scaled(value_bytes, _SI, "B")
+    return _scaled(value_bytes, units.SI, "B")
 
 
 def byte_rate(value: Any) -> str:
     """Return bytes a second as "3.21 TB/s"."""
-    return _scaled(value, _SI, "B/s")
+    return _scaled(value, units.SI, "B/s")
 
 
 def flop_count(value: Any) -> str:
     """Return floating-point operations as "1.12 TFLOP"."""
-    return _scaled(value, _SI, "FLOP")
+    return _scaled(value, units.SI, "FLOP")
 
 
 def flop_rate(value: Any) -> str:
     """Return floating-point operations a second as "786 TFLOP/s"."""
-    return _scaled(value, _SI, "FLOP/s")
+    return _scaled(value, units.SI, "FLOP/s")
 
 
 def clock(value_hz: Any) -> str:
     """Return hertz as "1.98 GHz"."""
-    return _scaled(value_hz, _SI, "Hz")
+    return _scaled(value_hz, units.SI, "Hz")
 
 
 def intensity(value: Any) -> str:
@@ -148,9 +147,9 @@ def counted(value: Any, noun: str) -> str:
     return f"{text} {noun if text == '1' else more}"
 
 
-def listed(parts: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Return "a, b and c"."""
-    return " and ".join(p for p in (", ".join(parts[:-1]), *parts[-1:]) if p)
+    return " and ".join(p for p in (", ".join(names[:-1]), *names[-1:]) if p)
 
 
 def speedup(value: Any) -> str:
@@ -256,13 +255,13 @@ def briefer(text: str) -> list[str]:
     "cuBLAS GEMM, bf16, tile 128x8x64, 12 stages, cluster 2x1, TN" loses stages, cluster and layout
     first, then its last parts; the first, what the kernel is, stays.
     """
-    parts = text.split(", ")
+    phrases = text.split(", ")
     forms = [text]
     for pattern in _LEAST_TELLING:
-        if specific := [part for part in parts[1:] if not pattern.fullmatch(part)]:
-            parts = [parts[0], *specific]
-            forms.append(", ".join(parts))
-    forms += [", ".join(parts[:keep]) for keep in range(len(parts) - 1, 0, -1)]
+        if specific := [phrase for phrase in phrases[1:] if not pattern.fullmatch(phrase)]:
+            phrases = [phrases[0], *specific]
+            forms.append(", ".join(phrases))
+    forms += [", ".join(phrases[:keep]) for keep in range(len(phrases) - 1, 0, -1)]
     return list(dict.fromkeys(forms))
 
 

@@ -59,8 +59,12 @@ def heading(column: Column[Any], write: Writer) -> str:
 
 def more(table: Table[Any], rows: Sequence[int]) -> list[Text]:
     """Return what to say below a table that a page shows in part."""
-    left = len(table.rows) - len(rows)
-    return [Text("{n} more rows are in report.html and metrics.json.", n=left)] if left else []
+    remaining = len(table.rows) - len(rows)
+    return (
+        [Text("{n} more rows are in report.html and metrics.json.", n=remaining)]
+        if remaining
+        else []
+    )
 
 
 def told(finding: Finding) -> list[Value]:

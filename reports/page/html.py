@@ -70,9 +70,9 @@ class _Page:
 
     def section(self, section: Section, level: int) -> str:
         title = self.heading(section.heading, level, f"section-{section.key}")
-        parts = "\n".join(self.parts(section.parts, level + 1))
+        content = "\n".join(self.parts(section.parts, level + 1))
         children = "\n".join(self.section(child, level + 1) for child in section.children)
-        return f"<section>\n{title}\n{parts}\n{children}\n</section>"
+        return f"<section>\n{title}\n{content}\n{children}\n</section>"
 
     def heading(self, text: Text, level: int, name: str) -> str:
         self.headings.append(Heading(level, self.plain.text(text), name))
@@ -136,8 +136,8 @@ class _Page:
             return
         yield self.grid(table, range(table.first_rows), ids=False)
         title = self.write.text(Text("All {n} rows", n=len(table.rows)))
-        whole = self.grid(table, every)
-        yield f"<details><summary>{title}</summary>{whole}</details>"
+        full = self.grid(table, every)
+        yield f"<details><summary>{title}</summary>{full}</details>"
 
     def grid(self, table: Table[Any], rows: range, *, ids: bool = True) -> str:
         cells = table.cells()

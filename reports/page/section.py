@@ -154,7 +154,7 @@ class Finding:
 def slug(text: str) -> str:
     """Return a text as part of a file name: lower case letters, digits and dashes."""
     dashed = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
-    return "-".join(part for part in dashed.split("-") if part) or "x"
+    return "-".join(word for word in dashed.split("-") if word) or "x"
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
-_BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _PREFIXED = ("B/s", "B", "FLOP/s", "FLOP", "Hz", "W")
 
 LADDERS: dict[str, tuple[tuple[float, str], ...]] = {
     "s": _TIME,
     "ns": tuple((step * 1e9, unit) for step, unit in _TIME),
-    "iB": _BINARY,
-    **{unit: tuple((step, prefix + unit) for step, prefix in _SI) for unit in _PREFIXED},
+    "iB": BINARY,
+    **{unit: tuple((step, prefix + unit) for step, prefix in SI) for unit in _PREFIXED},
 }
 """Base unit -> (size in base units, unit with its prefix), largest first. "iB": bytes shown with
 binary prefixes, as sizes of caches and buffers are chosen."""
@@ -120,6 +120,6 @@ def quantity(value: float, unit: str, digits: int) -> str:
     step, name = step_of(value, unit, digits)
     scaled = value / step
     # Sizes that are chosen (64 MiB, 128 B) are whole.
-    whole = scaled.is_integer() and (unit == "iB" or name == "B")
-    text = f"{scaled:,.0f}" if whole else significant(scaled, digits)
+    is_exact = scaled.is_integer() and (unit == "iB" or name == "B")
+    text = f"{scaled:,.0f}" if is_exact else significant(scaled, digits)
     return f"{text} {name}".rstrip()

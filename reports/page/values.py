@@ -92,10 +92,10 @@ class Number:
         """Return the difference of two numbers of one unit; raises ValueError for two units."""
         return self._with(other, self._same_unit(other), lambda a, b: a - b)
 
-    def share_of(self, whole: Number) -> Number:
-        """Return what part of `whole` this is, unit "fraction"; raises ValueError for two units."""
-        self._same_unit(whole)
-        return self._with(whole, "fraction", lambda a, b: a / b if b else None)
+    def share_of(self, total: Number) -> Number:
+        """Return what part of `total` this is, unit "fraction"; raises ValueError for two units."""
+        self._same_unit(total)
+        return self._with(total, "fraction", lambda a, b: a / b if b else None)
 
     def times(self, base: Number) -> Number:
         """Return this over `base`, unit "x"; raises ValueError for two units."""

@@ -146,12 +146,12 @@ class Writer:
         if text.plural and text.values["n"] != 1:
             message = text.plural
         message = self._known.get(text.message, message)
-        parts = []
+        pieces = []
         for fixed, name, _, _ in string.Formatter().parse(message):
-            parts.append(self.markup.escape(fixed))
+            pieces.append(self.markup.escape(fixed))
             if name is not None:
-                parts.append(self.value(text.values[name], digits))
-        written = "".join(parts)
+                pieces.append(self.value(text.values[name], digits))
+        written = "".join(pieces)
         if self.language == "zh":
             written = _TOUCHING.sub(" ", written)
         # A message may begin with a value that is a clause; its own first word may be code.
@@ -211,8 +211,8 @@ class Writer:
             low = number
         return write.text(Text("{low} to {high}", low=low, high=high))
 
-    def _list(self, parts: list[str]) -> str:
-        *first, last = parts
+    def _list(self, items: list[str]) -> str:
+        *first, last = items
         if not first:
             return last
         message = Text("{all_but_last} and {last}", all_but_last="", last="").message

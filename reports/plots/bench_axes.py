@@ -11,12 +11,12 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from nsight_prof.reports.page.formats import significant
+from nsight_prof.reports.page.units import BINARY
 from nsight_prof.reports.plots.palette import GRID, INK, QUIET
 from nsight_prof.reports.plots.style import font
 
 LOG_ROOM = 1.12  # factor of free room at both ends of a logarithmic axis
 LINEAR_ROOM = 0.06
-_BYTES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _even(low: float, high: float, max_ticks: int, in_bytes: bool) -> list[float
 
 def byte_text(value: float) -> str:
     """Return bytes with a binary prefix: "48 MiB"."""
-    for step, unit in _BYTES:
+    for step, unit in BINARY:
         if abs(value) >= step * 0.9995:
             return f"{value / step:.3g} {unit}"
     return f"{value:.3g} B"

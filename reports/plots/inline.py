@@ -46,8 +46,8 @@ def render_inline(figure: Figure, svg: bytes, prefix: str, alt: str) -> str:
     for who cannot see it.
     """
     root = ElementTree.fromstring(svg)
-    parts = [text for child in root for text in _written(child)]
-    body = "".join(parts)
+    elements = [text for child in root for text in _written(child)]
+    body = "".join(elements)
     names = dict.fromkeys(found[2] for found in _USED.finditer(body))
     used = {name: f"{prefix}-{n}" for n, name in enumerate(names)}
     body = re.sub(r' id="([^"]+)"', lambda found: _renamed(found[1], used), body)
@@ -76,7 +76,7 @@ def _written(element: Element) -> Iterator[str]:
         yield _tile(element)
         return
     attributes = dict(_attributes(element))
-    inner = [part for child in element for part in _written(child)]
+    inner = [line for child in element for line in _written(child)]
     if tag in ("g", "defs") and not inner:
         return
     if tag == "g" and not set(attributes) - {"id"}:
@@ -136,7 +136,7 @@ def _attributes(element: Element) -> Iterable[tuple[str, str]]:
 
 def _style(text: str) -> str:
     """Return a style without what all shapes of the page have, and without spaces."""
-    pairs = [part.split(":", 1) for part in text.split(";") if ":" in part]
+    pairs = [setting.split(":", 1) for setting in text.split(";") if ":" in setting]
     settings = [(key.strip(), value.strip()) for key, value in pairs]
     css = ";".join(f"{k}:{v}" for k, v in settings if v not in _USUAL.get(k, ()))
     return _HASH.sub(lambda found: _VARIABLES.get(found[0].lower(), found[0]), css)
@@ -145,7 +145,9 @@ def _style(text: str) -> str:
 def _text(element: Element) -> str:
     """Return a text held to its width; matplotlib's list of fonts gives way to the page's."""
     given = element.get("style", "")
-    pairs = dict(part.split(":", 1) for part in given.replace(" ", "").split(";") if ":" in part)
+    pairs = dict(
+        setting.split(":", 1) for setting in given.replace(" ", "").split(";") if ":" in setting
+    )
     bold = "bold" in given or re.search(r"\b700\b", given) is not None
     found = _SIZE.search(given)
     size = float(found[1]) if found else 9.0
@@ -158,8 +160,8 @@ def _text(element: Element) -> str:
     turn = _NUMBER.sub(_rounded, element.get("transform", ""))
     turned = f' transform="{turn}"' if turn and not turn.startswith("rotate(-0 ") else ""
     width = text_width(words, size, bold) / PT
-    held = f' textLength="{_short(width)}"' if len(words) > 1 else ""
-    return f'<text style="{look}"{position}{turned}{held}>{escape(words)}</text>'
+    length = f' textLength="{_short(width)}"' if len(words) > 1 else ""
+    return f'<text style="{look}"{position}{turned}{length}>{escape(words)}</text>'
 
 
 def _spot(spot: Spot, height: float) -> str:

@@ -163,14 +163,14 @@ def _bar(sheet: Sheet, figure: Overview, right: float) -> None:
     sheet.top -= 6
 
 
-def _part(sheet: Sheet, part: TimePart, x: float, wide: float, whole: str) -> None:
+def _part(sheet: Sheet, part: TimePart, x: float, wide: float, total_name: str) -> None:
     sheet.box(x, sheet.top, wide, BAR - 4, facecolor=part.colour, edgecolor="white", linewidth=0.6)
     amount = f"{100 * part.share:.0f} %"
     ink = Ink(ha="center", colour="white" if part.colour in DARK else INK,
               bold=part.name == IDLE)  # fmt: skip
-    named = f"{part.name} {amount}"
-    words = named if text_width(named, bold=True) + 8 <= wide else amount
+    label = f"{part.name} {amount}"
+    words = label if text_width(label, bold=True) + 8 <= wide else amount
     if text_width(words, bold=True) + 6 <= wide:
         sheet.text(x + wide / 2, sheet.top + BAR / 2 - 2, words, ink)
     sheet.spot(Spot(x + wide / 2, sheet.top + BAR / 2, wide, BAR,
-                    told(part.name, f"{amount} of the {whole}")))  # fmt: skip
+                    told(part.name, f"{amount} of the {total_name}")))  # fmt: skip

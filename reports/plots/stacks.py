@@ -58,10 +58,10 @@ def plot_stalls(figure: StallFigure) -> Figure:
         rows = Rows(head, [(str(bar.number), bar.label) for bar in figure.bars], right=24)
         axes = rows.axes(100, "%")
         for row, bar in enumerate(figure.bars):
-            named = f"{bar.number} {bar.label}"
+            label = f"{bar.number} {bar.label}"
             parts = [
                 Part(key, 100 * value, f"{100 * value:.0f}",
-                     told(named, f"{key.text}: {percent(100 * value)}", meaning), str(bar.number))
+                     told(label, f"{key.text}: {percent(100 * value)}", meaning), str(bar.number))
                 for key, value, meaning in zip(keys, bar.shares, figure.meanings, strict=True)
             ]  # fmt: skip
             _stack(rows, axes, row, parts, 100)

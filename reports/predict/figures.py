@@ -200,10 +200,10 @@ def steps(run: Run, kind: str) -> Figure | None:
         return None
     of_kind = run.predicted_operators[run.predicted_operators["kind"].eq(kind)]
     by_share = of_kind.groupby("operator")["share"].sum().sort_values(ascending=False)
-    named = [str(name) for name in by_share.index[:NAMED]]
-    groups = (*named, "gaps between kernels", "other operators")
-    parts = {case: records(frame) for case, frame in of_kind.groupby("case")}
-    bars = tuple(_stack(row, parts[row["case"]], named) for row in chosen)
+    largest = [str(name) for name in by_share.index[:NAMED]]
+    groups = (*largest, "gaps between kernels", "other operators")
+    operators_of_case = {case: records(frame) for case, frame in of_kind.groupby("case")}
+    bars = tuple(_stack(row, operators_of_case[row["case"]], largest) for row in chosen)
     decode = kind == "decode"
     chart = StackFigure(
         f"predicted-{kind}",
@@ -220,19 +220,19 @@ def steps(run: Run, kind: str) -> Figure | None:
     return Figure(chart)
 
 
-def _stack(step: Row, operators: Sequence[Row], named: Sequence[str]) -> Stack:
+def _stack(step: Row, operators: Sequence[Row], largest: Sequence[str]) -> Stack:
     per = 1.0 if step["kind"] == "decode" else number(step["tokens"])
-    seconds = {name: 0.0 for name in (*named, "other")}
+    seconds = {name: 0.0 for name in (*largest, "other")}
     bounds = dict.fromkeys((text(row["bound_by"]) for row in operators), 0.0)
     for row in operators:
         name = text(row["operator"])
-        seconds[name if name in named else "other"] += number(row["seconds"])
+        seconds[name if name in largest else "other"] += number(row["seconds"])
         bounds[text(row["bound_by"])] += number(row["seconds"])
     gaps = known(step["gap_s"]) or 0.0
     total = number(step["gpu_s"])
     limit = max(bounds, key=lambda name: bounds[name])
     share = percent(100 * bounds[limit] / total)
-    values = (*(seconds[name] for name in named), gaps, seconds["other"])
+    values = (*(seconds[name] for name in largest), gaps, seconds["other"])
     tokens = int(step["tokens"])
     where = f"{tokens:,} prompt tokens"
     if step["kind"] == "decode":

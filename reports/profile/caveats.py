@@ -124,23 +124,23 @@ def _durations(kernels: tuple[KernelRow, ...], time: RunTime) -> list[Caveat]:
 def _untypical(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     """Tell where the profiled launch takes another time than the median launch."""
     numbers = {row.kernel_id: row.number for row in kernels}
-    parts: dict[int, Value] = {}
+    deviations: dict[int, Value] = {}
     for kernel in run.selection.kernels if run.selection else ():
         position, off = numbers.get(kernel.kernel_id), kernel.deviation
         if position is None or off is None or not kernel.is_untypical or kernel.is_mixed:
             continue
         by: dict[str, Value] = {"launch": kernel.launch, "part": f"{100 * abs(off):.0f} %"}
-        parts[position] = (
+        deviations[position] = (
             Text("{kernel} (launch {launch}, {part} longer)", kernel=position, **by)
             if off > 0
             else Text("{kernel} (launch {launch}, {part} shorter)", kernel=position, **by)
         )
-    if not parts:
+    if not deviations:
         return []
     words = Text(
         "In the trace the profiled launch of these kernels differs from the median launch: "
         "{kernels}. All launches count as if they were like the profiled one.",
-        kernels=[parts[key] for key in sorted(parts)],
+        kernels=[deviations[key] for key in sorted(deviations)],
     )
     return [Caveat(words, ())]
 
@@ -185,11 +185,11 @@ def _impossible(run: Run, kernels: tuple[KernelRow, ...]) -> list[Caveat]:
     odd = [row for row in records(run.gaps) if text(row["kind"]) == IMPOSSIBLE]
     if not odd:
         return []
-    parts = [_values_of([column], who) for column, who in _by_column(odd, kernels)]
+    sentences = [_values_of([column], who) for column, who in _by_column(odd, kernels)]
     words = Text(
         "Not available, since impossible values came out: {values}. Passes of ncu that saw another "
         "state of the caches or clocks do that; each kernel's block has the value.",
-        values=parts,
+        values=sentences,
     )
     return [Caveat(words, ())]
 
@@ -232,10 +232,10 @@ def _is_not_collected(row: Row) -> bool:
 def _not_collected(run: Run) -> list[Caveat]:
     """Return the columns whose counters no set of the run has, in one caveat."""
     rows = [row for row in records(run.gaps) if _is_not_collected(row)]
-    parts = {f"{label(text(row['column']))} ({text(row['reason'])})" for row in rows}
-    if not parts:
+    columns = {f"{label(text(row['column']))} ({text(row['reason'])})" for row in rows}
+    if not columns:
         return []
-    return [Caveat(Text("Not available in this run: {columns}.", columns=sorted(parts)), ())]
+    return [Caveat(Text("Not available in this run: {columns}.", columns=sorted(columns)), ())]
 
 
 def _concerned(rows: list[dict[str, object]], kernels: tuple[KernelRow, ...]) -> list[Value]:
@@ -287,10 +287,10 @@ def ranges(numbers: Iterable[int]) -> Text:
             runs[-1].append(position)
         else:
             runs.append([position])
-    parts: list[Value] = []
+    spans: list[Value] = []
     for run in runs:
         span = Text("{low} to {high}", low=run[0], high=run[-1])
-        parts += [span] if len(run) > 2 else run
+        spans += [span] if len(run) > 2 else run
     if len(runs) == 1 and len(runs[0]) == 1:
         return Text("kernel {number}", number=runs[0][0])
-    return Text("kernels {numbers}", numbers=parts)
+    return Text("kernels {numbers}", numbers=spans)

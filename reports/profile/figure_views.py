@@ -192,20 +192,22 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
     rows = [row for row in kernels if row.kernel_id in shares]
     weights: dict[str, float] = defaultdict(float)
     for row in rows:
-        for reason, part in shares[row.kernel_id].items():
-            weights[reason] += part * (row.share if row.share is not None else 1.0)
+        for reason, stall_share in shares[row.kernel_id].items():
+            weights[reason] += stall_share * (row.share if row.share is not None else 1.0)
     order = sorted(weights, key=lambda reason: -weights[reason])
-    named, rest = order[:STALL_REASONS], order[STALL_REASONS:]
-    meanings = [f"waiting {Writer().text(stall_meaning(reason))}" for reason in named]
+    largest, rest = order[:STALL_REASONS], order[STALL_REASONS:]
+    meanings = [f"waiting {Writer().text(stall_meaning(reason))}" for reason in largest]
     bars = [
-        StallBar(row.number, row.short_name, row.share, _parts(shares[row.kernel_id], named, rest))
+        StallBar(
+            row.number, row.short_name, row.share, _parts(shares[row.kernel_id], largest, rest)
+        )
         for row in rows
     ]
     if rest:
-        return StallFigure((*named, "other"), (*meanings, "all other reasons"), tuple(bars))
-    return StallFigure(tuple(named), tuple(meanings), tuple(bars))
+        return StallFigure((*largest, "other"), (*meanings, "all other reasons"), tuple(bars))
+    return StallFigure(tuple(largest), tuple(meanings), tuple(bars))
 
 
-def _parts(shares: dict[str, float], named: list[str], rest: list[str]) -> tuple[float, ...]:
-    values = tuple(shares.get(reason, 0.0) for reason in named)
+def _parts(shares: dict[str, float], largest: list[str], rest: list[str]) -> tuple[float, ...]:
+    values = tuple(shares.get(reason, 0.0) for reason in largest)
     return (*values, sum(shares.get(reason, 0.0) for reason in rest)) if rest else values

@@ -132,9 +132,9 @@ def _unit(row: Row) -> str:
     return Writer().text(unit) if unit is not None else ""
 
 
-def _part(gain: float | None, whole: object) -> float | None:
+def _part(gain: float | None, total: object) -> float | None:
     """Return the part `gain` of a time or share; None where either is unknown."""
-    of = known(whole)
+    of = known(total)
     return None if gain is None or of is None else gain * of
 
 
@@ -185,14 +185,16 @@ def stage_views(run: Run, kernels: tuple[KernelRow, ...]) -> tuple[StageRow, ...
     """Return the stages in order of their GPU time, then the others in one, then the capture."""
     numbers = {row.kernel_id: row.number for row in kernels}
     stages = per_gpu_stages(run)
-    named = stages[stages["stage"] != ALL].sort_values("share", ascending=False)
-    whole = stages[stages["stage"] == ALL]
-    rows = [_stage(run, row, numbers) for row in records(named.head(MOST_STAGES))]
-    if len(named) > MOST_STAGES:  # ranges that a framework numbers: one table each tells nothing
+    own_stages = stages[stages["stage"] != ALL].sort_values("share", ascending=False)
+    capture = stages[stages["stage"] == ALL]
+    rows = [_stage(run, row, numbers) for row in records(own_stages.head(MOST_STAGES))]
+    if (
+        len(own_stages) > MOST_STAGES
+    ):  # ranges that a framework numbers: one table each tells nothing
         rows = [replace(row, top=()) for row in rows]
-    if len(named) > MOST_STAGES:
-        rows.append(_other_stages(named.iloc[MOST_STAGES:]))
-    return (*rows, *(_stage(run, row, numbers) for row in records(whole)))
+    if len(own_stages) > MOST_STAGES:
+        rows.append(_other_stages(own_stages.iloc[MOST_STAGES:]))
+    return (*rows, *(_stage(run, row, numbers) for row in records(capture)))
 
 
 def _other_stages(rest: pd.DataFrame) -> StageRow:

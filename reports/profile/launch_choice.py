@@ -74,9 +74,9 @@ def left_out(run: Run) -> tuple[LeftOut, ...]:
     without = run.kernels[~run.kernels["kernel_id"].isin(run.counters["kernel_id"])]
     reasons = _reasons(run, run.selection, without)
     found = []
-    for reason, part in without.groupby(reasons, sort=False):
+    for reason, group in without.groupby(reasons, sort=False):
         sums: dict[str, list[float | None]] = defaultdict(list)
-        for row in records(part):
+        for row in records(group):
             sums[text(row["short_name"])].append(known(row["share"]))
         ranked = sorted(sums.items(), key=lambda item: -(_sum(item[1]) or 0.0))
         found += [LeftOut(n, len(s), _sum(s), str(reason)) for n, s in ranked[:NAMES]]

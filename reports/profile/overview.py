@@ -33,11 +33,11 @@ Times = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overview:
     """Return what the first picture of the report of `run` shows; `copies` are those by GPU."""
-    parts = tuple(_parts(view))
-    whole = "run" if view.run_time.idle_ns is not None else "GPU time"
+    time_parts = tuple(_parts(view))
+    total_name = "run" if view.run_time.idle_ns is not None else "GPU time"
     frame = timeline(run)
     if frame is None:
-        return Overview(0.0, (), (), parts, whole)
+        return Overview(0.0, (), (), time_parts, total_name)
     begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())
     spans = tuple(_steps(run, begin, end)) or tuple(islice(_stages(frame, begin), SPANS + 1))
     gpus = sorted(frame["gpu"].unique())[:LANES]
@@ -48,7 +48,13 @@ def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overvie
     shown = spans if len(spans) <= SPANS else ()
     top = number(run.gpus["clock_hz"].max())
     return Overview(
-        float(end - begin), shown, lanes, parts, whole, _clock(run, frame, edges, top), top
+        float(end - begin),
+        shown,
+        lanes,
+        time_parts,
+        total_name,
+        _clock(run, frame, edges, top),
+        top,
     )
 
 
@@ -103,15 +109,15 @@ def _lane(frame: pd.DataFrame, gpu: int, edges: NDArray[np.float64], copies: Tim
     }
     # Kernels of several streams run at the same time: together they fill a bin once.
     total = np.maximum(sum(busy.values(), np.zeros(BINS)), 1.0)
-    parts = {kind: part / total for kind, part in busy.items()}
+    shares = {kind: busy_ns / total for kind, busy_ns in busy.items()}
     if copies is not None:
         # As in the bar below: copies are what runs where no kernel does.
-        room = 1.0 - sum(parts.values(), np.zeros(BINS))
+        room = 1.0 - sum(shares.values(), np.zeros(BINS))
         starts, ends = copies
         alone = np.minimum(_covered(starts.astype(float), ends.astype(float), edges), room)
         if alone.any():
-            parts[COPIES] = alone
-    return Lane(f"GPU {gpu}", parts)
+            shares[COPIES] = alone
+    return Lane(f"GPU {gpu}", shares)
 
 
 def _clock(

@@ -49,8 +49,8 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
     histograms = content["histograms"]
     of_kernels = {"blocks": blocks, "sources": sources, "histograms": histograms}
     every, others = (
-        render("kernels.md.j2", {**of_kernels, "kernels": some, "whole": whole})
-        for some, whole in ((view.kernels, True), (without, False))
+        render("kernels.md.j2", {**of_kernels, "kernels": some, "whole": is_complete})
+        for some, is_complete in ((view.kernels, True), (without, False))
     )
     details = render("details.md.j2", {"view": view, "tables": tables, "folds": others.strip()})
     pages = Pages({REPORT: report, DETAILS: details}, {REPORT: f"{report}\n{tables}"})

@@ -124,13 +124,13 @@ def _stalls(waits: list[Row], metrics: set[str]) -> Iterable[Traced]:
     """Yield the share of each reason, and the counter whose part of all reasons it is."""
     counted = {stall.reason: (stall.metric, stall.sampled) for stall in catalogue().stalls}
     for row in sorted(waits, key=lambda row: -(known(row["share"]) or 0.0)):
-        reason, part = text(row["reason"]), known(row["share"])
-        if part is None or part < LEAST_STALL:
+        reason, share = text(row["reason"]), known(row["share"])
+        if share is None or share < LEAST_STALL:
             continue
         inputs = tuple(m for m in counted.get(reason, ()) if m in metrics)[:1]
         origin = f"share_of_reasons({inputs[0]})" if inputs else ""
         label = f"Stall: {reason.replace('_', ' ')}"
-        yield Traced(f"stall_{reason}", label, 100 * part, "", "%", origin, inputs)
+        yield Traced(f"stall_{reason}", label, 100 * share, "", "%", origin, inputs)
 
 
 def _inputs(source: Source, counted: Sequence[str]) -> tuple[str, ...]:
@@ -174,9 +174,9 @@ def _braced(names: Iterable[str]) -> list[str]:
 
 def _place(group: list[list[str]], words: list[str]) -> int | None:
     """Return the place of the one word in which all of a group and `words` differ, else None."""
-    if any(len(other) != len(words) for other in group):
+    if any(len(name) != len(words) for name in group):
         return None
-    places = {n for other in group for n, word in enumerate(words) if word != other[n]}
+    places = {n for name in group for n, word in enumerate(words) if word != name[n]}
     return places.pop() if len(places) == 1 else None
 
 

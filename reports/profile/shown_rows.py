@@ -53,8 +53,8 @@ def shown_rows(view: ReportView, sources: Mapping[str, Provenance]) -> Iterator[
     for gpu in view.gpus if len(view.gpus) > 1 else ():
         yield from _of(f"gpu-{gpu.gpu}", gpu, GPU)
     for share in view.bound_shares:
-        parts = dict.fromkeys(("share", "of_wall", "reached", "gain"), "fraction")
-        yield from _of(limit_anchor(share), share, parts)
+        units = dict.fromkeys(("share", "of_wall", "reached", "gain"), "fraction")
+        yield from _of(limit_anchor(share), share, units)
     yield from _of("could-save-all", view, {"saved_ns": "ns", "saved_share": "fraction"})
     yield from _of("peaks-mean", view, {"sm_clock_hz": "Hz"})
     for n, call in enumerate(view.memory_operations, 1):

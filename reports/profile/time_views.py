@@ -40,9 +40,9 @@ def kind_table(run: Run) -> KindTable | None:
     stages = _stages(run)
     times = _stage_times(run, stages)
     groups = sorted(kernels.groupby(_kinds(kernels)), key=lambda item: -item[1]["total_ns"].sum())
-    rows = [_row(str(kind), part, stages, times) for kind, part in groups[:SHOWN]]
+    rows = [_row(str(kind), group, stages, times) for kind, group in groups[:SHOWN]]
     if rest := groups[SHOWN:]:
-        together = pd.concat([part for _, part in rest])
+        together = pd.concat([group for _, group in rest])
         rows.append(_row(f"{len(rest)} other kinds", together, stages, times))
     return KindTable(tuple(stages), tuple(rows), _row("", kernels, stages, times))
 
@@ -55,9 +55,9 @@ def _kinds(kernels: pd.DataFrame) -> pd.Series[str]:
 
 
 def _stages(run: Run) -> list[str]:
-    named = [row for row in stage_rows(run) if row["stage"] != ALL]
-    named.sort(key=lambda row: -number(row["share"]))
-    return [text(row["stage"]) for row in named[:MOST_PARTS]] if len(named) > 1 else []
+    stages = [row for row in stage_rows(run) if row["stage"] != ALL]
+    stages.sort(key=lambda row: -number(row["share"]))
+    return [text(row["stage"]) for row in stages[:MOST_PARTS]] if len(stages) > 1 else []
 
 
 def _stage_times(run: Run, stages: list[str]) -> dict[tuple[str, str], float]:
@@ -70,18 +70,18 @@ def _stage_times(run: Run, stages: list[str]) -> dict[tuple[str, str], float]:
 
 
 def _row(
-    kind: str, part: pd.DataFrame, stages: list[str], times: dict[tuple[str, str], float]
+    kind: str, kernels: pd.DataFrame, stages: list[str], times: dict[tuple[str, str], float]
 ) -> KindRow:
-    ids = [text(key) for key in part["kernel_id"]]
-    categories = tuple(dict.fromkeys(text(c) or "other" for c in part["category"]))
-    calls = known(part["calls"].sum(min_count=1))
+    ids = [text(key) for key in kernels["kernel_id"]]
+    categories = tuple(dict.fromkeys(text(c) or "other" for c in kernels["category"]))
+    calls = known(kernels["calls"].sum(min_count=1))
     return KindRow(
         kind=kind,
         categories=categories,
         kernels=len(ids),
         launches=None if calls is None else int(calls),
-        total_ns=float(part["total_ns"].sum()),
-        share=known(part["share"].sum(min_count=1)),
+        total_ns=float(kernels["total_ns"].sum()),
+        share=known(kernels["share"].sum(min_count=1)),
         by_stage=tuple(sum(times.get((stage, key), 0.0) for key in ids) for stage in stages),
     )
 

@@ -351,5 +351,5 @@ class ReportView:
     def sm_clock_hz(self) -> float | None:
         """Mean SM clock of the profiled kernels, weighted by GPU time; None where not known."""
         known = [(r.share, r.sm_clock_hz) for r in self.kernels if r.profiled]
-        pairs = [(part, clock) for part, clock in known if part and clock]
+        pairs = [(share, clock) for share, clock in known if share and clock]
         return sum(p * c for p, c in pairs) / sum(p for p, _ in pairs) if pairs else None

@@ -160,8 +160,8 @@ def _whole_times(run: Run) -> dict[str, Any]:
     """Return the times of the whole capture: of kernels and of the wall, idle shares; by GPU."""
     wall, idle = wall_time(run)
     gpus = working(run)
-    whole = records(run.stages[run.stages["stage"] == ALL])
-    together = number(whole[0]["idle_ns"]) / wall if gpus and whole and wall > 0 else math.nan
+    capture = records(run.stages[run.stages["stage"] == ALL])
+    together = number(capture[0]["idle_ns"]) / wall if gpus and capture and wall > 0 else math.nan
     return {
         "gpu_time_ns": known(kernel_time(run)),
         "wall_ns": known(wall),

@@ -71,12 +71,12 @@ def bench_pictures(sections: Iterable[Section]) -> list[Picture]:
 def _distinct(found: list[Picture]) -> list[Picture]:
     """Number names that are the same: stages "a b" and "a-b" make one file name."""
     uses: Counter[str] = Counter()
-    named = []
+    renamed = []
     for picture in found:
         uses[picture.name] += 1
         more = uses[picture.name]
-        named.append(replace(picture, name=f"{picture.name}-{more}") if more > 1 else picture)
-    return named
+        renamed.append(replace(picture, name=f"{picture.name}-{more}") if more > 1 else picture)
+    return renamed
 
 
 def _time(view: ReportView) -> Iterator[Picture]:
@@ -101,9 +101,9 @@ def _rooflines(view: ReportView) -> Iterator[Picture]:
             yield _roofline(panel, "")
     for stage in view.stages:
         for panel in view.rooflines:
-            part = _of_stage(view, panel, stage.stage)
-            if part is not None:
-                yield _roofline(part, stage.stage)
+            panel_of_stage = _of_stage(view, panel, stage.stage)
+            if panel_of_stage is not None:
+                yield _roofline(panel_of_stage, stage.stage)
 
 
 def _roofline(panel: RooflinePanel, stage: str) -> Picture:

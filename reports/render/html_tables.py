@@ -77,8 +77,8 @@ def _dress(table: _Table) -> None:
             head.token.attrJoin("class", "w")
     # An empty cell stands for the one above it: sorting would tear them apart. In the last row it
     # is the sum of what is not shown. A last row in bold is the sum of all.
-    whole = all(cell.text for _, cells in rows[:-1] for cell in cells)
-    if len(rows) >= LEAST_ROWS and whole:
+    is_filled = all(cell.text for _, cells in rows[:-1] for cell in cells)
+    if len(rows) >= LEAST_ROWS and is_filled:
         _make_sortable(table, rows, right)
 
 

@@ -162,9 +162,9 @@ def schema() -> dict[str, Any]:
     kinds = {"ReportView": "report", "SweepView": "sweep", "JobView": "ranks"}
     kinds |= {"BenchReport": "bench", "PredictionView": "prediction"}
     for name, kind in kinds.items():
-        whole = definitions[name]
-        whole["properties"] = _head(kind) | whole["properties"]
-        whole["required"] = [*_head(kind), *whole["required"]]
+        definition = definitions[name]
+        definition["properties"] = _head(kind) | definition["properties"]
+        definition["required"] = [*_head(kind), *definition["required"]]
     gaps = {"type": "array", "items": {"$ref": "#/$defs/GapEntry"}}
     cases = {"type": "array", "items": {"$ref": "#/$defs/BenchCase"}}
     texts = {"type": "array", "items": {"type": "string"}}
@@ -260,7 +260,7 @@ def _described(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         fixed = {} if inner[-1] is ... else {"minItems": len(inner), "maxItems": len(inner)}
         return items | fixed
     if inner:
-        kinds = [_described(part, definitions) for part in inner]
+        kinds = [_described(hint_part, definitions) for hint_part in inner]
         kinds = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
         return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
     if hint.__name__ not in definitions:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from nsight_prof.reports.page.units import BINARY, SI
+
 _VALUE = re.compile(
     r"(?P<less><?)\s*(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"\s*(?P<unit>%|[A-Za-zµ]*)(?P<per>/[A-Za-z]+)?"
 )
 _TIMES = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "ns": 1.0, "min": 60e9, "h": 3600e9}
-_BINARY = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
-_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY = {unit: step for step, unit in BINARY if unit != "B"}
+_PREFIXES = {prefix: step for step, prefix in SI}
 _BASES = ("FLOPs", "FLOP", "OP", "B", "Hz", "W")
 _BELOW = 0.5
 """A text like "<0.1 %" stands for something above 0 and below the number."""

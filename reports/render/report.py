@@ -252,15 +252,17 @@ def _named(pages: Mapping[str, str], language: str) -> dict[str, str]:
 
 def _others(name: str, language: str, style: Style) -> list[tuple[str, str]]:
     """Return the names of the other languages of a page, and its files in them."""
-    others = (other for other in _languages(style) if other != language)
+    others = (
+        name_of_language for name_of_language in _languages(style) if name_of_language != language
+    )
     # "./": `_named` leaves this link alone.
     return [(NAMES[o], f"./{name}" if o == ENGLISH else file_in(name, o)) for o in others]
 
 
 def _summary(template: str, view: SummaryView | BenchSummary, language: str, style: Style) -> str:
     """Return a summary in a language."""
-    named = replace(view, others=tuple(_others(SUMMARY, language, style)))
-    return render_template(template, {"view": named}, style, language)
+    localized = replace(view, others=tuple(_others(SUMMARY, language, style)))
+    return render_template(template, {"view": localized}, style, language)
 
 
 def _results(run: Run, sections: Iterable[Section]) -> dict[str, str]:
@@ -369,8 +371,8 @@ def _write(
 
 def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
     """Return the files that are written: markdown only where it is asked for."""
-    whole = MARKDOWN in style.formats
-    return {name: text for name, text in files.items() if whole or not name.endswith(".md")}
+    with_markdown = MARKDOWN in style.formats
+    return {name: text for name, text in files.items() if with_markdown or not name.endswith(".md")}
 
 
 def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, str]:

@@ -23,10 +23,10 @@ MINIMUM = 0.01
 
 def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
     """Return what to do, the largest gain first."""
-    whole = view.run_time.whole_ns or 0.0
-    remaining, found = whole, []
+    total_ns = view.run_time.whole_ns or 0.0
+    remaining, found = total_ns, []
     for step in saved.steps[:LONGEST]:
-        if step.saves_ns < MINIMUM * whole:
+        if step.saves_ns < MINIMUM * total_ns:
             continue
         remaining = max(0.0, remaining - step.saves_ns)
         lead = step.findings[0]
@@ -34,7 +34,7 @@ def actions(view: ReportView, saved: Savings) -> tuple[Action, ...]:
             Action(
                 remedy(view, step),
                 Number(step.saves_ns, "ns"),
-                Number(step.saves_ns / whole, "fraction"),
+                Number(step.saves_ns / total_ns, "fraction"),
                 lead.confidence,
                 EFFORT.get(lead.rule) or EFFORT.get(lead.key, "medium"),
                 Number(remaining, "ns"),

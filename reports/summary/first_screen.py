@@ -30,8 +30,8 @@ def first_screen(
     """Return the first screen of `view`; `answer` is the verdict where there is no other."""
     time = view.run_time
     found = actions(view, saved)
-    (whole,) = adding_up(Number(time.whole_ns, "ns"))
-    spent: dict[str, Value] = {"gpu": machine, "time": whole}
+    (total,) = adding_up(Number(time.whole_ns, "ns"))
+    spent: dict[str, Value] = {"gpu": machine, "time": total}
     line = Text("{gpu} · {time}", **spent) if time.whole_ns else machine
     if time.whole_ns and time.gpus > 1:
         line = Text("{gpu} · {time}, all times per GPU", **spent)
@@ -39,7 +39,7 @@ def first_screen(
         line = Text("{line} · how sure: {sure}", line=line, sure=LEVELS[_sure(found)])
     verdict = _verdict(view, parts, saved, found) or answer
     basis = "wall" if time.basis == WALL else "gpu"
-    return FirstScreen(line, verdict, whole, found, basis, choices(view))
+    return FirstScreen(line, verdict, total, found, basis, choices(view))
 
 
 def _sure(found: tuple[Action, ...]) -> str:
@@ -108,18 +108,18 @@ def _verdict(
 
 def _of_step(view: ReportView, parts: TimeParts, step: Step, action: Action) -> Text:
     """Return the verdict about one step that saves most."""
-    lead, whole = step.findings[0], whole_of(view.run_time)
+    lead, total = step.findings[0], whole_of(view.run_time)
     idle: SummaryRow | None = next((row for row in parts.rows if row.kind == IDLE), None)
     if lead.key in OF_IDLE and idle is not None:
-        part = Number(idle.share, "fraction")
+        idle_share = Number(idle.share, "fraction")
         cause = WAITS.get(view.run_time.waits, Text("not known"))
-        return Text("The GPU is idle for {part} of the run: {why}.", part=part, why=cause)
+        return Text("The GPU is idle for {part} of the run: {why}.", part=idle_share, why=cause)
     if lead.key != "kernel" or lead.rule in PROBLEMS:
         return Text(
             "{problem}: up to {gain} of the {whole} can be saved.",
             problem=problem(lead),
             gain=action.gain,
-            whole=whole,
+            whole=total,
         )
     return Text(
         "{where}: up to {gain} can be saved there.", where=_where(view, step), gain=action.gain

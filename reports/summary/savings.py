@@ -75,13 +75,13 @@ def savings(view: ReportView) -> Savings:
     steps = [Step(tuple(found), sum(map(pool.take, found))) for found in ranked]
     useful = [step for step in steps if step.saves_ns and not is_near(view, step.findings[0])]
     saved = {kernel.number: _kernel(view, kernel, pool) for kernel in view.kernels}
-    other = pool.saved["other"] or None
+    other_ns = pool.saved["other"] or None
     return Savings(
         _in_order(view, sorted(useful, key=lambda step: -step.saves_ns)),
         saved,
         _idle(view, pool),
         pool.saved["copies"] or None,
-        other,
+        other_ns,
     )
 
 
@@ -173,9 +173,13 @@ class _Pool:
             targets = [k.number for k in self.view.kernels if k.category == "collective"]
         # What says of no kernel that it is slow, as a low clock, is about all of them.
         targets = targets or [kernel.number for kernel in self.view.kernels]
-        whole = sum(self.time[target] for target in targets)
-        within = min(gain, whole)
-        taken = sum(self._from(p, within * self.time[p] / whole) for p in targets) if whole else 0.0
+        available = sum(self.time[target] for target in targets)
+        within = min(gain, available)
+        taken = (
+            sum(self._from(p, within * self.time[p] / available) for p in targets)
+            if available
+            else 0.0
+        )
         rest = gain - within
         for target in ("other", "idle") if finding.gain_of == "wall time" else ("other",):
             more = self._from(target, self.saved[target] + rest)

@@ -102,15 +102,15 @@ def _largest(view: ReportView) -> Text:
 
 def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
     """Say what could be saved at most: by shorter pauses, and by faster code."""
-    whole = view.run_time.whole_ns or 1.0
+    total_ns = view.run_time.whole_ns or 1.0
     code = parts.gain_ns(KERNELS, OTHER, COPIES) or 0.0
     idle = parts.gain_ns(IDLE) or 0.0
     values: dict[str, Value] = {
         "time": Number(code + idle, "ns", digits=3),
-        "gain": Number((code + idle) / whole, "fraction", digits=3),
+        "gain": Number((code + idle) / total_ns, "fraction", digits=3),
     }
     counted = view.profiled_share or 0.0
-    if not counted and code + idle < SAID_FROM * whole:
+    if not counted and code + idle < SAID_FROM * total_ns:
         return [Text("What limits it was not measured.")]
     if not counted:
         return [
@@ -121,7 +121,7 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
             )
         ]
     found = []
-    if code + idle >= LARGE * whole and min(idle, code) >= PARTED_FROM * whole:
+    if code + idle >= LARGE * total_ns and min(idle, code) >= PARTED_FROM * total_ns:
         total = Number(code + idle, "ns")
         shown = adding_up(total, Number(idle, "ns"), Number(code, "ns"), digits=3)
         found.append(
@@ -131,11 +131,11 @@ def _savings(view: ReportView, parts: TimeParts) -> list[Text]:
                 **{**values, **dict(zip(("time", "idle", "code"), shown, strict=True))},
             )
         )
-    elif code + idle >= LARGE * whole:
+    elif code + idle >= LARGE * total_ns:
         found.append(Text("In all up to {time} ({gain}) can be saved.", **values))
     if 1 - counted >= threshold("unmeasured"):
-        part = Number(view.run_time.part(1 - counted), "fraction")
-        found.append(Text("We did not measure {part} of the run.", part=part))
+        uncounted = Number(view.run_time.part(1 - counted), "fraction")
+        found.append(Text("We did not measure {part} of the run.", part=uncounted))
     return found
 
 

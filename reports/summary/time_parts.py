@@ -87,11 +87,11 @@ def _row(
     gain_ns: float | None = None,
 ) -> SummaryRow:
     """Return a line; no line saves more than its time."""
-    whole = time.whole_ns or None
+    total_ns = time.whole_ns or None
     if gain_ns is not None and time_ns is not None:
         gain_ns = min(gain_ns, time_ns)
-    share = None if time_ns is None or whole is None else time_ns / whole
-    gain = None if gain_ns is None or whole is None else gain_ns / whole
+    share = None if time_ns is None or total_ns is None else time_ns / total_ns
+    gain = None if gain_ns is None or total_ns is None else gain_ns / total_ns
     return SummaryRow(kind, what, limited_by, time_ns, share, gain, gain_ns)
 
 
@@ -168,8 +168,8 @@ def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> lis
     time = view.run_time
     known = sum(k.total_ns or 0.0 for k in view.kernels)
     rest = time.of_kernels(max(0.0, (time.gpu_time_ns or 0.0) - known))
-    parts = [(rest, saved.other), (None if copies else time.copies_ns, saved.copies)]
-    return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in parts if spent]
+    pairs = [(rest, saved.other), (None if copies else time.copies_ns, saved.copies)]
+    return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in pairs if spent]
 
 
 def _other(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:

@@ -136,8 +136,8 @@ def pack(
 def _planes(column: Array) -> tuple[bytes, int]:
     """Return the bytes of whole numbers, all lowest ones first, and how many each has."""
     size = max((int(column.max(initial=0)).bit_length() + 7) // 8, 1)
-    whole = np.ascontiguousarray(column, "<u8").view(np.uint8).reshape(-1, 8)
-    return whole[:, :size].T.tobytes(), size
+    planes = np.ascontiguousarray(column, "<u8").view(np.uint8).reshape(-1, 8)
+    return planes[:, :size].T.tobytes(), size
 
 
 def _nested(node: Node) -> list[Any]:

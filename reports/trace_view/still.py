@@ -187,8 +187,8 @@ def _boxes(
     scale = (WIDTH - GUTTER) / max(span[1] - span[0], 1)
     reached = -1.0
     thin: list[str] = []
-    parts = (row.segments.start, row.segments.duration, row.segments.item)
-    for start, length, code in zip(*(part.tolist() for part in parts), strict=True):
+    columns = (row.segments.start, row.segments.duration, row.segments.item)
+    for start, length, code in zip(*(column.tolist() for column in columns), strict=True):
         x = GUTTER + max(start - span[0], 0) * scale
         end = min(GUTTER + (start + length - span[0]) * scale, WIDTH)
         if end - reached < 1:
@@ -205,9 +205,9 @@ def _boxes(
     pen.path("".join(thin), "rest")
 
 
-def _legend(pen: Pen, named: Sequence[tuple[str, str]], y: float) -> float:
+def _legend(pen: Pen, entries: Sequence[tuple[str, str]], y: float) -> float:
     x = float(GUTTER)
-    for colour, name in named:
+    for colour, name in entries:
         wide = 22 + len(name) * LETTER
         if x + wide > WIDTH:
             x, y = float(GUTTER), y + 18
@@ -227,12 +227,12 @@ def tree_svg(root: Node, alt: str, *, inline: bool) -> str:
     return pen.done(y, alt)
 
 
-def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, whole: int) -> int:
+def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, total_ns: int) -> int:
     y = depth * (LEVEL + 1)
     fill = node.colour or ("faint" if node.kind == IDLE_NODE else "grid")
-    pen.box(x, y, width, LEVEL, fill, told(node, whole))
+    pen.box(x, y, width, LEVEL, fill, told(node, total_ns))
     ink = "paper" if fill == "blue" else "ink"
-    name = f"{node.name} {share(node.total_ns / whole)}" if whole else node.name
+    name = f"{node.name} {share(node.total_ns / total_ns)}" if total_ns else node.name
     pen.text(x + 4, y + 15, name, width - 6, ink)
     deepest = depth
     if depth >= DEEPEST:
@@ -240,23 +240,23 @@ def _draw(pen: Pen, node: Node, x: float, width: float, depth: int, whole: int) 
     for child in node.children:
         wide = width * child.total_ns / max(node.total_ns, 1)
         if wide >= 1:
-            deepest = max(deepest, _draw(pen, child, x, wide, depth + 1, whole))
+            deepest = max(deepest, _draw(pen, child, x, wide, depth + 1, total_ns))
         x += wide
     return deepest
 
 
-def told(node: Node, whole: int) -> str:
+def told(node: Node, total_ns: int) -> str:
     """Return what a node says when it is pointed at: time, launches and idle time."""
-    parts = [f"{node.name}: {duration(node.total_ns)}"]
-    if whole:
-        parts[0] += f" ({share(node.total_ns / whole)})"
+    lines = [f"{node.name}: {duration(node.total_ns)}"]
+    if total_ns:
+        lines[0] += f" ({share(node.total_ns / total_ns)})"
     if node.launches:
-        parts.append(f"{node.launches:,} launches")
+        lines.append(f"{node.launches:,} launches")
     if node.busy_ns:
-        parts.append(f"kernels and copies {duration(node.busy_ns)}")
+        lines.append(f"kernels and copies {duration(node.busy_ns)}")
     if node.idle_ns and node.kind != IDLE_NODE:
-        parts.append(f"idle {duration(node.idle_ns)}")
-    return ", ".join(parts)
+        lines.append(f"idle {duration(node.idle_ns)}")
+    return ", ".join(lines)
 
 
 def _leaves(node: Node) -> Iterator[Node]:

@@ -152,7 +152,7 @@ def _whole(column: pd.Series) -> Array:
 
 def gaps_of(work: Work) -> Gaps:
     """Return when each GPU had nothing to do between its first and its last operation."""
-    parts = []
+    gaps = []
     gpus = work.gpu
     for gpu in np.unique(gpus).tolist():
         indices = np.flatnonzero(gpus == gpu)
@@ -161,8 +161,8 @@ def gaps_of(work: Work) -> Gaps:
         reached = np.maximum.accumulate(start + work.duration[order])
         at = np.flatnonzero(start[1:] > reached[:-1])
         begin = reached[at]
-        parts.append((np.full(len(at), gpu), begin, start[at + 1] - begin, order[at + 1]))
-    return Gaps(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        gaps.append((np.full(len(at), gpu), begin, start[at + 1] - begin, order[at + 1]))
+    return Gaps(*(np.concatenate(columns) for columns in zip(*gaps, strict=True)))
 
 
 def kernel_items(
@@ -251,12 +251,12 @@ def _stage_rows(
 
 
 def _step(row: CellRow) -> Item:
-    parts = []
+    facts = []
     for kind in ("prefill", "decode"):
         tokens, requests = (known(row[f"{kind}_{what}"]) for what in ("tokens", "requests"))
         if tokens and requests is not None:
-            parts.append(f"{kind}: {counted(tokens, 'token')} of {counted(requests, 'request')}")
-    return Item(text(row["kind"]) or "step without requests", facts=tuple(parts))
+            facts.append(f"{kind}: {counted(tokens, 'token')} of {counted(requests, 'request')}")
+    return Item(text(row["kind"]) or "step without requests", facts=tuple(facts))
 
 
 def _stream_rows(work: Work, item: Array, gpu: int, group: str) -> Iterator[Row]:
@@ -295,9 +295,9 @@ def _stream_name(
     """Name a stream, with process and context where the GPU has several of them."""
     _, pid, context, stream = queues[code]
     name = f"stream {stream}" if stream >= 0 else "stream"
-    if len({queues[other][1] for other in here}) > 1:
+    if len({queues[queue][1] for queue in here}) > 1:
         name += f", process {pid}"
-    if len({queues[other][2] for other in here if queues[other][1] == pid}) > 1:
+    if len({queues[queue][2] for queue in here if queues[queue][1] == pid}) > 1:
         name += f", context {context}"
     return name
 
@@ -387,9 +387,9 @@ def _call_row(calls: ApiCalls, thread: int, group: str, items: Items) -> Iterato
     at = np.flatnonzero(calls.thread == thread)
     if not len(at):
         return
-    named = items.codes(
+    codes = items.codes(
         Item(name, "yellow" if any(word in name for word in _WAITS) else "grey")
         for name in calls.names
     )
-    segments = reduced(calls.start[at], calls.duration[at], named[calls.name[at]], MOST_OTHERS)
+    segments = reduced(calls.start[at], calls.duration[at], codes[calls.name[at]], MOST_OTHERS)
     yield Row(group, CALLS, "CUDA calls", segments)

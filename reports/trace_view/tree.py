@@ -41,10 +41,10 @@ def tree_of(
 
 def _folded(paths: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the names of each path; a number by which repeats differ becomes *."""
-    parts = [path.split("/") if path else [] for path in paths]
-    labels = list(dict.fromkeys(name for part in parts for name in part))
+    split_paths = [path.split("/") if path else [] for path in paths]
+    labels = list(dict.fromkeys(name for names in split_paths for name in names))
     folded = dict(zip(labels, fold_repeats([shorten(label) for label in labels]), strict=True))
-    return [tuple(folded[name] for name in part) for part in parts]
+    return [tuple(folded[name] for name in names) for names in split_paths]
 
 
 def _add(root: Node, path: Sequence[str], leaf: Node) -> None:

@@ -38,12 +38,12 @@ def bound_shares(run: Run) -> tuple[BoundShare, ...]:
     for judged in judge(run):
         counters[text(judged.row["kernel_id"])]["gain"] = judged.gain
     wall, idle = wall_time(run)
-    whole = {"stage": ALL, "wall_ns": wall, "idle_ns": idle, "gpus": gpu_count(run)}
-    found = _rows(whole, run.kernels[["kernel_id", "total_ns"]], counters)
+    capture = {"stage": ALL, "wall_ns": wall, "idle_ns": idle, "gpus": gpu_count(run)}
+    found = _rows(capture, run.kernels[["kernel_id", "total_ns"]], counters)
     stages = [row for row in stage_rows(run) if row["stage"] != ALL]
     for stage in stages if len(stages) > 1 else []:
-        part = run.stage_kernels[run.stage_kernels["stage"] == text(stage["stage"])]
-        found += _rows(stage, part[["kernel_id", "total_ns"]], counters)
+        kernels = run.stage_kernels[run.stage_kernels["stage"] == text(stage["stage"])]
+        found += _rows(stage, kernels[["kernel_id", "total_ns"]], counters)
     return tuple(found)
 
 

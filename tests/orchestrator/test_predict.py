@@ -252,6 +252,8 @@ def test_requests_beyond_the_limit_of_the_engine_wait(
     wider = first_point(predicted(*words, "--max-num-seqs", "128"))
     assert "at a time" not in capsys.readouterr().err
     assert wider["output_tokens_per_s"] > as_recorded["output_tokens_per_s"]
+    predicted("qwen3-8b", *engine, "--batch", "128", "--output", "8")
+    assert "at a time" not in capsys.readouterr().err, "another model's engine had that limit"
 
 
 def test_kernels_of_other_models_predict_a_recorded_step(

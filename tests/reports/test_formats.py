@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsight_prof.reports.page import Number, adding_up, formats
+from nsight_prof.reports.page import Number, adding_up, formats, units
 from nsight_prof.reports.page.writer import Writer
 
 UNKNOWN = [None, math.nan, math.inf, -math.inf, pd.NA, "", "n/a"]
@@ -86,7 +86,7 @@ def test_the_locale_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.floats(min_value=1e-3, max_value=1e17))
 def test_a_scaled_number_keeps_three_digits(value: float) -> None:
     digits, prefix = formats.byte_rate(value).split(" ")
-    factor = {"B/s": 1.0, **{f"{p}B/s": f for f, p in formats._SI}}[prefix]
+    factor = {"B/s": 1.0, **{f"{p}B/s": f for f, p in units.SI}}[prefix]
     assert float(digits.replace(",", "")) * factor == pytest.approx(value, rel=5.1e-3)
 
 

@@ -129,12 +129,14 @@ def _host_pieces(
 def _layers(work: RankWork, calls: Calls, ranges: Sequence[HostRange]) -> list[Segments]:
     """What the host did, the most telling first."""
     thread = work.steps[0].thread
-    named = [HostRange(r.thread, r.start, r.end, _plain(r.text)) for r in ranges]
-    on_thread = [r for r in named if r.thread == thread]
+    ranges_by_name = [HostRange(r.thread, r.start, r.end, _plain(r.text)) for r in ranges]
+    on_thread = [r for r in ranges_by_name if r.thread == thread]
     # The thread that schedules tells more than one that waits for outputs.
-    other = [r for r in named if r.thread != thread and r.text.startswith("schedule:")]
-    front = [r for r in named if r.thread != thread and "process_outputs" in r.text]
-    return [_blocking(calls, thread), innermost(on_thread), innermost(other), innermost(front)]
+    scheduling = [
+        r for r in ranges_by_name if r.thread != thread and r.text.startswith("schedule:")
+    ]
+    front = [r for r in ranges_by_name if r.thread != thread and "process_outputs" in r.text]
+    return [_blocking(calls, thread), innermost(on_thread), innermost(scheduling), innermost(front)]
 
 
 def _blocking(calls: Calls, thread: int) -> Segments:

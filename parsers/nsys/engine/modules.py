@@ -39,9 +39,9 @@ def module_tables(
     known = kernels[kernels["module"] != OUTSIDE]
     sums = known.groupby(["stage", "module"], as_index=False)[["launches", "kernel_ns"]].sum()
     frame = sums.merge(_instances(ranges, steps), "outer", on=["stage", "module"])
-    whole = kernels.groupby("stage")["kernel_ns"].sum()
+    stage_ns = kernels.groupby("stage")["kernel_ns"].sum()
     frame[["launches", "kernel_ns"]] = frame[["launches", "kernel_ns"]].fillna(0)
-    frame["share"] = frame["kernel_ns"] / frame["stage"].map(whole)
+    frame["share"] = frame["kernel_ns"] / frame["stage"].map(stage_ns)
     frame["source"] = "trace"
     frame = frame.sort_values(["stage", "kernel_ns", "module"], ascending=[True, False, True])
     kernels = kernels.sort_values(["stage", "module", "kernel_ns"], ascending=[True, True, False])

@@ -74,8 +74,8 @@ def read_engine_calls(db: Database, pids: set[int]) -> Calls:
     wanted = ", ".join(map(str, sorted(pids)))
     inside = f"{first_of_each(db)} AND (globalTid >> 24) & {_PROCESS} IN ({wanted})"
     select = [_KEY.format(key=CALL_KEY), "globalTid", "start", "end", "nameId"]
-    parts = list(db.scan(select, table, list, inside)) or [[none] * len(select)]
-    key, thread, start, end, name = (np.concatenate(column) for column in zip(*parts, strict=True))
+    chunks = list(db.scan(select, table, list, inside)) or [[none] * len(select)]
+    key, thread, start, end, name = (np.concatenate(column) for column in zip(*chunks, strict=True))
     order = np.lexsort((start, key))
     first = np.diff(key[order], prepend=-1) != 0
     first_calls = order[first]
@@ -97,7 +97,7 @@ def read_work(
     pid = rows.queues[:, 3][rows.queue]
     device = rows.queues[:, 0][rows.queue]
     key = rows.correlation.astype(np.int64) | (pid << 32)
-    parts = [
+    chunks = [
         (rows.start, rows.start + rows.duration.astype(np.int64), key, device, np.arange(len(key)))
     ]
     for name in (MEMCPY, MEMSET, GRAPH_TRACE):
@@ -107,8 +107,8 @@ def read_work(
         device_column = "deviceId" if "deviceId" in db.columns(name) else "-1"
         select = ["start", "end", _KEY.format(key=ISSUED_KEY), device_column]
         for start, end, called, where in db.scan(select, table, list):
-            parts.append((start, end, called, where, np.full(len(start), -1)))
-    columns = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
+            chunks.append((start, end, called, where, np.full(len(start), -1)))
+    columns = [np.concatenate(column).astype(np.int64) for column in zip(*chunks, strict=True)]
     of_kernel = [classify(kernel.name).category == COLLECTIVE for kernel in rows.kernels]
     collective = np.array(of_kernel, bool)[rows.kernel]
     found = []

@@ -35,8 +35,8 @@ class Calls:
         self.low = int(start.min(initial=_NEVER))
         self.span = int(start.max(initial=self.low, where=~unknown)) - self.low + 2
         start -= self.low
-        for part in (slice(at, at + STEP) for at in range(0, len(start), STEP)):
-            start[part] += thread[part] * np.int64(self.span)
+        for chunk in (slice(at, at + STEP) for at in range(0, len(start), STEP)):
+            start[chunk] += thread[chunk] * np.int64(self.span)
         start[unknown] = _NEVER
         known = self.count - self.missing
         self.order = np.argsort(start, kind="stable")[:known].astype(np.int32)
@@ -80,7 +80,7 @@ def _find(db: Database, operations: Sequence[Issued]) -> tuple[Array, Array, Arr
     thread = np.full(len(key), -1, np.int32)
     threads: Codebook[tuple[int, ...]] = Codebook()
 
-    def part(columns: list[Array]) -> tuple[Array, Array, Array, list[tuple[int, ...]]]:
+    def read_chunk(columns: list[Array]) -> tuple[Array, Array, Array, list[tuple[int, ...]]]:
         found = np.searchsorted(key, columns[0])
         found[found == len(key)] = 0
         hit = np.flatnonzero(key[found] == columns[0])
@@ -89,7 +89,7 @@ def _find(db: Database, operations: Sequence[Issued]) -> tuple[Array, Array, Arr
 
     table = db.table(RUNTIME)
     select = [CALL_KEY, "coalesce(globalTid, 0)", "start"]
-    for at, begin, codes, tids in db.scan(select, table, part) if table else ():
+    for at, begin, codes, tids in db.scan(select, table, read_chunk) if table else ():
         # One correlation id may stand on a call and on its backtrace event: the first to start
         # is the program's own.
         np.minimum.at(start, at, begin)

@@ -98,9 +98,9 @@ def _calls(db: Database, threads: Codebook[tuple[int, ...]]) -> ApiCalls:
     columns = Columns(db.most_rows(table), np.int64, np.uint32, np.int32, np.int32, np.int64)
     correlation = "coalesce(nullif(correlationId, 0), -1)"  # -1: no operation's
     select = ["start", "end - start", "coalesce(globalTid, 0)", "nameId", correlation]
-    for numbers, threaded, named in db.scan(select, table, _call_part, first_of_each(db)):
+    for numbers, threaded, names_of_chunk in db.scan(select, table, _call_part, first_of_each(db)):
         start, duration, key = numbers
-        thread, name = threads.translate(*threaded), book.translate(*named)
+        thread, name = threads.translate(*threaded), book.translate(*names_of_chunk)
         columns.append(start, duration, thread, name, key)
     texts = read_strings(db, [number for (number,) in book.keys])
     names = [ABI_VERSION.sub("", texts.get(number, f"call {number}")) for (number,) in book.keys]
@@ -129,13 +129,17 @@ def _nvtx(db: Database, threads: Codebook[tuple[int, ...]]) -> NvtxEvents:
     for number, kind in _KINDS.items():
         kinds[number] = NvtxEvents.kinds.index(kind)
 
-    def part(columns: list[Array]) -> tuple[list[Array], _Coded, _Named]:
+    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Named]:
         start, end, thread, number, kind, *texts = columns
-        named = coded_names([number, thread >> _PID], texts, np.arange(len(start)))
-        return [start, end, kinds[kind]], factor([thread]), named
+        names_of_chunk = coded_names([number, thread >> _PID], texts, np.arange(len(start)))
+        return [start, end, kinds[kind]], factor([thread]), names_of_chunk
 
-    for (start, end, code), threaded, named in db.scan(_nvtx_select(db), table, part, _wanted()):
-        columns.append(start, end, threads.translate(*threaded), book.translate(*named), code)
+    for (start, end, code), threaded, names_of_chunk in db.scan(
+        _nvtx_select(db), table, read_chunk, _wanted()
+    ):
+        columns.append(
+            start, end, threads.translate(*threaded), book.translate(*names_of_chunk), code
+        )
     names, codes = range_names(db, book)
     start, end, thread, name_code, kinds_of = columns.finish()
     return NvtxEvents(start, end, thread, codes[name_code], kinds_of, list(map(label, names)))

@@ -140,10 +140,10 @@ def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | No
     return numbers, config, where, None if (node < 0).all() else node
 
 
-def _nodes(parts: list[tuple[int, Array | None]]) -> Array | None:
-    if all(part is None for _, part in parts):
+def _nodes(chunks: list[tuple[int, Array | None]]) -> Array | None:
+    if all(chunk is None for _, chunk in chunks):
         return None
-    return np.concatenate([np.full(n, -1) if part is None else part for n, part in parts])
+    return np.concatenate([np.full(n, -1) if chunk is None else chunk for n, chunk in chunks])
 
 
 def _names(db: Database, configs: Codebook[tuple[int, ...]]) -> dict[int, str]:

@@ -107,7 +107,7 @@ def _select(columns: frozenset[str], text: bool) -> list[str]:
 def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_Key]]:
     names_elsewhere = not text and "text" in db.columns(NVTX)
 
-    def part(columns: list[Array]) -> tuple[list[Array], _Coded, int]:
+    def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, int]:
         start, end, thread, number, *texts = columns
         keep, first, last = calls.place(thread, start, end)
         if names_elsewhere and (number[keep] & _NO_ID == _NO_ID).any():
@@ -119,7 +119,7 @@ def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_
     across_threads = 0
     select, table = _select(db.columns(NVTX), text), f"{db.table(NVTX)}"
     columns = Columns(db.most_rows(table), np.int32, np.int32, np.int64, np.int64, np.int32)
-    for placed, coded, across in db.scan(select, table, part, RANGES):
+    for placed, coded, across in db.scan(select, table, read_chunk, RANGES):
         columns.append(*placed, book.translate(*coded))
         across_threads += across
     first, last, start, end, name = columns.finish()

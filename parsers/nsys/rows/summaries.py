@@ -80,8 +80,8 @@ def api_calls(db: Database) -> pd.DataFrame:
     ]
     codes, durations = columns.finish()
     check_times(db, RUNTIME, None, durations)
-    for part in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
-        codes[part] = np.array(to_name)[codes[part]]
+    for chunk in (slice(at, at + STEP) for at in range(0, len(codes), STEP)):
+        codes[chunk] = np.array(to_name)[codes[chunk]]
     frame = statistics(codes, durations, len(names.keys))
     frame = frame.rename(columns=_RENAMED).assign(name=pd.Series(names.keys, dtype="string"))
     frame = frame.sort_values(["total_ns", "name"], ascending=[False, True])

@@ -33,8 +33,8 @@ class Operations:
 
 def last_end(start: Array, duration: Array) -> int:
     """Latest of start + duration, without a column of sums."""
-    parts = (slice(at, at + STEP) for at in range(0, len(start), STEP))
-    return max(int((start[part] + duration[part]).max()) for part in parts)
+    chunks = (slice(at, at + STEP) for at in range(0, len(start), STEP))
+    return max(int((start[chunk] + duration[chunk]).max()) for chunk in chunks)
 
 
 def read_operations(db: Database, *names: str) -> Operations:
@@ -97,10 +97,10 @@ def busy_until(operations: list[tuple[Array, Array, Array]], times: Array) -> Ar
         lengths = np.maximum(end - begins, 0)
         sums = np.concatenate([[0], np.cumsum(lengths)])
         upto = int(np.searchsorted(asked, start[-1], "right"))
-        part = asked[done:upto]
-        last = np.searchsorted(begins, part, "right") - 1
-        inside = sums[last] + np.clip(part - begins[last], 0, lengths[last])
-        still_running = np.minimum(part - reached, 0)
+        chunk = asked[done:upto]
+        last = np.searchsorted(begins, chunk, "right") - 1
+        inside = sums[last] + np.clip(chunk - begins[last], 0, lengths[last])
+        still_running = np.minimum(chunk - reached, 0)
         result[order[done:upto]] = total + np.where(last < 0, still_running, inside)
         done, reached, total = upto, max(reached, int(end.max())), total + int(sums[-1])
     # After the last start the GPU is busy without a break until all is done.
@@ -116,14 +116,14 @@ def _merged(
     cuts = [*longest[STEP::STEP].tolist(), np.iinfo(np.int64).max]
     done = [0] * len(operations)
     for cut in cuts:
-        part = []
+        chunk = []
         for i, (group, start, duration) in enumerate(operations):
             upto = int(np.searchsorted(start, cut, "right"))
             piece = slice(done[i], upto)
             done[i] = upto
             begin = start[piece]
-            part.append((group[piece], begin, begin + duration[piece].astype(np.int64)))
-        group, start, end = (np.concatenate(columns) for columns in zip(*part, strict=True))
+            chunk.append((group[piece], begin, begin + duration[piece].astype(np.int64)))
+        group, start, end = (np.concatenate(columns) for columns in zip(*chunk, strict=True))
         order = np.argsort(start, kind="stable")
         order = order[group[order] >= 0]
         yield group[order], start[order], end[order]

@@ -57,10 +57,10 @@ class Columns:
         self._columns: list[Array] = [np.empty(capacity, dtype) for dtype in dtypes]
         self._rows = 0
 
-    def append(self, *parts: Array) -> None:
+    def append(self, *columns: Array) -> None:
         """Add the rows of one part."""
-        rows = slice(self._rows, self._rows + len(parts[0]))
-        for number, part in enumerate(parts):
+        rows = slice(self._rows, self._rows + len(columns[0]))
+        for number, part in enumerate(columns):
             column = self._columns[number]
             wider = np.promote_types(column.dtype, part.dtype)
             if wider != column.dtype:
@@ -91,10 +91,10 @@ def totals(codes: Array, values: Array, size: int) -> Array:
     # bincount adds in float64, which is exact below 2**53: 104 days in nanoseconds.
     result = np.zeros(size, np.int64)
     for start in range(0, len(codes), STEP):
-        part = codes[start : start + STEP]
-        keep = part >= 0
+        chunk = codes[start : start + STEP]
+        keep = chunk >= 0
         weights = values[start : start + STEP][keep]
-        result += np.bincount(part[keep], weights, size).astype(np.int64)
+        result += np.bincount(chunk[keep], weights, size).astype(np.int64)
     return result
 
 
@@ -102,8 +102,8 @@ def counts(codes: Array, size: int) -> Array:
     """How often each code below `size` occurs; negative codes are left out."""
     result = np.zeros(size, np.int64)
     for start in range(0, len(codes), STEP):
-        part = codes[start : start + STEP]
-        result += np.bincount(part[part >= 0], minlength=size)
+        chunk = codes[start : start + STEP]
+        result += np.bincount(chunk[chunk >= 0], minlength=size)
     return result
 
 
@@ -120,12 +120,12 @@ def statistics(codes: Array, values: Array, size: int) -> pd.DataFrame:
         grouped = _grouped(codes[inside], values[inside])
         last = np.cumsum(number[low:high])
         for code in low + np.flatnonzero(number[low:high]):
-            part = grouped[last[code - low] - number[code] : last[code - low]]
-            middle = (len(part) - 1) // 2, len(part) // 2
-            columns["median"][code] = (part[middle[0]] + part[middle[1]]) / 2
-            columns["min"][code], columns["max"][code] = part[0], part[-1]
-            if len(part) > 1:
-                columns["std"][code] = part.std(ddof=1)
+            group = grouped[last[code - low] - number[code] : last[code - low]]
+            middle = (len(group) - 1) // 2, len(group) // 2
+            columns["median"][code] = (group[middle[0]] + group[middle[1]]) / 2
+            columns["min"][code], columns["max"][code] = group[0], group[-1]
+            if len(group) > 1:
+                columns["std"][code] = group.std(ddof=1)
     return pd.DataFrame({"count": number, "total": total, "mean": mean, **columns})
 
 

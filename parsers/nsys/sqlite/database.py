@@ -140,7 +140,7 @@ class Database:
         self,
         select: Sequence[str],
         table: str,
-        part: Callable[[list[Array]], T],
+        read_chunk: Callable[[list[Array]], T],
         where: str = "1",
         packed: Sequence[str] = (),
     ) -> Iterator[T]:
@@ -149,7 +149,7 @@ class Database:
         `packed` are columns that `select` puts together by operators, which make a number of a text
         without a word: they must be integers, too.
 
-        Parts are read and handed to `part` on several threads; few are in memory at a time.
+        Parts are read and handed to `read_chunk` on several threads; few are in memory at a time.
         """
         # Of a text and a number the text is the largest; a sum with a fraction in it is none.
         checks = [f"max({', '.join(packed)})", " + ".join(packed)] if packed else []
@@ -163,7 +163,7 @@ class Database:
             for array, check in zip(found[len(select) :], checks, strict=True):
                 if pa.types.is_string(getattr(array, "type", None) or pa.int64()):
                     raise self._no_integers(table, check)
-            return part(found[: len(select)])
+            return read_chunk(found[: len(select)])
 
         waiting: deque[Future[T]] = deque()
         try:
@@ -189,8 +189,8 @@ class Database:
             return [(at, at + PART_ROWS - 1) for at in range(first, last + 1, PART_ROWS)]
         # Few rows with numbers far apart.
         numbered = f'SELECT rowid AS id, row_number() OVER (ORDER BY rowid) AS n FROM "{table}"'
-        parts = f"SELECT min(id), max(id) FROM ({numbered}) GROUP BY (n - 1) / {PART_ROWS}"
-        return [(first, last) for first, last in sorted(self.rows(parts))]
+        ranges = f"SELECT min(id), max(id) FROM ({numbered}) GROUP BY (n - 1) / {PART_ROWS}"
+        return [(first, last) for first, last in sorted(self.rows(ranges))]
 
     def _plain_tables(self, path: Path) -> frozenset[str]:
         """Names of the tables that are data and nothing else, after a walk over all pages."""

@@ -79,7 +79,7 @@ def recorded(db: Database) -> str:
 def warnings(db: Database, schema: str) -> list[str]:
     """What a reader of the tables must know of this export."""
     found = []
-    numbers = [int(part) for part in schema.split(".")[:2] if part.isdigit()]
+    numbers = [int(number) for number in schema.split(".")[:2] if number.isdigit()]
     if len(numbers) == 2 and tuple(numbers) > NEWEST_KNOWN:
         known = ".".join(map(str, NEWEST_KNOWN))
         found.append(
@@ -198,7 +198,7 @@ def read_strings(db: Database, ids: Iterable[int]) -> dict[int, str]:
     """Text of each id that StringIds has."""
     found: dict[int, str] = {}
     rest = iter(sorted(set(ids)))
-    while part := list(islice(rest, _AT_ONCE)):
-        query = f'SELECT id, value FROM "{db.table(STRINGS)}" WHERE id IN ({str(part)[1:-1]})'
+    while chunk := list(islice(rest, _AT_ONCE)):
+        query = f'SELECT id, value FROM "{db.table(STRINGS)}" WHERE id IN ({str(chunk)[1:-1]})'
         found.update((int(number), str(text)) for number, text in db.rows(query) if text)
     return found

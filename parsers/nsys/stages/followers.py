@@ -47,8 +47,8 @@ def follow_steps(followers: Followers, instance: Array) -> int:
     followed = 0
     columns = (followers.inside, followers.first, followers.last)
     for inside, first, last in zip(*(column.tolist() for column in columns), strict=True):
-        part = instance[first:last]
-        bare = part < 0
-        part[bare] = instance[inside]
+        chunk = instance[first:last]
+        bare = chunk < 0
+        chunk[bare] = instance[inside]
         followed += int(np.count_nonzero(bare)) if instance[inside] >= 0 else 0
     return followed

@@ -57,9 +57,9 @@ def gpu_stages(work: Work, devices: Devices, stages: pd.DataFrame) -> pd.DataFra
     for gpu, work_of_gpu in by_gpu(work, devices):
         frame = stages.copy() if work_of_gpu is work else work_of_gpu.stages()
         frame = frame[(frame["instances"] > 0) | (frame["stage"] == ALL)]
-        whole = frame["stage"] == ALL
-        frame.loc[whole, "wall_ns"] = stages["wall_ns"].iloc[0]
-        frame.loc[whole, "idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
+        is_capture = frame["stage"] == ALL
+        frame.loc[is_capture, "wall_ns"] = stages["wall_ns"].iloc[0]
+        frame.loc[is_capture, "idle_ns"] = frame["wall_ns"] - frame["gpu_busy_ns"]
         frame["kernel_busy_ns"] = _kernels_busy(work_of_gpu, frame["stage"].tolist())
         frames.append(frame.assign(gpu=gpu))
     if not frames:

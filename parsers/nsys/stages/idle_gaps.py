@@ -105,20 +105,20 @@ def idle_gaps(db: Database, work: Work, devices: Devices) -> tuple[pd.DataFrame,
         _frame(db, work, _pieces(gaps, pieces, _tell(gaps, issuing, long, waiting)))
         for gaps, pieces in views
     ]
-    whole, *each = frames
+    capture, *each = frames
     # The gaps of the only GPU are those of the whole.
-    each = each or [whole] * len(gpus)
+    each = each or [capture] * len(gpus)
     rows = [frame.assign(gpu=gpu) for gpu, frame in zip(gpus, each, strict=True)]
     both = pd.concat(rows, ignore_index=True) if rows else tables.empty("gpu_idle_gaps")
-    return tables.check(whole, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
+    return tables.check(capture, "idle_gaps"), tables.check(both, "gpu_idle_gaps")
 
 
 def _frame(db: Database, work: Work, pieces: pd.DataFrame) -> pd.DataFrame:
     """Add up pieces of gaps by stage, cause, call and range."""
     by = ["stage", "cause", "waited", "call", "nvtx_range"]
-    parts = pieces.groupby(by)
-    sums = parts["idle_ns"].agg(["sum", "max", "count"])
-    sums = sums.join(parts[_OF_CALL].sum(min_count=1)).reset_index()
+    groups = pieces.groupby(by)
+    sums = groups["idle_ns"].agg(["sum", "max", "count"])
+    sums = sums.join(groups[_OF_CALL].sum(min_count=1)).reset_index()
     names = read_strings(db, {*sums["waited"], *sums["call"]} - {-1})
     calls = {number: ABI_VERSION.sub("", name) for number, name in names.items()}
     stages, labels = [*work.attributed.stages, ""], _range_names(work)
@@ -172,7 +172,7 @@ def _waiting(db: Database) -> Array:
 def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[_Calls, _Calls]:
     """Return the calls of `keys` by key, and by thread and start those that wait or take long."""
 
-    def part(columns: list[Array]) -> tuple[list[Array], list[Array]]:
+    def read_chunk(columns: list[Array]) -> tuple[list[Array], list[Array]]:
         key, _, start, end, name = columns
         check_times(db, RUNTIME, start, end - start)
         key = key & _KEY_MASK
@@ -183,12 +183,12 @@ def _read_calls(db: Database, table: str, keys: Array, waiting: Array) -> tuple[
         return [c[is_known] for c in columns], [c[long] for c in columns]
 
     select = [CALL_KEY, "coalesce(globalTid, 0)", "start", "end", "nameId"]
-    found = list(db.scan(select, table, part, first_of_each(db)))
+    found = list(db.scan(select, table, read_chunk, first_of_each(db)))
     issuing, long = (
-        _Calls(*(np.concatenate(c) for c in zip(*parts, strict=True)))
-        if parts
+        _Calls(*(np.concatenate(c) for c in zip(*columns_of_chunks, strict=True)))
+        if columns_of_chunks
         else _Calls(*(np.empty(0, np.int64),) * 5)
-        for parts in ([pair[0] for pair in found], [pair[1] for pair in found])
+        for columns_of_chunks in ([pair[0] for pair in found], [pair[1] for pair in found])
     )
     order = np.lexsort((issuing.start, issuing.key))
     first = order[np.diff(issuing.key[order], prepend=-1) != 0]
@@ -280,13 +280,13 @@ def _by_stage(gaps: _Gaps, work: Work) -> pd.DataFrame:
     where = found.path[call[gaps.op]]
     codes = np.append(found.stage, np.int32(-1))
     nowhere = np.int32(-1)
-    parts = (
+    pieces_of_stages = (
         (codes[after], np.where(after >= 0, where, 0), from_own, gaps.end),
         (np.broadcast_to(nowhere, len(after)), where, from_before, from_own),
         (codes[before], np.broadcast_to(np.int32(0), len(after)), gaps.start, from_before),
     )
     frames = []
-    for stage, path, start, end in parts:
+    for stage, path, start, end in pieces_of_stages:
         at = np.flatnonzero(end > start).astype(np.int32)
         columns = {"gap": at, "stage": stage[at], "nvtx_range": path[at], "start": start[at]}
         frames.append(pd.DataFrame({**columns, "idle_ns": (end - start)[at]}))

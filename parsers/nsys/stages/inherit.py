@@ -64,8 +64,8 @@ def find_heirs(calls: Calls, ranges: Ranges, is_stage: Array) -> list[Heir]:
 
 def _any(names: Array, ranges: Ranges, inside: Array) -> bool:
     """Whether the name of any of the ranges `inside` is one of `names`."""
-    parts = (inside[at : at + STEP] for at in range(0, len(inside), STEP))
-    return any(names[ranges.name[part]].any() for part in parts)
+    chunks = (inside[at : at + STEP] for at in range(0, len(inside), STEP))
+    return any(names[ranges.name[chunk]].any() for chunk in chunks)
 
 
 def _position(ranges: Ranges, call: int) -> int:

@@ -24,9 +24,9 @@ def launch_frames(work: Work, size: int = ROWS) -> Iterator[pd.DataFrame]:
     kernel_ids = pd.CategoricalDtype([kernel.kernel_id for kernel in rows.kernels])
     kernel_of = rows.configs[:, 0]
     for start in range(0, max(len(rows.start), 1), size):
-        part = slice(start, start + size)
-        kernel = kernel_of[rows.config[part]]
-        frame = _columns(work, part)
+        chunk = slice(start, start + size)
+        kernel = kernel_of[rows.config[chunk]]
+        frame = _columns(work, chunk)
         frame["kernel_id"] = pd.Categorical.from_codes(kernel, dtype=kernel_ids)
         within = pd.Series(kernel).groupby(kernel, sort=False).cumcount().to_numpy()
         frame["index"] = done[kernel] + within
@@ -43,21 +43,21 @@ def write_launches(path: Path, frames: Iterator[pd.DataFrame]) -> None:
             writer.write_table(pa.Table.from_pandas(frame, schema=first.schema))
 
 
-def _columns(work: Work, part: slice) -> pd.DataFrame:
+def _columns(work: Work, chunk: slice) -> pd.DataFrame:
     rows, found = work.kernels, work.attributed
-    config = rows.configs[rows.config[part]]
-    queue = rows.queues[rows.queue[part]]
-    call = rows.call[part]
+    config = rows.configs[rows.config[chunk]]
+    queue = rows.queues[rows.queue[chunk]]
+    call = rows.call[chunk]
     stage = found.stage_of(call)
     frame = pd.DataFrame(
         {
-            "start_ns": rows.start[part],
-            "duration_ns": rows.duration[part].astype(np.int64),
+            "start_ns": rows.start[chunk],
+            "duration_ns": rows.duration[chunk].astype(np.int64),
             "device": queue[:, 0],
             "pid": _known(queue[:, 3]),
             "context": queue[:, 1],
             "stream": queue[:, 2],
-            "correlation": _known(rows.correlation[part]),
+            "correlation": _known(rows.correlation[chunk]),
             "registers": _known(config[:, 1]),
             "static_shared_bytes": config[:, 2],
             "dynamic_shared_bytes": config[:, 3],
@@ -68,7 +68,7 @@ def _columns(work: Work, part: slice) -> pd.DataFrame:
         frame[name] = _category([getattr(k, name) for k in rows.kernels], kernel)
     frame["stage"] = pd.Categorical.from_codes(stage, pd.Index(found.stages))
     frame["nvtx_path"] = _category([None, *found.path_texts[1:]], found.path[call])
-    frame["graph_node"] = _graph_node(rows.graph_node, part, len(frame))
+    frame["graph_node"] = _graph_node(rows.graph_node, chunk, len(frame))
     return frame
 
 
@@ -86,8 +86,8 @@ def _category(texts: Sequence[str | None], codes: Array) -> pd.Categorical[str]:
     return pd.Categorical.from_codes(lookup[codes], pd.Index(distinct))
 
 
-def _graph_node(nodes: Array | None, part: slice, size: int) -> pd.Series:
+def _graph_node(nodes: Array | None, chunk: slice, size: int) -> pd.Series:
     if nodes is None:
         return pd.Series([pd.NA] * size, dtype="Int64")
-    here = pd.Series(nodes[part], dtype="Int64")
+    here = pd.Series(nodes[chunk], dtype="Int64")
     return here.mask(here < 0)

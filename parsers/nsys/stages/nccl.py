@@ -183,13 +183,13 @@ def _launched(db: Database, kernels: KernelRows) -> dict[int, list[tuple[int, in
     if table is None or not len(keys):
         return found
 
-    def part(columns: list[Array]) -> list[Array]:
+    def read_chunk(columns: list[Array]) -> list[Array]:
         key = columns[0] & ((PROCESS << 32) | 0xFFFFFFFF)
         at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
         hit = np.flatnonzero(keys[at] == key)
         return [at[hit], columns[1][hit], columns[2][hit]]
 
-    for at, thread, start in db.scan([CALL_KEY, "globalTid", "start"], table, part):
+    for at, thread, start in db.scan([CALL_KEY, "globalTid", "start"], table, read_chunk):
         for first, tid, time in zip(at.tolist(), thread.tolist(), start.tolist(), strict=True):
             upto = int(np.searchsorted(keys, keys[first], "right"))
             found[tid] += [(time, int(index[i])) for i in range(first, upto)]
@@ -279,9 +279,9 @@ def _compared(frame: pd.DataFrame, inits: dict[tuple[str, int], tuple[int, int]]
     shortest = groups["duration_ns"].transform("min")
     frame["transfer_ns"] = shortest.where(complete).astype("Int64")
     frame["wait_ns"] = (frame["duration_ns"] - shortest).where(complete).astype("Int64")
-    parts = frame["ranks"].where(frame["operation"].isin(WHOLE), 1)
+    shares = frame["ranks"].where(frame["operation"].isin(WHOLE), 1)
     single = frame["alike"] & (frame["ranks"] > 1).fillna(False)
-    frame["bytes"] = (frame["message_bytes"].astype("Int64") * parts).where(single)
+    frame["bytes"] = (frame["message_bytes"].astype("Int64") * shares).where(single)
     rate = frame["bytes"].astype("float64") / frame["transfer_ns"].astype("float64") * 1e9
     frame["algorithm_bandwidth"] = rate
     factors = [

@@ -138,10 +138,10 @@ class Work:
         ends = np.where(found.end == OPEN_END, found.begin, found.end)
         for operations in self._operations:
             for start in range(0, len(operations.start), STEP):
-                part = slice(start, start + STEP)
-                instance = found.instance[operations.call[part]]
+                chunk = slice(start, start + STEP)
+                instance = found.instance[operations.call[chunk]]
                 inside = instance >= 0
-                end = operations.start[part][inside] + operations.duration[part][inside]
+                end = operations.start[chunk][inside] + operations.duration[chunk][inside]
                 np.maximum.at(ends, instance[inside], end)
         return ends
 
@@ -149,9 +149,9 @@ class Work:
         """Calls and GPU time for each pair of codes `group` (not negative) and `kernel`."""
         rows, found = self.kernels, []
         kernel_of = rows.configs[:, 0]
-        for part in (slice(at, at + STEP) for at in range(0, len(group), STEP)):
-            keys = {"group": group[part], "kernel": kernel_of[rows.config[part]]}
-            frame = pd.DataFrame({**keys, "calls": 1, "total_ns": rows.duration[part]})
+        for chunk in (slice(at, at + STEP) for at in range(0, len(group), STEP)):
+            keys = {"group": group[chunk], "kernel": kernel_of[rows.config[chunk]]}
+            frame = pd.DataFrame({**keys, "calls": 1, "total_ns": rows.duration[chunk]})
             frame = frame[frame["group"] >= 0].astype({"total_ns": np.int64})
             found.append(frame.groupby(list(keys), as_index=False).sum())
         return pd.concat(found).groupby(["group", "kernel"], as_index=False).sum()

@@ -138,8 +138,8 @@ def _is_scaled(roof: Ceiling, limit: float) -> bool:
 def _origin(roof: Ceiling, row: Row, scaled: bool) -> Text:
     """Return where a roof is from, and how it was scaled to the clock or mix of the kernel."""
     if roof.written > 0:
-        part = Number(roof.written, "fraction")
-        return Text("measured roofs, for {part} of the bytes written", part=part)
+        share = Number(roof.written, "fraction")
+        return Text("measured roofs, for {part} of the bytes written", part=share)
     if not scaled:
         return SOURCES[roof.source]
     return Text(

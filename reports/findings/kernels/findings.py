@@ -113,17 +113,17 @@ def _nothing_to_count() -> frozenset[str]:
 def bound_findings(run: Run) -> list[Finding]:
     """Return how the GPU time divides by what limits it; empty without trace or counters."""
     total, judged = kernel_time(run), judge(run)
-    parts: dict[str, float] = defaultdict(float)
+    shares: dict[str, float] = defaultdict(float)
     for kernel in judged:
-        parts[kernel.bound] += number(kernel.row["share"])
-    known = sum(parts.values())
+        shares[kernel.bound] += number(kernel.row["share"])
+    known = sum(shares.values())
     # Of one kernel the finding of that kernel says it all.
     if len(judged) < 2 or math.isnan(total) or math.isnan(known):
         return []
     gain = sum(number(j.row["share"]) * j.gain for j in judged)
-    ranked = sorted(parts, key=lambda key: -parts[key])
+    ranked = sorted(shares, key=lambda key: -shares[key])
     split: list[Value] = [
-        Text("{share} is {limited}", share=_share(parts[key]), limited=ROOFS[key].limited)
+        Text("{share} is {limited}", share=_share(shares[key]), limited=ROOFS[key].limited)
         for key in ranked
     ]
     values: dict[str, Value] = {
@@ -156,13 +156,13 @@ def bound_findings(run: Run) -> list[Finding]:
             headline=Text(
                 "{share} of the GPU time is {limited}; better kernels could save at most {gain} in "
                 "all",
-                share=_share(parts[ranked[0]]),
+                share=_share(shares[ranked[0]]),
                 limited=ROOFS[ranked[0]].limited,
                 gain=_share(gain),
             ),
             verdict=verdict,
             share=known,
-            evidence=_split({key: parts[key] for key in ranked}, judged),
+            evidence=_split({key: shares[key] for key in ranked}, judged),
             gain_kernel=gain / known,
             gain_program=gain,
             gain_ns=gain * total,
@@ -176,15 +176,15 @@ def _share(value: float) -> Number:
     return Number(value, "fraction")
 
 
-def _split(parts: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:
+def _split(shares: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence, ...]:
     """Return the parts of the GPU time by bound, and what its kernels gain of it."""
     rows = []
-    for bound, part in parts.items():
+    for bound, share in shares.items():
         gain = sum(number(j.row["share"]) * j.gain for j in judged if j.bound == bound)
         rows += [
             Evidence(
                 Text("GPU time {limited}", limited=ROOFS[bound].limited),
-                Number(100 * part, "%", COLUMNS),
+                Number(100 * share, "%", COLUMNS),
                 source=Text("nsys and ncu"),
             ),
             Evidence(
@@ -197,13 +197,13 @@ def _split(parts: dict[str, float], judged: Sequence[Judged]) -> tuple[Evidence,
 
 
 def _mixed_note(judged: Sequence[Judged]) -> Text | str:
-    part = sum(number(j.row["share"]) for j in judged if is_mixed(j.row))
-    if part < threshold("small_share"):
+    share = sum(number(j.row["share"]) for j in judged if is_mixed(j.row))
+    if share < threshold("small_share"):
         return ""
     return Text(
         " Launches of kernels that take {share} of the GPU time differ in their work; they count "
         "as if all were like the profiled one.",
-        share=_share(part),
+        share=_share(share),
     )
 
 
@@ -214,8 +214,8 @@ def _left(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) 
         return 1.0
     ids = {text(judged.row["kernel_id"]) for judged in group}
     rows = [f for f in program if f.rule == "small_kernels" and ids & set(f.kernel_ids)]
-    parts = [max(0.0, 1 - f.gain_ns / (f.share * total_ns)) for f in rows]
-    return min(parts, default=1.0)
+    remaining = [max(0.0, 1 - f.gain_ns / (f.share * total_ns)) for f in rows]
+    return min(remaining, default=1.0)
 
 
 def cause_key(lead: Judged) -> str:
@@ -223,11 +223,11 @@ def cause_key(lead: Judged) -> str:
     return lead.cause.key if lead.cause is not None else ROOFS[lead.bound].key
 
 
-def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
+def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Finding:
     lead = group[0]
     shares = [number(j.row["share"]) for j in group]
     taken = sum(shares)
-    gained = sum(s * min(j.gain, left) for s, j in zip(shares, group, strict=True))
+    gained = sum(s * min(j.gain, remaining) for s, j in zip(shares, group, strict=True))
     action, advice = _advice(lead)
     finding = Finding(
         key="kernel",
@@ -237,7 +237,7 @@ def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
         kernel_ids=tuple(text(j.row["kernel_id"]) for j in group),
         share=taken,
         evidence=evidence(lead),
-        gain_kernel=min(lead.gain, left) if math.isnan(taken) else gained / taken,
+        gain_kernel=min(lead.gain, remaining) if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
         bound=lead.bound,
@@ -246,7 +246,7 @@ def _finding(group: Sequence[Judged], total_ns: float, left: float) -> Finding:
         confidence=confidence(group),
         disproof=lead.cause.rule.disproof if lead.cause else ROOFS[lead.bound].disproof,
     )
-    verdict = _verdict(finding, group, in_rows=left < lead.gain)
+    verdict = _verdict(finding, group, in_rows=remaining < lead.gain)
     return replace(finding, headline=_headline(finding, lead), verdict=verdict)
 
 

@@ -61,7 +61,7 @@ ALIGNED = re.compile(r"align(\d+)")
 def blocks(grid: str) -> float:
     """Return the number of blocks of a grid "XxYxZ"; NaN where it is no grid."""
     try:
-        return float(math.prod(int(part) for part in grid.split("x")))
+        return float(math.prod(int(size) for size in grid.split("x")))
     except ValueError:
         return math.nan
 
@@ -129,7 +129,7 @@ def _access(row: Row) -> dict[str, float]:
     loads = number(row["global_load_efficiency_pct"])
     stores = number(row["global_store_efficiency_pct"])
     moved = _sectors(row, "load", loads), _sectors(row, "store", stores)
-    all_moved = sum(part for part in moved if not math.isnan(part)) or math.nan
+    all_moved = sum(level_bytes for level_bytes in moved if not math.isnan(level_bytes)) or math.nan
     asked = _asked(row)
     return {
         "load_efficiency": loads,
@@ -151,14 +151,18 @@ def _asked(row: Row) -> float:
     return number(row["global_load_bytes"]) + number(row["global_store_bytes"])
 
 
-def _percent(part: float, whole: float) -> float:
-    """Return `part` over `whole` in per cent, 100 at most; NaN where unknown."""
-    return min(100.0, 100 * part / whole) if part >= 0 and whole > 0 else math.nan
+def _percent(numerator: float, denominator: float) -> float:
+    """Return `numerator` over `denominator` in per cent, 100 at most; NaN where unknown."""
+    return (
+        min(100.0, 100 * numerator / denominator)
+        if numerator >= 0 and denominator > 0
+        else math.nan
+    )
 
 
-def _at_most_all(part: float, whole: float) -> float:
-    """Return `part` over `whole` in per cent, 100 at most; 100 where it is not known."""
-    found = _percent(part, whole)
+def _at_most_all(numerator: float, denominator: float) -> float:
+    """Return `numerator` over `denominator` in per cent, 100 at most; 100 where it is not known."""
+    found = _percent(numerator, denominator)
     return 100.0 if math.isnan(found) else found
 
 
@@ -305,8 +309,8 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
 
 def _matrix(row: Row, context: Context, use: dict[str, float]) -> dict[str, float]:
     dtype, size = text(row["dtype"]), context.need(row).size
-    part = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
-    product = row["category"] in MATRIX and not part
+    is_partial = NO_PRODUCT.search(_name(row)) or TRANSFORM.search(_name(row))
+    product = row["category"] in MATRIX and not is_partial
     roof = context.roofs.pipe("tensor", TENSOR_TYPES.get(dtype, dtype))
     rate = number(row["flop_throughput"])
     required = 100 * rate / roof.at_clock(number(row["sm_clock_hz"])) if roof else math.nan

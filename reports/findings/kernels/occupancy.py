@@ -47,11 +47,11 @@ def limiters(row: Row) -> list[str]:
     The driver keeps 1 KiB of shared memory per block, and there are as many barriers as blocks:
     both tie with the number of blocks where they are not used at all.
     """
-    found = [part for part in text(row["occupancy_limiter"]).split(", ") if part]
+    found = [limiter for limiter in text(row["occupancy_limiter"]).split(", ") if limiter]
     if "blocks" not in found:
         return found
     unused = {"barriers"} | ({"shared memory"} if number(row["shared_bytes"]) == 0 else set())
-    return [part for part in found if part not in unused]
+    return [limiter for limiter in found if limiter not in unused]
 
 
 def _blocks(kernel: Kernel) -> Text:

@@ -137,8 +137,8 @@ def _under(condition: Condition, known: Facts) -> str:
 
 
 def _other_bound(bounds: tuple[str, ...], subject: Subject) -> str:
-    named = listed([LABELS[bound] for bound in bounds])
-    return reason("other_bound", bounds=named, bound=LABELS[subject.bound])
+    labels = listed([LABELS[bound] for bound in bounds])
+    return reason("other_bound", bounds=labels, bound=LABELS[subject.bound])
 
 
 def _limiter(limiters_of_ncu: frozenset[str], subject: Subject) -> Verdict:

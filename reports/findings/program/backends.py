@@ -43,6 +43,11 @@ SLOW_BACKEND = Rule(
             ),
             "count",
         ),
+        "apart": Threshold(
+            100_000,
+            Text("prof: parts of one attention are launched one right after another"),
+            "ns",
+        ),
     },
 )
 
@@ -579,7 +584,7 @@ def _gain_evidence(use: _Use, low: Number, high: Number, *, rough: bool) -> Iter
 def _math_attention(run: Run, frame: pd.DataFrame) -> list[Finding]:
     """Return a finding where products, a softmax and products follow on each other."""
     between = SLOW_BACKEND.thresholds["between"]
-    spans = attention_spans(frame, int(between.value))
+    spans = attention_spans(frame, int(between.value), SLOW_BACKEND.limit("apart"))
     if not spans:
         return []
     launches = frame.iloc[np.concatenate([np.arange(a, b) for a, b in spans])]
@@ -656,27 +661,32 @@ def _product_floor(run: Run, products: pd.DataFrame) -> Number:
     return Number(sum(times) if times else None, "ns", refs)
 
 
-def attention_spans(frame: pd.DataFrame, between: int) -> list[tuple[int, int]]:
+def attention_spans(frame: pd.DataFrame, between: int, apart_ns: float) -> list[tuple[int, int]]:
     """Return first and last (exclusive) positions of product, softmax, product in `frame`.
 
     `frame` is that of `timeline`; at most `between` other kernels that only touch elements stand
-    between the softmax and each product, and all are of one stream.
+    between the softmax and each product, and all are of one stream and stage, without a pause of
+    more than `apart_ns`.
     """
     category = frame["category"].to_numpy(object)
-    queue = frame["queue"].to_numpy()
+    pause = frame["start_ns"].to_numpy()[1:] - frame["end_ns"].to_numpy()[:-1]
+    stage = frame["stage"].to_numpy(object)
+    cut = (pause > apart_ns) | (stage[1:] != stage[:-1])
+    cut |= np.diff(frame["queue"].to_numpy()) != 0
+    part = np.concatenate([[0], np.cumsum(cut)])
     found: list[tuple[int, int]] = []
     for at in np.flatnonzero(category == "softmax"):
-        first = _product(category, queue, int(at), -1, between)
-        last = _product(category, queue, int(at), 1, between)
+        first = _product(category, part, int(at), -1, between)
+        last = _product(category, part, int(at), 1, between)
         if first is not None and last is not None and (not found or first >= found[-1][1]):
             found.append((first, last + 1))
     return found
 
 
-def _product(category: Any, queue: Any, at: int, step: int, between: int) -> int | None:
+def _product(category: Any, part: Any, at: int, step: int, between: int) -> int | None:
     """Return the position of the next product before or after `at`; None where another is."""
     for position in range(at + step, at + step * (between + 2), step):
-        if not 0 <= position < len(category) or queue[position] != queue[at]:
+        if not 0 <= position < len(category) or part[position] != part[at]:
             return None
         if category[position] in PRODUCT:
             return position

@@ -58,17 +58,17 @@ class RoofLine:
     def label(self) -> str:
         """Names, value and source of the drawn roof, then values of other roofs on the line."""
         rate = byte_rate if self.sloping else flop_rate
-        parts: list[str] = []
+        words_of_sources: list[str] = []
         for source in dict.fromkeys(roof.source for roof in self.roofs):
             group = [roof for roof in self.roofs if roof.source == source]
             names = tuple(dict.fromkeys(roof.label for roof in group))
-            parts.append(f"{_joined(names)} {rate(group[0].value)}")
+            words_of_sources.append(f"{_joined(names)} {rate(group[0].value)}")
             words = _origin(group[0])
-            if len(parts) > 1:
-                parts[-1] = f"{words} {rate(group[0].value)}"
+            if len(words_of_sources) > 1:
+                words_of_sources[-1] = f"{words} {rate(group[0].value)}"
             elif words:
-                parts[-1:] = [parts[-1], words]
-        first, *rest = parts
+                words_of_sources[-1:] = [words_of_sources[-1], words]
+        first, *rest = words_of_sources
         return f"{first} ({'; '.join(rest)})" if rest else first
 
 

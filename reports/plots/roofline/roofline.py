@@ -19,6 +19,7 @@ from nsight_prof.reports.page.figure_models import (
     RooflinePoint,
 )
 from nsight_prof.reports.page.formats import clock, flop_rate, intensity, share, significant
+from nsight_prof.reports.page.units import SI
 from nsight_prof.reports.plots.palette import GRID, INK, LEVEL_COLOURS, QUIET, family
 from nsight_prof.reports.plots.placement import Anchor, Box, Placer, Segment, along, around
 from nsight_prof.reports.plots.roofline.axes import RoofLine, at_clock, plane, roof_lines
@@ -306,10 +307,8 @@ def _entry(kernel: RooflineKernel) -> Entry:
 
 
 def _si(value: float, _position: object = None) -> str:
-    for step, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= step * 0.999:
-            return f"{value / step:g} {prefix}"
-    return f"{value:g}"
+    step, prefix = next((step for step in SI if value >= step[0] * 0.999), SI[-1])
+    return f"{value / step:g} {prefix}".rstrip()
 
 
 def _ticks(axes: Axes) -> None:

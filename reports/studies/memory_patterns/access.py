@@ -204,7 +204,7 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
     reads = {access.size: access for access in found if access.kind == "read"}
     if 1 not in reads or len(reads) < 2:
         return ()
-    whole, widest = reads[1], reads[max(reads)]
+    unit_stride, widest = reads[1], reads[max(reads)]
     evidence: list[Evidence | Text] = [
         Evidence(Text("strides in sectors:"), [Number(size, "count") for size in sorted(reads)]),
         Evidence(Text("useful bandwidth at the widest"), Number(widest.rate, "B/s")),
@@ -212,7 +212,9 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
     if math.isfinite(widest.moved):
         label = Text("bytes that DRAM then moves for each useful one:")
         evidence.append(Evidence(label, Number(widest.moved)))
-    half = [size for size, access in sorted(reads.items()) if access.rate <= HALF * whole.rate]
+    half = [
+        size for size, access in sorted(reads.items()) if access.rate <= HALF * unit_stride.rate
+    ]
     if half:
         label = Text("half is lost from this stride on:")
         evidence.append(Evidence(label, Number(half[0], "count")))
@@ -220,15 +222,15 @@ def _read_strides(found: Sequence[Access]) -> tuple[Finding, ...]:
         "Skipping data saves less time than it skips: reading one sector in {n} leaves {part} of "
         "the useful bandwidth.",
         n=Number(widest.size, "count"),
-        part=Number(widest.rate / whole.rate, "fraction"),
+        part=Number(widest.rate / unit_stride.rate, "fraction"),
     )
     if 2 in reads and len(reads) > 2:
         verdict = Text(
             "Skipping data saves less time than it skips: reading every second sector leaves "
             "{second} of the useful bandwidth, one in {n} leaves {part}.",
-            second=Number(reads[2].rate / whole.rate, "fraction"),
+            second=Number(reads[2].rate / unit_stride.rate, "fraction"),
             n=Number(widest.size, "count"),
-            part=Number(widest.rate / whole.rate, "fraction"),
+            part=Number(widest.rate / unit_stride.rate, "fraction"),
         )
     return (
         Finding(

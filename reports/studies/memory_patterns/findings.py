@@ -150,7 +150,7 @@ def _growth(best: MixFit) -> list[Text]:
     """Return how the cost of a turn grows in the model "drain"; nothing for another."""
     if best.model != "drain" or best.batch is None or best.exponent is None:
         return []
-    held, power = best.batch, best.exponent
+    batch, power = best.batch, best.exponent
     return [
         Text(
             "the cost grows with the bytes of the reads that follow to the power of {power} "
@@ -159,20 +159,20 @@ def _growth(best: MixFit) -> list[Text]:
             power=Number(power.value),
             power_low=Number(power.low),
             power_high=Number(power.high),
-            held=Number(held.value, "B"),
-            held_low=Number(held.low, "B"),
-            held_high=Number(held.high, "B"),
+            held=Number(batch.value, "B"),
+            held_low=Number(batch.low, "B"),
+            held_high=Number(batch.high, "B"),
         )
     ]
 
 
 def _counted(points: Sequence[Point]) -> list[Evidence]:
     """Return what counters show of the turns; nothing without counters."""
-    held, slower = held_back(points), slower_in_turn(points)
+    unwritten, slower = held_back(points), slower_in_turn(points)
     found = []
-    if math.isfinite(held):
+    if math.isfinite(unwritten):
         label = Text("counters: written but not yet in DRAM at the end of a call")
-        found.append(Evidence(label, Number(held, "B")))
+        found.append(Evidence(label, Number(unwritten, "B")))
     if slower > LEAST_DELAY:
         label = Text(
             "reading all, then writing all, takes longer call after call than alone under ncu, "

@@ -10,6 +10,7 @@ from statistics import median
 from nsight_prof.parsers.cells import Row, number
 from nsight_prof.reports.cases.rows import ratio
 from nsight_prof.reports.page.formats import count, significant
+from nsight_prof.reports.page.units import BINARY
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,8 @@ class Point:
 
 def binary_size(size: float) -> str:
     """Return bytes with a binary prefix, as runs are defined: "128 KiB"."""
-    for step, unit in ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if size >= step:
-            return f"{_plain(size / step)} {unit}"
-    return f"{_plain(size)} B"
+    step, unit = next((step for step in BINARY if size >= step[0]), BINARY[-1])
+    return f"{_plain(size / step)} {unit}"
 
 
 def _plain(value: float) -> str:
@@ -86,8 +85,8 @@ def mix_points(rows: Sequence[Row]) -> list[Point]:
 
 def ratios(points: Sequence[Point]) -> list[str]:
     """Return the ratios from most reads to most writes."""
-    parts = {p.ratio: p.reads / (p.reads + p.writes) for p in points}
-    return sorted(parts, key=lambda ratio: -parts[ratio])
+    read_shares = {p.ratio: p.reads / (p.reads + p.writes) for p in points}
+    return sorted(read_shares, key=lambda ratio: -read_shares[ratio])
 
 
 def pure(points: Sequence[Point]) -> tuple[float, float]:
@@ -118,8 +117,10 @@ def held_back(points: Sequence[Point]) -> float:
 
     The median over the calls that write at least a GB, so that all of them fill what L2 can hold.
     """
-    held = [p.writes - p.written for p in points if p.writes >= 1e9 and math.isfinite(p.written)]
-    return median(held) if held else math.nan
+    unwritten = [
+        p.writes - p.written for p in points if p.writes >= 1e9 and math.isfinite(p.written)
+    ]
+    return median(unwritten) if unwritten else math.nan
 
 
 def slower_in_turn(points: Sequence[Point]) -> float:
@@ -129,5 +130,5 @@ def slower_in_turn(points: Sequence[Point]) -> float:
     and the gap between kernels, is taken off. NaN without counters.
     """
     reads = [p.seconds / p.alone - 1 for p in points if p.writes == 0 and p.alone > 0]
-    whole = [p.seconds / p.alone - 1 for p in points if p.way == "whole" and p.alone > 0]
-    return max(whole) - reads[0] if reads and whole else math.nan
+    slowdowns = [p.seconds / p.alone - 1 for p in points if p.way == "whole" and p.alone > 0]
+    return max(slowdowns) - reads[0] if reads and slowdowns else math.nan

@@ -62,19 +62,19 @@ def predict(drain: Drain, found: Parameters) -> Floats:
     return np.asarray(found.rates @ drain.both.T + penalty(drain, found))
 
 
-def _shape(drain: Drain, exponent: Floats, held: Floats) -> Floats:
+def _shape(drain: Drain, exponent: Floats, batch: Floats) -> Floats:
     p = exponent[:, None]
-    drained = np.minimum(drain.write_run, held[:, None])
+    drained = np.minimum(drain.write_run, batch[:, None])
     return np.asarray(drain.switches * np.exp(p * drain.read_run + (1 - p) * drained))
 
 
 def jacobian(drain: Drain, found: Parameters) -> Floats:
     """Return derivatives of the predictions (fits, cases, 5) by the order of `Parameters`."""
     shape = _shape(drain, found.exponent, found.held)
-    p, held = found.exponent[:, None], found.held[:, None]
+    p, batch = found.exponent[:, None], found.held[:, None]
     cost = found.cost[:, None]
-    drained = np.minimum(drain.write_run, held)
-    beyond = drain.write_run > held
+    drained = np.minimum(drain.write_run, batch)
+    beyond = drain.write_run > batch
     fits = len(found.cost)
     by_rate = np.broadcast_to(drain.both, (fits, *drain.both.shape))
     by_penalty = np.stack(
@@ -99,8 +99,8 @@ def _start(drain: Drain, weights: Floats) -> tuple[Floats, float, float]:
     best, found = np.inf, (np.zeros(3), 0.5, float(runs.mean()))
     root = np.sqrt(weights)
     for exponent in EXPONENTS:
-        for held in np.linspace(runs.min(), runs.max(), SIZES):
-            shape = _shape(drain, np.array([exponent]), np.array([held]))[0]
+        for batch in np.linspace(runs.min(), runs.max(), SIZES):
+            shape = _shape(drain, np.array([exponent]), np.array([batch]))[0]
             design = np.column_stack([drain.both, shape])
             scale = np.abs(design).max(axis=0)
             scale[scale == 0] = 1.0
@@ -108,7 +108,7 @@ def _start(drain: Drain, weights: Floats) -> tuple[Floats, float, float]:
             beta = np.linalg.lstsq(scaled, drain.seconds * root, rcond=None)[0]
             error = float(((drain.seconds * root - scaled @ beta) ** 2).sum())
             if error < best:
-                best, found = error, (beta / scale, float(exponent), float(held))
+                best, found = error, (beta / scale, float(exponent), float(batch))
     return found
 
 
@@ -133,13 +133,13 @@ def _chosen(take: NDArray[np.bool_], new: Parameters, old: Parameters) -> Parame
 
 def solve_drain(drain: Drain, weights: Floats) -> tuple[Parameters, Floats]:
     """Fit once for each row of `weights` (fits, cases); return parameters and losses."""
-    linear, exponent, held = _start(drain, weights.mean(axis=0))
+    linear, exponent, batch = _start(drain, weights.mean(axis=0))
     fits = len(weights)
     found = Parameters(
         np.tile(linear[:2], (fits, 1)),
         np.full(fits, linear[2]),
         np.full(fits, exponent),
-        np.full(fits, held),
+        np.full(fits, batch),
     )
     current = loss(drain, found, weights)
     damping = np.full(fits, DAMPING)

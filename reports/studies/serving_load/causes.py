@@ -79,12 +79,12 @@ def waiting(found: LoadTest) -> Finding | None:
 
 
 def _phases(point: Point) -> list[Value]:
-    parts = point.first_token_parts()
-    shares = (point.derived(part / sum(parts.values()), "fraction") for part in parts.values())
+    phases = point.first_token_parts()
+    shares = (point.derived(phase / sum(phases.values()), "fraction") for phase in phases.values())
     _, *shown = adding_up(Number(1, "fraction"), *shares)
     return [
         Text("{share} {phase}", share=share, phase=PHASES[name])
-        for name, share in zip(parts, shown, strict=True)
+        for name, share in zip(phases, shown, strict=True)
     ]
 
 

@@ -71,14 +71,20 @@ def test_what_counters_say_of_tensor_cores_is_not_said_twice(run: Run) -> None:
     ]
 
 
+APART = 100_000.0
+
+
 def frame_of(*categories: str) -> pd.DataFrame:
-    return pd.DataFrame({"category": categories, "queue": 0})
+    starts = [10_000 * at for at in range(len(categories))]
+    ends = [start + 8000 for start in starts]
+    columns = {"category": categories, "queue": 0, "stage": "", "start_ns": starts, "end_ns": ends}
+    return pd.DataFrame(columns)
 
 
 def test_a_softmax_between_two_products_is_attention() -> None:
     body = ("gemm", "elementwise", "softmax", "copy", "gemm")
-    assert attention_spans(frame_of("norm", *body, "norm"), 4) == [(1, 6)]
-    assert attention_spans(frame_of(*body, *body), 4) == [(0, 5), (5, 10)]
+    assert attention_spans(frame_of("norm", *body, "norm"), 4, APART) == [(1, 6)]
+    assert attention_spans(frame_of(*body, *body), 4, APART) == [(0, 5), (5, 10)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,16 @@ def test_a_softmax_between_two_products_is_attention() -> None:
     ],
 )
 def test_another_softmax_is_no_attention(categories: tuple[str, ...]) -> None:
-    assert attention_spans(frame_of(*categories), 6) == []
+    assert attention_spans(frame_of(*categories), 6, APART) == []
+
+
+def test_products_of_other_layers_are_no_attention() -> None:
+    body = frame_of("gemm", "softmax", "gemm")
+    assert attention_spans(body, 6, APART) == [(0, 3)]
+    late = body.assign(start_ns=[0, 10_000, 100_018_000])  # the next product 100 ms later
+    assert attention_spans(late, 6, APART) == []
+    assert attention_spans(body.assign(stage=["a", "a", "b"]), 6, APART) == []
+    assert attention_spans(body.assign(queue=[0, 0, 1]), 6, APART) == []
 
 
 ATTENTION = {
