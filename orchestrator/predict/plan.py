@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pandas as pd
@@ -207,12 +207,14 @@ class Plan:
             for source in self.sources
             if source.shape == self.shard
             for work, row in source.points()
-            if (work.batch or work.concurrency == 1)
-            and work.together * work.prompt <= predictor.engine.batched_tokens
+            if 0 < work.together * work.prompt <= predictor.engine.batched_tokens
         ]
         points = [(work, ttft) for work, ttft in points if ttft > 0]
         if points:
             predictor.host = fitted_host(predictor, points)
+            tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
+            known = [seconds for seconds in tokens if seconds > 0]
+            predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
