@@ -28,7 +28,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     For files of our own folders: what somebody planted there is replaced, never written through.
     A new file has the mode that the umask gives; a replaced one keeps its own.
     """
-    partial = _beside(path)
+    partial = _temporary(path)
     try:
         yield partial
         with partial.open("rb") as stream:
@@ -78,7 +78,7 @@ def as_utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode("utf-8")
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     """Make an empty file in the folder of `path`, with the mode that the umask gives."""
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))

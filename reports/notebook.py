@@ -197,8 +197,8 @@ def _first_screen(run: Run) -> str:
     blocks = [
         f"<p><b>{escape(title)}</b> {escape(text(recipe.get('question')))}<br>"
         f"<small>{escape(_facts(run))}</small></p>",
-        _part("What it says", lambda: _list(_headline(run))),
-        _part("Kernels", lambda: _kernels(run)),
+        _block("What it says", lambda: _list(_headline(run))),
+        _block("Kernels", lambda: _kernels(run)),
         f"<p><small>{_more(run)}</small></p>",
     ]
     return f"<div>{''.join(blocks)}</div>"
@@ -214,7 +214,7 @@ def _facts(run: Run) -> str:
     return " · ".join(filter(None, facts))
 
 
-def _part(what: str, make: Callable[[], str]) -> str:
+def _block(what: str, make: Callable[[], str]) -> str:
     try:
         return make()
     except ProfError as error:

@@ -48,7 +48,7 @@ class Planned(click.Command):
                 f"{path} has keys that are no options: {', '.join(unknown)}",
                 f"it holds {MODEL} and any of {', '.join(sorted(options))}",
             )
-        ctx.params[MODEL] = _beside(path, str(plan.pop(MODEL)))
+        ctx.params[MODEL] = _path_in_folder(path, str(plan.pop(MODEL)))
         for name, value in plan.items():
             parameter = options[name]
             if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:
@@ -77,11 +77,11 @@ def _value(path: Path, name: str, value: Any, option: click.Parameter) -> Any:
         value = [f"{key}:{inner}" for key, inner in value.items()]
     values = [str(one) for one in (value if isinstance(value, list) else [value])]
     if name in PATHS:
-        values = [_beside(path, one) for one in values]
+        values = [_path_in_folder(path, one) for one in values]
     return values if option.multiple else ",".join(values)
 
 
-def _beside(path: Path, name: str) -> str:
+def _path_in_folder(path: Path, name: str) -> str:
     """Return a path that lies beside the plan; what does not is left as it is."""
     there = path.parent / Path(name).expanduser()
     return str(there) if there.exists() else name

@@ -58,10 +58,10 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     rows: list[Row] = []
     for work in _bases(planned.settings.workloads):
         asked = point_row(now, work)
-        rows.append(_plain(asked) | {"case": asked["case"], "change": AS_ASKED, "value": ""})
+        rows.append(_with_reason(asked) | {"case": asked["case"], "change": AS_ASKED, "value": ""})
         for change, value, predicted in _choices(planned, now, work):
             try:
-                row = _plain(predicted())
+                row = _with_reason(predicted())
             except UsageError as error:
                 row = {"status": "unsupported", "reason": error.message}
             rows.append(row | {"case": asked["case"], "change": change, "value": value})
@@ -69,7 +69,7 @@ def changes_frame(planned: Plan, now: Prediction) -> pd.DataFrame:
     return tables.check(pd.DataFrame(rows, columns=names), "predicted_changes")
 
 
-def _plain(row: Row) -> Row:
+def _with_reason(row: Row) -> Row:
     """Return a point whose reason says why it cannot be predicted, not that requests wait."""
     return row | {"reason": ""} if row["status"] == "ok" else row
 

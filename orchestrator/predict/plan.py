@@ -216,6 +216,9 @@ class Plan:
             for layers, points in self._single_steps(engine).items()
         }
         predictor.host = host_of(predictor.host, hosts, self.shard.layers)
+        tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
+        known = [seconds for seconds in tokens if seconds > 0]
+        predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
@@ -246,8 +249,7 @@ class Plan:
         found: dict[int, list[SingleStep]] = defaultdict(list)
         for source in self.sources:
             for work, row in source.points() if source.shape == self.shard else ():
-                alone = work.batch or work.concurrency == 1
-                if alone and work.together * work.prompt <= engine.batched_tokens:
+                if 0 < work.together * work.prompt <= engine.batched_tokens:
                     times = number(row["ttft_p50_s"]), number(row["decode_step_s"])
                     found[source.layers(row["source"])].append(SingleStep(work, *times))
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from nsight_prof.orchestrator.predict.hub import cached_config, is_hub_name
 from nsight_prof.parsers import safe_yaml, tables
 from nsight_prof.parsers.cells import Row, known, records
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
+from nsight_prof.parsers.predict.front_end import token_seconds
 from nsight_prof.parsers.predict.serving import Request, Workload
 from nsight_prof.parsers.predict.trace import Batch, Trace, read_trace
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -133,6 +135,19 @@ class Source:
                 yield Workload(*lengths, concurrency=int(clients), count=count), row
             elif rate:
                 yield Workload(*lengths, rate=rate, arrivals=self._arrivals(row)), row
+
+    def token_s(self) -> float:
+        """Return what a recorded server takes to send a token; NaN: none was recorded.
+
+        It is that of the most clients whose token times were all kept.
+        """
+        found, points = self.table("requests"), self.table("serving_points")
+        points = points[points["concurrency"].gt(1).fillna(False)].sort_values("concurrency")
+        for case in reversed(points["case"].tolist()):
+            of_case = found[found["case"].eq(case) & found["repeat"].eq(1)]
+            if len(of_case) and of_case["token_times_s"].notna().all():
+                return token_seconds(of_case)
+        return math.nan
 
     def _arrivals(self, point: Row) -> tuple[Request, ...]:
         """Return the requests of a point as they came, from the first on."""

@@ -28,7 +28,7 @@ def _regex(value: str) -> str:
     return value
 
 
-def _plain(value: str) -> str:
+def _without_controls(value: str) -> str:
     if "\0" in value:
         raise ValueError("it holds a NUL character, which no program and no file can be given")
     return value
@@ -59,7 +59,7 @@ def _no_mapping(args: dict[str, Any]) -> dict[str, Any]:
         for word in value if isinstance(value, list | tuple) else (value,):
             if isinstance(word, dict | list | set | bytes):
                 raise ValueError(f"{key} holds a {type(word).__name__}; give values or one list")
-            _plain(str(word))
+            _without_controls(str(word))
     return args
 
 
@@ -76,7 +76,7 @@ Duration = Annotated[
         }
     ),
 ]
-Text = Annotated[str, AfterValidator(_plain)]
+Text = Annotated[str, AfterValidator(_without_controls)]
 VariableName = Annotated[Text, AfterValidator(_variable)]
 Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"format": "regex"})]
 Word = Annotated[

@@ -70,7 +70,7 @@ def measure(step: Step, folder: Path, work: Work, result: Result) -> None:
         elif not any(done.cases for done in ended) and ended_turn.lasts:
             raise ended_turn.error
         else:
-            result.warnings.append(_told(ended_turn, label))
+            result.warnings.append(_failure_text(ended_turn, label))
     errors = [ended_turn.error for ended_turn in ended if ended_turn.error is not None]
     if not any(ended_turn.cases for ended_turn in ended):
         result.warnings.clear()
@@ -149,7 +149,7 @@ def _last_words(tail: str) -> str:
     return lines[-1][:200] if lines else "it printed nothing"
 
 
-def _told(ended_turn: Ended, label: str) -> str:
+def _failure_text(ended_turn: Ended, label: str) -> str:
     assert ended_turn.error is not None
     when = (
         f"after {ended_turn.cases} cases, which are kept"

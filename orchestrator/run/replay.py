@@ -94,7 +94,7 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         f"target.{key} is {_text(given['target'].get(key))} here and "
         f"{_text(before.get('target', {}).get(key))} there"
         for key in COMPARED
-        if _plain(given["target"].get(key)) != _plain(before.get("target", {}).get(key))
+        if _as_json(given["target"].get(key)) != _as_json(before.get("target", {}).get(key))
     ]
     ours_bench, theirs_bench = given["bench"], before.get("bench")
     if bool(ours_bench) != bool(theirs_bench):
@@ -102,7 +102,7 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
         differences.append(f"it is {which[0]} here and {which[1]} there")
     elif ours_bench and theirs_bench:
         counted = [bench.get("count_args") for bench in (ours_bench, theirs_bench)]
-        if _plain(counted[0]) != _plain(counted[1]):
+        if _as_json(counted[0]) != _as_json(counted[1]):
             text = f"{_text(counted[0])} here and {_text(counted[1])} there"
             differences.append(f"bench.count_args is {text}")
     if not ours_bench and not theirs_bench and not differences:
@@ -111,7 +111,7 @@ def _differences(recipe: Recipe, recorded: Manifest) -> list[str]:
                 pair = [recipe.get(step, {}).get("args") for recipe in (given, before)]
                 text = f"{_text(pair[0])} here and {_text(pair[1])} there"
                 differences.append(f"{step}.args is {text}")
-    if _plain(given["capture"]) != _plain(before.get("capture", "all")):
+    if _as_json(given["capture"]) != _as_json(before.get("capture", "all")):
         differences.append(
             f"capture is {_text(given['capture'])} here and {_text(before.get('capture'))} there"
         )
@@ -217,7 +217,7 @@ def _window(selection: Selection) -> str:
     return f"launches {selection.skip} to {selection.skip + selection.count - 1}"
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return the value as JSON has it; empty and absent are the same."""
     return json.loads(json.dumps(value)) or None
 

@@ -99,7 +99,7 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
     with command.stdout.open("wb") as out, command.stderr.open("wb") as err, adopting() as others:
         process = _start(command, mark, out.fileno(), err.fileno())
         try:
-            timed_out = not _wait(process, command.timeout_s, started, waits)
+            timed_out = not _await_end(process, command.timeout_s, started, waits)
         finally:
             try:
                 Tree(mark, process.pid, others).end(command.grace_s, process.poll)
@@ -221,7 +221,7 @@ def _too_long(command: Command) -> StepFailed:
     )
 
 
-def _wait(
+def _await_end(
     process: subprocess.Popen[bytes],
     timeout_s: float | None,
     started: float,

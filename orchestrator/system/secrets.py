@@ -321,7 +321,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 def _spellings(value: str) -> Iterator[str]:
     """Give a secret as it may be printed: itself, in JSON, by repr, in a URL; parts of it alone."""
     yield value
-    for spelling in (value, *_parts(value)):
+    for spelling in (value, *_secret_parts(value)):
         yield spelling
         yield json.dumps(spelling)[1:-1]
         yield json.dumps(spelling, ensure_ascii=False)[1:-1]
@@ -330,7 +330,7 @@ def _spellings(value: str) -> Iterator[str]:
         yield quote_plus(os.fsencode(spelling))
 
 
-def _parts(value: str) -> Iterator[str]:
+def _secret_parts(value: str) -> Iterator[str]:
     """Give the parts of a secret that are secrets themselves."""
     for form in FORMS[:2]:
         for match in form.finditer(value):
@@ -346,4 +346,4 @@ def _parts(value: str) -> Iterator[str]:
         for name, item in data.items():
             if isinstance(item, str) and looks_secret(name, item):
                 yield item
-                yield from _parts(item)
+                yield from _secret_parts(item)

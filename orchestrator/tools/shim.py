@@ -113,7 +113,7 @@ def build_shim(bundle: Bundle, environment: Mapping[str, str]) -> Path:
             _link_all(bundle.root / TARGET, Path(partial) / TARGET)
             _link_all(bundle.host, Path(partial) / HOST)
             for path in filter(None, libraries.values()):
-                _place(path, Path(partial) / HOST / path.name)
+                _install(path, Path(partial) / HOST / path.name)
             for name in EXECUTABLES:
                 _make_real(Path(partial) / name)
             shutil.rmtree(shim, ignore_errors=True)
@@ -133,14 +133,14 @@ def _link_all(source: Path, target: Path) -> None:
     shutil.copytree(source.resolve(), target, copy_function=os.symlink)
 
 
-def _place(source: Path, target: Path) -> None:
+def _install(source: Path, target: Path) -> None:
     target.unlink(missing_ok=True)
     shutil.copy2(source.resolve(), target)
 
 
 def _make_real(link: Path) -> None:
     if link.is_symlink():
-        _place(link.resolve(), link)
+        _install(link.resolve(), link)
 
 
 def _version(path: Path) -> list[int]:

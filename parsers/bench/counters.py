@@ -63,7 +63,7 @@ def case_counters(capture: NcuCapture, chip: str, calls: int = 1) -> CaseCounter
         return CaseCounters(empty, (("", "counted_launches", reason),))
     evaluated = evaluate(_wide(capture, cases.index), chip, catalogue())
     values = evaluated.values
-    numbers = {name: pd.to_numeric(values[name], errors="coerce") for name in _needed()}
+    numbers = {name: pd.to_numeric(values[name], errors="coerce") for name in _required()}
     by_case = pd.DataFrame(numbers).groupby(cases, sort=False)
     frame = pd.DataFrame(
         {name: by_case[of].agg(_known_sum) for name, of in SUMS.items()}
@@ -97,7 +97,7 @@ def counted_calls(conditions: Sequence[Mapping[str, Any]]) -> int:
     return 1
 
 
-def _needed() -> set[str]:
+def _required() -> set[str]:
     return {*SUMS.values(), *(name for pair in MEANS.values() for name in pair)}
 
 

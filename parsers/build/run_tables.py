@@ -89,7 +89,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     counted = _read_counters(run, gaps)
     capture = None if counted is None else counted.capture
     frames |= _counted(run, frames, capture, gaps)
-    frames["counter_files"] = _shown(counted, frames["joins"])
+    frames["counter_files"] = _with_kernels(counted, frames["joins"])
     benched = None
     if is_bench(run):
         benched = read_benched(run, capture, _chip(run, frames["gpus"]), gaps)
@@ -269,7 +269,7 @@ def _read_capture(run: RunDir, stem: str, gaps: Gaps) -> NcuCapture | None:
     return None
 
 
-def _shown(counted: JoinedFiles | None, joins: pd.DataFrame) -> pd.DataFrame:
+def _with_kernels(counted: JoinedFiles | None, joins: pd.DataFrame) -> pd.DataFrame:
     """Return table `counter_files` with the number of kernels that `counters` shows of each."""
     if counted is None or counted.files.empty:
         return tables.empty("counter_files")

@@ -124,7 +124,7 @@ LONGEST = 1 << 13
 @lru_cache(maxsize=65536)
 def classify(name: str) -> KernelName:
     """Return what `name` (demangled, mangled or plain) tells; never raises."""
-    text = _plain(name[:LONGEST])
+    text = _normalized(name[:LONGEST])
     base, head = (text_part[:limit] for text_part, limit in zip(_split(text), _READ, strict=True))
     rules = _rules()
     worth_trying = {
@@ -212,7 +212,7 @@ def _pointer_dtype(text: str) -> str:
     return ""
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     """Return the demangled name in one spelling, whichever tool wrote it."""
     text = demangle(name.strip().rstrip("…"))  # nsys stats cuts names off in its text tables
     if "/" in text and (prefix := _RANGE.match(text)):

@@ -170,7 +170,7 @@ def _is_rule(lines: Sequence[str], number: int) -> bool:
 
 
 def _is_summary(heads: Sequence[str]) -> bool:
-    return set(map(_column, heads)) >= _NEEDED and not _other(heads)
+    return set(map(_column, heads)) >= _NEEDED and not _is_other_report(heads)
 
 
 def _block(lines: Sequence[str], start: int) -> list[str]:
@@ -212,7 +212,7 @@ def _factor(head: str) -> float:
     return _NS[unit]
 
 
-def _other(heads: Sequence[str]) -> bool:
+def _is_other_report(heads: Sequence[str]) -> bool:
     """Other reports have instances and times as well: NVTX ranges, memory operations."""
     return bool({head.strip().lower() for head in heads} & {"range", "style", "category"})
 
@@ -243,7 +243,7 @@ def _frame(table: _Table) -> pd.DataFrame:
             read[column] = _numbers(cells[number], head, marks)
     frame = pd.DataFrame(read)
     frame["mean_ns"] = frame.get("mean_ns", frame["total_ns"] / frame["calls"])
-    return frame.assign(whole_ns=_whole(frame))
+    return frame.assign(whole_ns=_total_ns(frame))
 
 
 def _marks(table: _Table) -> Marks:
@@ -318,7 +318,7 @@ def _kernels(frame: pd.DataFrame) -> pd.DataFrame:
     return tables.check(frame.sort_values(order, ascending=[False, True]), "kernels")
 
 
-def _whole(frame: pd.DataFrame) -> float:
+def _total_ns(frame: pd.DataFrame) -> float:
     """GPU time of all kernels: of a list cut to its top rows, what the percentages are of."""
     listed = float(frame["total_ns"].sum())
     if "percent" not in frame:

@@ -229,12 +229,12 @@ def _attention(shape: ModelShape, step: Step) -> list[Operator]:
     wide, grouped = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if step.prefill:
         new = sum(tokens for tokens, _ in step.prefill)
-        keys = sum(_seen(tokens + before, shape.window) for tokens, before in step.prefill)
+        keys = sum(_attended(tokens + before, shape.window) for tokens, before in step.prefill)
         pairs = sum(_pairs(tokens, before, shape.window) for tokens, before in step.prefill)
         moved = 2 * new * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
         found.append(_attend("attention_prefill", Kind.PREFILL, shape, new, pairs, moved))
     if step.decode:
-        keys = step.decode * _seen(step.context + 1, shape.window)
+        keys = step.decode * _attended(step.context + 1, shape.window)
         moved = 2 * step.decode * wide * shape.weight_bytes + 2 * keys * grouped * shape.kv_bytes
         found.append(_attend("attention_decode", Kind.DECODE, shape, step.decode, keys, moved))
     return found
@@ -248,7 +248,7 @@ def _attend(
     return Operator(name, kind, shape.layers, tokens, flops=flops, bytes=moved, dtype=dtype)
 
 
-def _seen(tokens: float, window: int | None) -> float:
+def _attended(tokens: float, window: int | None) -> float:
     return tokens if window is None else min(tokens, window)
 
 

@@ -41,7 +41,9 @@ def frames(prediction: Prediction, workloads: Sequence[Workload]) -> dict[str, p
         points.append(_row(prediction, work, list(steps_by_kind.values())))
         for kind, step in steps_by_kind.items():
             steps.append({"case": work.name, "kind": kind, **_step(step)})
-            operator_rows += [{"case": work.name, "kind": kind, **row} for row in _parts(step)]
+            operator_rows += [
+                {"case": work.name, "kind": kind, **row} for row in _operator_rows(step)
+            ]
     rows = {"points": points, "steps": steps, "operators": operator_rows}
     return {f"predicted_{name}": _frame(f"predicted_{name}", found) for name, found in rows.items()}
 
@@ -126,7 +128,7 @@ def _step(step: StepTime) -> Row:
     }
 
 
-def _parts(step: StepTime) -> Iterable[Row]:
+def _operator_rows(step: StepTime) -> Iterable[Row]:
     for item in step.breakdown:
         operator = item.operator
         yield {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
+from nsight_prof.parsers.predict.front_end import FrontEnd
 from nsight_prof.parsers.predict.operators import Operator, Step, operators, padded_rows
 from nsight_prof.parsers.serving.model_shape import ModelShape
 
@@ -56,7 +57,8 @@ class Host:
     `overhead_s`: from the arrival of a request to its first token, beside the step. `eager_s` and
     `graph_s`: least time of a step with prompts outside of and within CUDA graphs. `decode_s`: of
     one without. `gap_decode_s` and `gap_prefill_s`: the GPU is idle within a step. `frontend_s`:
-    until the server has passed a request on to the engine; it takes them one after the other.
+    until the server has passed a single request on to the engine, of which its event loop is busy
+    for `request_s`; with each token that it sends it is for `token_s`.
     `untraced`: what a step that generates takes the GPU without the profiler, over what its traced
     kernels and gaps sum to.
     """
@@ -69,6 +71,13 @@ class Host:
     gap_prefill_s: float = math.nan
     frontend_s: float = math.nan
     untraced: float = 1.0
+    request_s: float = math.nan
+    token_s: float = math.nan
+
+    def front_end(self) -> FrontEnd[_Live]:
+        """Return the server; what is not known takes no time."""
+        request, token = _known(self.request_s), _known(self.token_s)
+        return FrontEnd(request, token, max(0.0, _known(self.frontend_s) - request))
 
 
 @dataclass(frozen=True)
@@ -218,51 +227,60 @@ class Queue:
     """Requests as an engine has them: to come, waiting for a place in a step, and generating.
 
     `clients`: at most so many are there at a time, and the next one comes when one is done; 0:
-    each comes at its time. `kv_tokens`: what the KV cache holds. `frontend_s`: what the server
-    needs for each request before the engine has it.
+    each comes at its time. `kv_tokens`: what the KV cache holds. `front`: the server before it.
     """
 
     engine: Engine
     pending: deque[Request]
     clients: int = 0
     kv_tokens: float = math.inf
-    frontend_s: float = 0.0
-    passed_s: float = 0.0
+    front: FrontEnd[_Live] = field(default_factory=FrontEnd)
     arriving: deque[tuple[float, _Live]] = field(default_factory=deque)
     waiting: deque[_Live] = field(default_factory=deque)
     running: list[_Live] = field(default_factory=list)
+    served: list[Served] = field(default_factory=list)
     preempted: int = 0
+
+    def __post_init__(self) -> None:
+        """Let the first request of each client come, of an open loop all."""
+        for _ in range(min(self.clients or len(self.pending), len(self.pending))):
+            self._come(0.0)
+
+    def _come(self, now: float) -> None:
+        request = self.pending.popleft()
+        came = now if self.clients else request.arrival_s
+        self.front.receive(_Live(came, request.prompt, request.output), came)
 
     def admit(self, now: float, scheduled: float) -> float:
         """Let requests in for the step that begins at `now`; return when it begins.
 
         vLLM schedules a step while the one before runs: only requests that were there at
-        `scheduled` take part. An idle engine waits for the next request.
+        `scheduled` take part. An idle engine waits for the next request; where none comes any
+        more, all tokens are sent.
         """
-        self._send(now)
-        idle = not self.waiting and not self.running
-        if idle and not self.arriving and self.pending:
-            self._send(self.pending[0].arrival_s)
-        if idle and self.arriving:
-            now = max(now, self.arriving[0][0])
-            scheduled = max(scheduled, self.arriving[0][0])
+        while self.front.next_s <= now:
+            self._turn()
+        if not self.waiting and not self.running:
+            while not self.arriving and self.front.next_s < math.inf:
+                self._turn()
+            if self.arriving:
+                now = max(now, self.arriving[0][0])
+                scheduled = max(scheduled, self.arriving[0][0])
         while self.arriving and self.arriving[0][0] <= scheduled:
             self.waiting.append(self.arriving.popleft()[1])
         return now
 
-    def _send(self, now: float) -> None:
-        """Hand the requests that come until `now` to the server."""
-        while self.pending and self._comes(now):
-            request = self.pending.popleft()
-            came = now if self.clients else request.arrival_s
-            self.passed_s = max(self.passed_s, came) + self.frontend_s
-            live = _Live(came, request.prompt, request.output)
-            self.arriving.append((self.passed_s, live))
-
-    def _comes(self, now: float) -> bool:
-        if self.clients:
-            return len(self.arriving) + len(self.waiting) + len(self.running) < self.clients
-        return self.pending[0].arrival_s <= now
+    def _turn(self) -> None:
+        """Let the server do what it has to do: pass requests on, and send tokens."""
+        turn = self.front.turn()
+        for live in turn.requests:
+            self.arriving.append((turn.end_s + self.front.fixed_s, live))
+        for live in turn.firsts:
+            live.first_s = turn.end_s
+        for live in turn.lasts:
+            self.served.append(Served(live.arrival_s, live.first_s, turn.end_s, live.output))
+            if self.clients and self.pending:
+                self._come(turn.end_s)
 
     def schedule(self) -> tuple[list[tuple[_Live, int]], Step]:
         """Choose the next step: chunks of prompts beside the requests that generate.
@@ -295,21 +313,22 @@ class Queue:
         context = sum(live.tokens_needed for live in self.running) / count if count else 0.0
         return chunks, Step(tuple((new, live.done) for live, new in chunks), count, context)
 
-    def advance(self, chunks: list[tuple[_Live, int]], now: float) -> Iterator[Served]:
-        """Do a step that ends at `now`; yield the requests that are done."""
+    def advance(self, chunks: list[tuple[_Live, int]], now: float) -> None:
+        """Do a step that ends at `now`, and hand its tokens to the server."""
         generating, self.running = self.running, []
+        firsts: list[_Live] = []
+        lasts: list[_Live] = []
         for live, new in chunks:
             live.done += new
             if live.done == live.tokens_needed:
                 self.waiting.popleft()
-                live.first_s = now if not live.generated else live.first_s
                 generating.append(live)
+                if not live.generated:
+                    firsts.append(live)
         for live in generating:
             live.generated += 1
-            if live.generated < live.output:
-                self.running.append(live)
-            else:
-                yield Served(live.arrival_s, live.first_s, now, live.output)
+            (self.running if live.generated < live.output else lasts).append(live)
+        self.front.send(now, len(generating), firsts, lasts)
 
 
 def simulate(seconds: Callable[[Step, float], float], queue: Queue) -> list[Served]:
@@ -322,11 +341,12 @@ def simulate(seconds: Callable[[Step, float], float], queue: Queue) -> list[Serv
         UsageError: a request alone needs more KV cache than there is.
     """
     now, scheduled, loaded = 0.0, 0.0, 0.0
-    served: list[Served] = []
-    while queue.pending or queue.arriving or queue.waiting or queue.running:
-        idle = -now
+    while True:
+        ended = now
         now = queue.admit(now, scheduled)
-        loaded = max(0.0, loaded - (now + idle))
+        loaded = max(0.0, loaded - (now - ended)) if now > ended else loaded
+        if not queue.waiting and not queue.running:
+            return queue.served
         chunks, step = queue.schedule()
         if not step.tokens:
             tokens = queue.waiting[0].tokens_needed
@@ -339,8 +359,7 @@ def simulate(seconds: Callable[[Step, float], float], queue: Queue) -> list[Serv
         took = seconds(step, loaded)
         loaded = max(0.0, loaded + (took if step.tokens >= LOADING_TOKENS else -took))
         now += took
-        served += queue.advance(chunks, now)
-    return served
+        queue.advance(chunks, now)
 
 
 GOODPUT = "goodput_requests_per_s"
@@ -466,8 +485,8 @@ def _numbers(
     predictor: Predictor, work: Workload, which: int, kv_tokens: float, goal: Goal | None
 ) -> dict[str, float]:
     requests = work.requests()
-    frontend = 0.0 if work.batch else _known(predictor.host.frontend_s)
-    queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, frontend)
+    front: FrontEnd[_Live] = FrontEnd() if work.batch else predictor.host.front_end()
+    queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, front)
     served = simulate(lambda step, loaded: predictor.seconds(step, loaded)[which], queue)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
@@ -523,7 +542,8 @@ class SingleStep(NamedTuple):
 def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     """Return the host's part of the times of measured points.
 
-    Points of one client tell what a server adds. What no point tells stays as it was.
+    Points of one client tell what a server adds, and those of more how much of it keeps its event
+    loop busy. What no point tells stays as it was.
     """
     known = predictor.host
     gap = _known(known.gap_prefill_s)
@@ -560,12 +580,19 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
     short = [row for row in rows if predictor.engine.rows(row[0])]
     host = replace(known, overhead_s=overhead, eager_s=host_time(long), graph_s=host_time(short))
     served = replace(predictor, host=host)
-    waits = [
-        ttft - _known(overhead) - served.seconds(work.steps()[0]).value
+    more = [
+        (work.concurrency, ttft - _numbers(served, work, VALUE, math.inf, None)["ttft_p50_s"])
         for work, ttft, _ in points
-        if work.concurrency == 1 and ttft > 0
+        if work.concurrency and ttft > 0
     ]
-    return replace(host, frontend_s=max(0.0, float(np.median(waits))) if waits else math.nan)
+    alone = [unexplained for clients, unexplained in more if clients == 1]
+    if not alone:
+        return host
+    single = max(0.0, float(np.median(alone)))
+    # Requests that come together are passed on together: each adds its time to all of them.
+    each = [(added - single) / (clients - 1) for clients, added in more if clients > 1]
+    request = min(single, max(0.0, float(np.median(each)))) if each else math.nan
+    return replace(host, frontend_s=single, request_s=request)
 
 
 def host_of(known: Host, engines: Mapping[int, Host], layers: int) -> Host:

@@ -148,7 +148,7 @@ def _dram(counts: _Counts) -> Verdict:
 def _l2(counts: _Counts) -> Verdict:
     l2 = _known(counts.l2, "L2 traffic")
     reached = l2 / _known(counts.work, "bytes of the work")
-    dram, l2_traffic = _known(counts.dram, "DRAM traffic"), _whole(counts, l2, "L2 traffic")
+    dram, l2_traffic = _known(counts.dram, "DRAM traffic"), _traffic(counts, l2, "L2 traffic")
     said = f"DRAM {dram / l2_traffic:.2%} of that"
     if counts.latency:
         # The L2's hit rate tells less: it is over all units, 54 % in a chase that misses each time.
@@ -180,7 +180,7 @@ def _l1(counts: _Counts) -> Verdict:
         hits = counts.l1_hit_pct >= L1_CHASE_HITS_PCT
         words = f"{counts.l1_hit_pct:.1f} % hit it"
         return _all([moved, (hits, words, f"at least {L1_CHASE_HITS_PCT:g} %")])
-    leak = _known(counts.l2, "L2 traffic") / _whole(counts, l1, "L1 traffic")
+    leak = _known(counts.l2, "L2 traffic") / _traffic(counts, l1, "L1 traffic")
     return _all([moved, (leak <= LEAK, f"L2 {leak:.2%} of that", f"at most {LEAK:.0%}")])
 
 
@@ -193,7 +193,7 @@ def _shared(counts: _Counts) -> Verdict:
     checks = [(_enough(reached, counts), words, _wanted(counts))]
     levels = {"L1": counts.l1, "L2": counts.l2, "DRAM": counts.dram}
     for level, moved in levels.items():
-        traffic = _whole(counts, shared, "shared memory traffic")
+        traffic = _traffic(counts, shared, "shared memory traffic")
         leak = _known(moved, f"{level} traffic") / traffic
         checks.append((leak <= LEAK, f"{level} {leak:.2%} of that", f"at most {LEAK:.0%}"))
     return _all(checks)
@@ -222,7 +222,7 @@ _RULES: dict[str, Callable[[_Counts], Verdict]] = {
 }
 
 
-def _whole(counts: _Counts, moved: float, what: str) -> float:
+def _traffic(counts: _Counts, moved: float, what: str) -> float:
     """Return what a leak is a part of: the traffic of the level, for a chase a sector an access.
 
     One thread of a chase asks for 4 or 8 bytes, beside which the kernel's own code would count.

@@ -118,7 +118,7 @@ def write_roofs(path: Path, file: RoofsFile) -> None:
         "gpu": gpu_facts(file.gpu),
         "conditions": dict(file.conditions),
         "given": file.given,
-        "roofs": [_plain(row) for row in file.roofs.to_dict("records")],
+        "roofs": [_as_json(row) for row in file.roofs.to_dict("records")],
     }
     write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -192,7 +192,7 @@ def _known(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _as_json(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(key): _text_or_number(value) for key, value in row.items()}
 
 

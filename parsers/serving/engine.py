@@ -65,8 +65,8 @@ def _telemetry(rows: Iterable[Row], source: str, spans: list[tuple[int, float, f
         "power_w_mean": sum(powers) if powers else math.nan,
         "gpu_util_pct_mean": _mean(settled, "gpu_util_pct"),
         "sm_clock_hz_mean": _mean(inside, "sm_clock_hz"),
-        "temperature_c_max": _most(inside, "temperature_c"),
-        "memory_used_bytes_max": _most(inside, "memory_used_bytes"),
+        "temperature_c_max": _maximum(inside, "temperature_c"),
+        "memory_used_bytes_max": _maximum(inside, "memory_used_bytes"),
         "throttle_reasons": ", ".join(sorted(reasons)),
     }
 
@@ -88,7 +88,7 @@ def _mean(rows: Iterable[Row], name: str) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def _most(rows: Iterable[Row], name: str) -> float:
+def _maximum(rows: Iterable[Row], name: str) -> float:
     return max((float(row[name]) for row in rows if row[name] is not None), default=math.nan)
 
 

@@ -310,20 +310,20 @@ def model_shape(
     _refuse(config)
     # Older versions of transformers write torch_dtype, newer ones dtype.
     dtype_name = dtype or str(config.get("dtype") or config.get("torch_dtype") or "")
-    heads, hidden = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
-    layers = _whole(config, "num_hidden_layers")
+    heads, hidden = _integer(config, "num_attention_heads"), _integer(config, "hidden_size")
+    layers = _integer(config, "num_hidden_layers")
     attention_bias = family.attention_bias_key and bool(config.get("attention_bias"))
     return ModelShape(
         model_type=kind,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_whole(config, "num_key_value_heads", heads),
-        head_dim=_whole(config, "head_dim", hidden // heads),
-        intermediate=_whole(config, "intermediate_size"),
-        vocabulary=_whole(config, "vocab_size"),
+        kv_heads=_integer(config, "num_key_value_heads", heads),
+        head_dim=_integer(config, "head_dim", hidden // heads),
+        intermediate=_integer(config, "intermediate_size"),
+        vocabulary=_integer(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
-        dtype=_plain(dtype_name),
+        dtype=_normalized(dtype_name),
         weight_bytes=_bytes(dtype_name),
         kv_bytes=_bytes(dtype_name if kv_cache_dtype in ("", "auto") else kv_cache_dtype),
         qkv_bias=family.qkv_bias or attention_bias,
@@ -361,15 +361,15 @@ def _experts(config: Mapping[str, Any], family: Family, layers: int) -> Experts 
     dense = set(config.get("mlp_only_layers") or ())
     sparse = [i for i in range(layers) if i not in dense and (i + 1) % step == 0]
     return Experts(
-        count=_whole(config, family.experts_key),
-        used=_whole(config, "num_experts_per_tok"),
-        width=_whole(config, family.expert_width_key),
+        count=_integer(config, family.experts_key),
+        used=_integer(config, "num_experts_per_tok"),
+        width=_integer(config, family.expert_width_key),
         shared_width=int(config.get("shared_expert_intermediate_size") or 0),
         layers=len(sparse),
     )
 
 
-def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _integer(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = config.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -377,12 +377,12 @@ def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> i
     return value
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.removeprefix("torch.")
 
 
 def _bytes(name: str) -> float:
-    found = BYTES.get(_plain(name))
+    found = BYTES.get(_normalized(name))
     if found is None:
         raise _unknown(f"type {name or '(none)'}", f"known are {', '.join(BYTES)}")
     return found

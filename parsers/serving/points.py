@@ -53,10 +53,10 @@ def build_points(records: ServingRecords) -> pd.DataFrame:
     rows = []
     for (source, _, traced), points in groups.items():
         case = points[0].case.name
-        row = _point(points, _mine(requests, source, case, traced))
-        row |= _steps(row["batch"], _mine(steps, source, case, traced))
+        row = _point(points, _rows_of_point(requests, source, case, traced))
+        row |= _steps(row["batch"], _rows_of_point(steps, source, case, traced))
         row |= facts.get((source, case), {})
-        row["vllm_output_tokens_per_s"] = _own_rate(_mine(totals, source, case, traced))
+        row["vllm_output_tokens_per_s"] = _own_rate(_rows_of_point(totals, source, case, traced))
         rows.append(row)
     names = [column.name for column in tables()["serving_points"]]
     return check(pd.DataFrame(rows, columns=names), "serving_points")
@@ -71,7 +71,7 @@ def _by_point(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     return found
 
 
-def _mine(
+def _rows_of_point(
     rows: dict[tuple[str, str], list[Row]], source: str, case: str, traced: bool | None
 ) -> list[Row]:
     """Return the rows of a point; a row that does not tell whether it was traced may be any."""

@@ -63,7 +63,7 @@ class Gemm:
 Shape = Sequence[int]
 
 
-def _plain(a: Shape, b: Shape) -> Gemm | None:
+def _product(a: Shape, b: Shape) -> Gemm | None:
     if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
         return None
     return Gemm(a[0], b[1], a[1])
@@ -118,12 +118,12 @@ def _broadcast(first: Shape, second: Shape) -> list[int] | None:
 
 _Rule = Callable[[Shape, Shape], Gemm | None]
 _RULES: dict[str, tuple[int, int, _Rule]] = {
-    "aten::mm": (0, 1, _plain),
-    "aten::addmm": (1, 2, _plain),
-    "aten::addmm_": (1, 2, _plain),
-    "aten::_addmm_activation": (1, 2, _plain),
-    "aten::_scaled_mm": (0, 1, _plain),
-    "aten::_int_mm": (0, 1, _plain),
+    "aten::mm": (0, 1, _product),
+    "aten::addmm": (1, 2, _product),
+    "aten::addmm_": (1, 2, _product),
+    "aten::_addmm_activation": (1, 2, _product),
+    "aten::_scaled_mm": (0, 1, _product),
+    "aten::_int_mm": (0, 1, _product),
     "aten::bmm": (0, 1, _batched),
     "aten::baddbmm": (1, 2, _batched),
     "aten::baddbmm_": (1, 2, _batched),
@@ -132,7 +132,7 @@ _RULES: dict[str, tuple[int, int, _Rule]] = {
     "aten::addmv_": (1, 2, _vector),
     "aten::linear": (0, 1, _linear),
     "aten::matmul": (0, 1, _matmul),
-    "_C::cutlass_scaled_mm": (1, 2, _plain),  # vLLM: out, a, b, scales, bias
+    "_C::cutlass_scaled_mm": (1, 2, _product),  # vLLM: out, a, b, scales, bias
 }
 """Operator -> places of its two factors among the inputs, and how their shapes multiply."""
 

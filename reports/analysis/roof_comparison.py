@@ -16,10 +16,10 @@ def compare_roofs(roofs: tuple[Roof, ...]) -> tuple[RoofComparison, ...]:
     """Return a row for each level and each pipe with its type: memory first, the fastest types."""
     keys = dict.fromkeys((roof.key, _dtype(roof)) for roof in roofs)
     rows = [_row([r for r in roofs if (r.key, _dtype(r)) == key]) for key in keys]
-    return tuple(sorted(rows, key=_place))
+    return tuple(sorted(rows, key=_sort_key))
 
 
-def _place(row: RoofComparison) -> tuple[int, float]:
+def _sort_key(row: RoofComparison) -> tuple[int, float]:
     position = ORDER.index(row.key) if row.key in ORDER else len(ORDER)
     value = row.measured or row.counters or row.datasheet or 0.0
     return position, -value if row.key == "tensor" else 0.0

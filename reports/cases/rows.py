@@ -80,7 +80,9 @@ def shape_text(params: dict[str, Any]) -> str:
     words = []
     if chosen.keys() >= {"m", "n", "k"}:
         words.append(" x ".join(str(chosen.pop(key)) for key in ("m", "n", "k")))
-    words += [f"{_words(key)} {_plain(key, value)}".strip() for key, value in chosen.items()]
+    words += [
+        f"{_words(key)} {_parameter_text(key, value)}".strip() for key, value in chosen.items()
+    ]
     return ", ".join(words)
 
 
@@ -91,7 +93,7 @@ def _words(key: str) -> str:
     return key.removesuffix("_bytes").removesuffix("bytes").replace("_", " ").replace(" sm", " SM")
 
 
-def _plain(key: str, value: Any) -> str:
+def _parameter_text(key: str, value: Any) -> str:
     if "bytes" in key.split("_") and not isinstance(value, str):
         return quantity(float(value), "iB", 3)
     if isinstance(value, bool):

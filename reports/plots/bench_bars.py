@@ -40,12 +40,12 @@ def plot_bars(figure: BarFigure) -> Figure:
         axes = rows.axes(top, "")
         for row, (bar, word) in enumerate(zip(figure.bars, words, strict=True)):
             _bar(rows, axes, row, bar._replace(text=word), colours[bar.group], top)
-            rows.spot(row, _told(bar, figure.value_label))
+            rows.spot(row, _tooltip(bar, figure.value_label))
         _levels(rows, axes, figure, top)
         return rows.sheet.figure
 
 
-def _told(bar: Bar, label: str) -> str:
+def _tooltip(bar: Bar, label: str) -> str:
     value = f"{label}: {significant(bar.value)}" if known(bar.value) is not None else ""
     low, high = known(bar.low), known(bar.high)
     between = low is not None and high is not None

@@ -158,12 +158,12 @@ def _bar(sheet: Sheet, figure: Overview, right: float) -> None:
     total, x = sum(part.share for part in figure.parts), LEFT
     for part in figure.parts:
         wide = (right - LEFT) * part.share / total
-        _part(sheet, part, x, wide, figure.whole)
+        _draw_part(sheet, part, x, wide, figure.whole)
         x += wide
     sheet.top -= 6
 
 
-def _part(sheet: Sheet, part: TimePart, x: float, wide: float, total_name: str) -> None:
+def _draw_part(sheet: Sheet, part: TimePart, x: float, wide: float, total_name: str) -> None:
     sheet.box(x, sheet.top, wide, BAR - 4, facecolor=part.colour, edgecolor="white", linewidth=0.6)
     amount = f"{100 * part.share:.0f} %"
     ink = Ink(ha="center", colour="white" if part.colour in DARK else INK,

@@ -44,7 +44,7 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
                 _cell(rows, x, row, width, getattr(bar, f"{name}_pct"))
                 if bar.bound_by == name:
                     _frame(rows, x, row, width)
-                spot = Spot(x + width / 2, rows.y(row), width - 2, ROW - 2, _told(bar, name),
+                spot = Spot(x + width / 2, rows.y(row), width - 2, ROW - 2, _tooltip(bar, name),
                             str(bar.number))  # fmt: skip
                 rows.sheet.spot(spot)
         x = rows.right - LIMIT_PX + 8
@@ -56,7 +56,7 @@ def plot_throughput(bars: Sequence[ThroughputBar]) -> Figure:
         return rows.sheet.figure
 
 
-def _told(bar: ThroughputBar, name: str) -> str:
+def _tooltip(bar: ThroughputBar, name: str) -> str:
     what = "of the cycles" if name == "tensor" else "of the peak at the clock of the run"
     value = getattr(bar, f"{name}_pct")
     return told(

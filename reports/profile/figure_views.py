@@ -199,7 +199,10 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
     meanings = [f"waiting {Writer().text(stall_meaning(reason))}" for reason in largest]
     bars = [
         StallBar(
-            row.number, row.short_name, row.share, _parts(shares[row.kernel_id], largest, rest)
+            row.number,
+            row.short_name,
+            row.share,
+            _stall_shares(shares[row.kernel_id], largest, rest),
         )
         for row in rows
     ]
@@ -208,6 +211,8 @@ def stall_figure(run: Run, kernels: tuple[KernelRow, ...]) -> StallFigure:
     return StallFigure(tuple(largest), tuple(meanings), tuple(bars))
 
 
-def _parts(shares: dict[str, float], largest: list[str], rest: list[str]) -> tuple[float, ...]:
+def _stall_shares(
+    shares: dict[str, float], largest: list[str], rest: list[str]
+) -> tuple[float, ...]:
     values = tuple(shares.get(reason, 0.0) for reason in largest)
     return (*values, sum(shares.get(reason, 0.0) for reason in rest)) if rest else values

@@ -119,8 +119,8 @@ def _kernel_row(
         matrix_work=None if known(row["flops_tensor"]) is None else number(row["flops_tensor"]) > 0,
         **_roof(judged),
         gain=gain,
-        gain_ns=_part(gain, kernel["total_ns"]),
-        gain_program=_part(gain, kernel["share"]),
+        gain_ns=_ratio(gain, kernel["total_ns"]),
+        gain_program=_ratio(gain, kernel["share"]),
         mixed=is_mixed(kernel),
         missing=tuple(missing.get(key, ())),
         **_figures(row),
@@ -132,7 +132,7 @@ def _unit(row: Row) -> str:
     return Writer().text(unit) if unit is not None else ""
 
 
-def _part(gain: float | None, total: object) -> float | None:
+def _ratio(gain: float | None, total: object) -> float | None:
     """Return the part `gain` of a time or share; None where either is unknown."""
     of = known(total)
     return None if gain is None or of is None else gain * of

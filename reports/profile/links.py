@@ -309,10 +309,10 @@ def evidence_value(evidence: Evidence, links: Links, language: str = ENGLISH) ->
 
 def places(given: Iterable[Place]) -> Markdown:
     """Return names of columns as code, each a link where the page shows it; "–" for none."""
-    return Markdown(", ".join(map(_place, given)) or "–")
+    return Markdown(", ".join(map(_place_text, given)) or "–")
 
 
-def _place(place: Place) -> str:
+def _place_text(place: Place) -> str:
     number = f" of {place.kernel}" if place.kernel is not None else ""
     label = f"{code(place.name)}{number}"
     return f"[{label}](#{place.anchor})" if place.anchor else label

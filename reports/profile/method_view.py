@@ -62,18 +62,18 @@ def _all_gpu_facts(each: list[list[Fact]], used: int) -> list[Fact]:
 
 def _gpu_facts(gpu: dict[str, Any]) -> list[Fact]:
     values = {
-        "SMs": _shown(gpu["sm_count"], lambda v: f"{v:.0f}"),
+        "SMs": _formatted(gpu["sm_count"], lambda v: f"{v:.0f}"),
         "Compute capability": text(gpu["compute_capability"]),
-        "Maximum SM clock": _shown(gpu["clock_hz"], clock),
-        "Memory": _shown(gpu["memory_bytes"], data_size),
-        "Memory bandwidth (datasheet)": _shown(gpu["memory_bandwidth"], byte_rate),
-        "L2 cache": _shown(gpu["l2_bytes"], data_size),
+        "Maximum SM clock": _formatted(gpu["clock_hz"], clock),
+        "Memory": _formatted(gpu["memory_bytes"], data_size),
+        "Memory bandwidth (datasheet)": _formatted(gpu["memory_bandwidth"], byte_rate),
+        "L2 cache": _formatted(gpu["l2_bytes"], data_size),
     }
     name = f"{text(gpu['name'])} ({text(gpu['chip'])})".replace(" ()", "")
     return [Fact("GPU", name), *(Fact(label, value) for label, value in values.items())]
 
 
-def _shown(value: Any, show: Any) -> str:
+def _formatted(value: Any, show: Any) -> str:
     return "" if known(value) is None else str(show(value))
 
 

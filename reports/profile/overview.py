@@ -33,7 +33,7 @@ Times = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overview:
     """Return what the first picture of the report of `run` shows; `copies` are those by GPU."""
-    time_parts = tuple(_parts(view))
+    time_parts = tuple(_time_parts(view))
     total_name = "run" if view.run_time.idle_ns is not None else "GPU time"
     frame = timeline(run)
     if frame is None:
@@ -58,7 +58,7 @@ def overview(run: Run, view: ReportView, copies: Mapping[int, Times]) -> Overvie
     )
 
 
-def _parts(view: ReportView) -> Iterator[TimePart]:
+def _time_parts(view: ReportView) -> Iterator[TimePart]:
     """Yield idle time, copies, and each kind of kernels, the longest kind first."""
     time = view.run_time
     if not time.whole_ns:

@@ -158,21 +158,21 @@ def _braced(names: Iterable[str]) -> list[str]:
     groups: list[list[list[str]]] = []
     for name in names:
         words = re.split(r"([_.]+)", name)
-        if groups and _place(groups[-1], words) is not None:
+        if groups and _differing_word(groups[-1], words) is not None:
             groups[-1].append(words)
         else:
             groups.append([words])
     found = []
     for first, *others in groups:
         if others:
-            position = _place([first], others[0]) or 0
+            position = _differing_word([first], others[0]) or 0
             each = ",".join(words[position] for words in (first, *others))
             first = [*first[:position], f"{{{each}}}", *first[position + 1 :]]
         found.append("".join(first))
     return found
 
 
-def _place(group: list[list[str]], words: list[str]) -> int | None:
+def _differing_word(group: list[list[str]], words: list[str]) -> int | None:
     """Return the place of the one word in which all of a group and `words` differ, else None."""
     if any(len(name) != len(words) for name in group):
         return None

@@ -113,8 +113,8 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
             gaps=round(number(row["gaps"]) * number(row["gpus"])),
             idle_ns=number(row["idle_ns"]),
             longest_ns=known(row["longest_ns"]),
-            of_wall=_part(number(row["idle_ns"]), walls.get(text(row["stage"]))),
-            late_calls=_whole(number(row["late_calls"]) * number(row["gpus"])),
+            of_wall=_idle_share(number(row["idle_ns"]), walls.get(text(row["stage"]))),
+            late_calls=_integer(number(row["late_calls"]) * number(row["gpus"])),
             before_call_ns=known(row["before_call_ns"]),
             in_call_ns=known(row["in_call_ns"]),
         )
@@ -122,11 +122,11 @@ def idle_rows(run: Run) -> tuple[IdleRow, ...]:
     )
 
 
-def _whole(value: float) -> int | None:
+def _integer(value: float) -> int | None:
     return None if known(value) is None else round(value)
 
 
-def _part(idle_ns: float, wall_ns: float | None) -> float | None:
+def _idle_share(idle_ns: float, wall_ns: float | None) -> float | None:
     return idle_ns / wall_ns if wall_ns is not None and wall_ns > 0 else None
 
 

@@ -45,13 +45,13 @@ def table_of(text: str) -> list[list[str]]:
     rows = []
     for line in text.splitlines():
         if line.startswith("|"):
-            rows.append([_plain(cell.strip()) for cell in _PIPE.split(line.strip())[1:-1]])
+            rows.append([_unmarked(cell.strip()) for cell in _PIPE.split(line.strip())[1:-1]])
         elif rows:
             break
     return rows
 
 
-def _plain(cell: str) -> str:
+def _unmarked(cell: str) -> str:
     if len(cell) > 1 and cell[0] == cell[-1] == "`":
         return cell[1:-1]
     return html.unescape(_ESCAPED.sub(r"\1", _TAG.sub("", cell)))

@@ -127,12 +127,12 @@ def _dump(kind: str, view: dict[str, Any] | SweepView | JobView, extra: dict[str
 
 def _data(view: Any, *unsaid: str) -> dict[str, Any]:
     """Return the fields of a view except some; sentences in English."""
-    return {f.name: _plain(getattr(view, f.name)) for f in _fields(view) if f.name not in unsaid}
+    return {f.name: _as_json(getattr(view, f.name)) for f in _fields(view) if f.name not in unsaid}
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, OpenQuestion):
-        return _plain(value.text)
+        return _as_json(value.text)
     if isinstance(value, MissingValue):
         return f"{value.column}: {value.reason}"
     if isinstance(value, Text):
@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return _data(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_as_json(inner) for inner in value]
     return dict(value) if isinstance(value, Mapping) else value
 
 

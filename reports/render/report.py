@@ -154,8 +154,8 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
         write = partial(render_template, style=style, language=language)
         pages = profile_pages(view, {**content, "sections": sections, "others": others}, write)
         summaries = {SUMMARY: _summary("stakeholder_summary.md.j2", summary, language, style)}
-        markdown |= _named(linked_pages({**pages.markdown, **summaries}), language)
-        texts |= _named({**pages.html, **summaries}, language)
+        markdown |= _in_language(linked_pages({**pages.markdown, **summaries}), language)
+        texts |= _in_language({**pages.html, **summaries}, language)
     files = {
         **markdown,
         METRICS: render_metrics(view, links, run.gaps),
@@ -197,7 +197,7 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
         ):
             *studies, trust = written
             text = page(content | {"sections": studies, "trust": trust})
-            pages |= _named({REPORT: text, **summaries}, language)
+            pages |= _in_language({REPORT: text, **summaries}, language)
     files = {
         **markdown,
         METRICS: render_bench_metrics(view, run.bench, run.gaps),
@@ -221,7 +221,7 @@ def _render_prediction(
             (markdown, [section_markdown(section, language) for section in view.sections]),
             (texts, [placeholder(section.key) for section in view.sections]),
         ):
-            pages |= _named({REPORT: page(content | {"sections": sections})}, language)
+            pages |= _in_language({REPORT: page(content | {"sections": sections})}, language)
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, sections=view.sections)
     drawn = draw_here(bench_pictures(view.sections), style)
@@ -238,7 +238,7 @@ def file_in(name: str, language: str) -> str:
     return name if language == ENGLISH else f"{name.removesuffix('.md')}.{language}.md"
 
 
-def _named(pages: Mapping[str, str], language: str) -> dict[str, str]:
+def _in_language(pages: Mapping[str, str], language: str) -> dict[str, str]:
     """Return pages under their names in a language, with links to pages in that language."""
     if language == ENGLISH:
         return dict(pages)
@@ -279,9 +279,9 @@ def render_sweep(view: SweepView, folder: Path, style: Style = PLAIN) -> ReportP
         content = {"view": view, "others": _others(REPORT, language, style), **page_texts(view)}
         page = partial(render_template, "sweep.md.j2", style=style, language=language)
         content["section"] = section_markdown(section, language)
-        markdown |= _named({REPORT: page(content)}, language)
+        markdown |= _in_language({REPORT: page(content)}, language)
         content["section"] = placeholder(section.key)
-        texts |= _named({REPORT: page(content)}, language)
+        texts |= _in_language({REPORT: page(content)}, language)
     files = {**markdown, METRICS: render_sweep_metrics(view, section)}
     html = _Html(texts, sections=(section,))
     first = [Writer().text(finding.verdict) for finding in section.findings]
@@ -348,7 +348,7 @@ def _write(
             drawn += picture.files
             for name, data in picture.files.items():
                 (new / name).write_bytes(data)
-        for name, text in {**_kept(files, style), **pages}.items():
+        for name, text in {**_written(files, style), **pages}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(as_utf8(text))
         put_in_place(new, folder)
@@ -362,14 +362,14 @@ def _write(
         folder,
         folder / (REPORT if MARKDOWN in style.formats else PAGE),
         folder / PAGE,
-        folder / SUMMARY if SUMMARY in _kept(files, style) else None,
+        folder / SUMMARY if SUMMARY in _written(files, style) else None,
         folder / METRICS if METRICS in files else None,
         tuple(folder / name for name in drawn),
         tuple(first),
     )
 
 
-def _kept(files: Mapping[str, str], style: Style) -> dict[str, str]:
+def _written(files: Mapping[str, str], style: Style) -> dict[str, str]:
     """Return the files that are written: markdown only where it is asked for."""
     with_markdown = MARKDOWN in style.formats
     return {name: text for name, text in files.items() if with_markdown or not name.endswith(".md")}

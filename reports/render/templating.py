@@ -66,7 +66,7 @@ def render(
         # Of templates of their own people hear as of any other option; the bundled ones are files.
         kind = ArtifactUnreadable if custom is None else UsageError
         raise kind(
-            f"template {_place(name, error, custom)}: {_fault(error)}",
+            f"template {_location(name, error, custom)}: {_fault(error)}",
             f"correct the template, or take back your change to it{known}",
         ) from error
 
@@ -214,7 +214,7 @@ def _fault(error: Exception) -> str:
     return str(error)
 
 
-def _place(name: str, error: Exception, custom: Path | None) -> str:
+def _location(name: str, error: Exception, custom: Path | None) -> str:
     """Return the template and line of a fault; the whole path of a template of the user's."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f"{_file(error.filename or error.name or name)}, line {error.lineno}"

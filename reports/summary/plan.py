@@ -135,10 +135,10 @@ def _where(view: ReportView, step: Step) -> Text:
     kernels = [kernel for finding in step.findings for kernel in kernels_of(view, finding)]
     stages |= {stage for kernel in kernels for stage in kernel.stages}
     names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
-    return _place(sorted(stages), names)
+    return _stages_text(sorted(stages), names)
 
 
-def _place(stages: Sequence[str], names: Sequence[str]) -> Text:
+def _stages_text(stages: Sequence[str], names: Sequence[str]) -> Text:
     if not stages and not names:
         return Text("the whole run")
     more = [Text("others")] if len(names) > SUBJECTS else []
@@ -175,7 +175,7 @@ def _choices(view: ReportView, saved: Savings) -> Iterator[_Choice]:
                 least=Number(least, "").at_digits(3), most=Number(most, "").at_digits(3),
                 smaller=Verbatim(smaller),
             ),
-            _place(sorted({s for k in rows for s in k.stages}),
+            _stages_text(sorted({s for k in rows for s in k.stages}),
                    list(dict.fromkeys(k.short_name for k in rows))),
             saves,
             COSTS[smaller],

@@ -55,7 +55,7 @@ def time_parts(view: ReportView, saved: Savings) -> TimeParts:
     longest = sorted([*kernels, *copies], key=_time, reverse=True)
     listed = longest[: ROWS - len(idle)]
     rest = [*longest[len(listed) :], *_unlisted(view, saved, copies)]
-    rows = [*_numbered(sorted([*listed, *idle], key=_time, reverse=True)), *_other(time, rest)]
+    rows = [*_numbered(sorted([*listed, *idle], key=_time, reverse=True)), *_other_row(time, rest)]
     gain = total_of(row.gain_ns for row in rows)
     name = Text("All GPU time") if time.basis == GPU else Text("The whole run")
     return TimeParts(tuple(rows), _row(time, TOTAL, name, time.whole_ns, None, gain))
@@ -172,7 +172,7 @@ def _unlisted(view: ReportView, saved: Savings, copies: list[SummaryRow]) -> lis
     return [_row(time, OTHER, Text(""), spent, None, gain) for spent, gain in pairs if spent]
 
 
-def _other(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
+def _other_row(time: RunTime, rest: list[SummaryRow]) -> list[SummaryRow]:
     spent = sum(map(_time, rest))
     if not spent:
         return []

@@ -90,7 +90,7 @@ def read_work(run: Run, events: Events | None) -> Work | None:
         return None
     memory = None if events is None or not len(events.memory.start) else events.memory
     coded = {name: frame[name].astype("category") for name in ("kernel_id", *_CODED)}
-    pid, correlation = (_whole(frame[name]) for name in ("pid", "correlation"))
+    pid, correlation = (_integers(frame[name]) for name in ("pid", "correlation"))
     frame["gpu"] = gpu_of(run, frame)
     queue, queues = _queues(frame)
     kernel, stage, where = (
@@ -99,7 +99,7 @@ def read_work(run: Run, events: Events | None) -> Work | None:
     kernels, stages, paths = (
         [str(value) for value in coded[name].cat.categories] for name in ("kernel_id", *_CODED)
     )
-    start, duration = _whole(frame["start_ns"]), _whole(frame["duration_ns"])
+    start, duration = _integers(frame["start_ns"]), _integers(frame["duration_ns"])
     work = Work(
         start, duration, kernel, stage, where, queue, call_key(pid, correlation),
         queues, stages, paths, kernels, len(frame),
@@ -145,7 +145,7 @@ def _with_memory(run: Run, work: Work, memory: MemoryEvents) -> Work:
     )
 
 
-def _whole(column: pd.Series) -> Array:
+def _integers(column: pd.Series) -> Array:
     found: Array = column.fillna(0).to_numpy(np.int64)
     return found
 
@@ -231,7 +231,7 @@ def _stage_rows(
         steps = steps.assign(gpu=gpu_of(run, steps))
         steps = steps[(steps["gpu"] == gpu) & steps["gpu_start_ns"].notna()]
         if not steps.empty:
-            start, end = (_whole(steps[name]) for name in ("gpu_start_ns", "gpu_end_ns"))
+            start, end = (_integers(steps[name]) for name in ("gpu_start_ns", "gpu_end_ns"))
             codes = items.codes(_step(row) for row in records(steps))
             yield Row(group, STEPS, "engine steps", reduced(start, end - start, codes, MOST_OTHERS))
             return

@@ -5,6 +5,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from nsight_prof.parsers.predict.costs import (
     datasheets,
 )
 from nsight_prof.parsers.predict.fit import Array, fit
+from nsight_prof.parsers.predict.front_end import FrontEnd, token_seconds
 from nsight_prof.parsers.predict.measured import Products, measured_costs
 from nsight_prof.parsers.predict.operators import Kind, Operator, Step, check_known, operators
 from nsight_prof.parsers.predict.quantization import quantized_shape
@@ -219,9 +221,9 @@ def queue(
     requests: list[Request],
     clients: int = 0,
     kv_tokens: float = math.inf,
-    frontend_s: float = 0.0,
+    front: FrontEnd[Any] | None = None,
 ) -> Queue:
-    return Queue(Engine(tokens), deque(requests), clients, kv_tokens, frontend_s)
+    return Queue(Engine(tokens), deque(requests), clients, kv_tokens, front or FrontEnd())
 
 
 def test_a_batch_is_prefilled_in_steps_and_then_generates() -> None:
@@ -269,10 +271,32 @@ def test_requests_of_an_open_loop_join_the_step_after_the_scheduled_one() -> Non
     assert [one.first_s for one in late] == [1, 8]
 
 
-def test_a_server_passes_requests_on_one_after_the_other() -> None:
-    two = [Request(0.0, 10, 1)] * 2
-    served = simulate(lambda *_: 1.0, queue(100, two, clients=2, frontend_s=0.25))
-    assert [one.first_s for one in served] == [1.25, 2.25]
+def test_a_server_passes_requests_on_together_and_sends_tokens_between() -> None:
+    """By hand: two requests take the loop 0.5 s, and each step's two tokens 0.2 s."""
+    two = [Request(0.0, 10, 2)] * 2
+    served = simulate(lambda *_: 1.0, queue(100, two, clients=2, front=FrontEnd(0.25, 0.1, 0.05)))
+    assert [one.first_s for one in served] == pytest.approx([1.75, 1.75])
+    assert [one.finish_s for one in served] == pytest.approx([2.75, 2.75])
+
+
+def test_answers_lag_behind_where_the_server_has_more_to_do_than_time() -> None:
+    """Four tokens a step take the loop 2 s and the engine 1 s."""
+    four = [Request(0.0, 10, 3)] * 4
+    served = simulate(lambda *_: 1.0, queue(100, four, front=FrontEnd(token_s=0.5)))
+    assert {(one.first_s, one.finish_s) for one in served} == {(3.0, 7.0)}
+
+
+def test_the_time_to_send_a_token_is_that_between_two_of_one_step() -> None:
+    """Oracle: three clients, each of whose tokens comes 40 us after that of the one before."""
+    rows = [
+        {"arrival_s": client / 10,
+         "token_times_s": json.dumps([0.1 * k + 40e-6 * client - client / 10 for k in range(1, 9)])}
+        for client in range(3)
+    ]  # fmt: skip
+    assert token_seconds(pd.DataFrame(rows)) == pytest.approx(40e-6)
+    rows[1]["token_times_s"] = None
+    assert token_seconds(pd.DataFrame(rows)) == pytest.approx(80e-6 * 2 / 3)
+    assert math.isnan(token_seconds(pd.DataFrame(rows[1:2])))
 
 
 def test_a_full_cache_preempts_the_last_request_which_is_computed_again() -> None:

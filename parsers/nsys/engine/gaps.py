@@ -129,7 +129,7 @@ def _host_pieces(
 def _layers(work: RankWork, calls: Calls, ranges: Sequence[HostRange]) -> list[Segments]:
     """What the host did, the most telling first."""
     thread = work.steps[0].thread
-    ranges_by_name = [HostRange(r.thread, r.start, r.end, _plain(r.text)) for r in ranges]
+    ranges_by_name = [HostRange(r.thread, r.start, r.end, _without_numbers(r.text)) for r in ranges]
     on_thread = [r for r in ranges_by_name if r.thread == thread]
     # The thread that schedules tells more than one that waits for outputs.
     scheduling = [
@@ -157,6 +157,6 @@ def _blocking(calls: Calls, thread: int) -> Segments:
     return innermost(found)
 
 
-def _plain(text: str) -> str:
+def _without_numbers(text: str) -> str:
     """Name of a range without what differs from step to step."""
     return "execute_context" if ENGINE_STEP.fullmatch(text) else text

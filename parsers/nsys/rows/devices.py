@@ -44,7 +44,7 @@ class Devices:
 
 def read_devices(db: Database, places: set[Place]) -> Devices:
     """Find the GPU of each place of an operation."""
-    recorded = _told(db)
+    recorded = _recorded(db)
     known = {key for key in places if key[0] != UNKNOWN}
     ids = _ids(db)
     source, warnings = TOLD, []
@@ -74,7 +74,7 @@ def read_devices(db: Database, places: set[Place]) -> Devices:
     return Devices(gpu, _table(gpu, ids, source), warnings)
 
 
-def _told(db: Database) -> dict[Place, int]:
+def _recorded(db: Database) -> dict[Place, int]:
     """GPU of each device of each process, as nsys says it (from 2025.3)."""
     table = db.table(CUDA_DEVICE)
     if table is None or not db.columns(CUDA_DEVICE) >= {"gpuId", "cudaId", "pid"}:

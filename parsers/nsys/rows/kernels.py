@@ -91,7 +91,9 @@ def read_kernels(db: Database) -> KernelRows:
         db.most_rows(table), np.int64, np.uint32, np.int64, np.uint32, np.int16, np.int16
     )
     nodes: list[tuple[int, Array | None]] = []
-    for numbers, launched, queued, node in db.scan(_select(columns), table, _part, packed=_PACKED):
+    for numbers, launched, queued, node in db.scan(
+        _select(columns), table, _read_chunk, packed=_PACKED
+    ):
         config, queue = configs.translate(*launched), queues.translate(*queued)
         rows.append(*numbers, narrow(config, len(configs.keys)), narrow(queue, len(queues.keys)))
         nodes.append((len(config), node))
@@ -131,7 +133,7 @@ def _select(columns: frozenset[str]) -> list[str]:
     ]
 
 
-def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
+def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded, Array | None]:
     start, duration, call, name, grid, block, dynamic, queue, node = columns
     config = factor([name, grid, block, dynamic & _ID])
     where = factor([dynamic >> 32, queue, call >> 32 & PROCESS])

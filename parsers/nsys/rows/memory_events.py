@@ -45,7 +45,7 @@ def read_memory_events(db: Database) -> MemoryEvents:
     queues: Codebook[tuple[int, ...]] = Codebook()
     kinds: Codebook[tuple[str, str]] = Codebook()
     for name, table in tables:
-        for numbers, queued, kind in db.scan(_select(db, name), table, _part):
+        for numbers, queued, kind in db.scan(_select(db, name), table, _read_chunk):
             start, duration, size, call = numbers
             check_times(db, name, start, duration)
             codes, values = kind
@@ -75,7 +75,7 @@ def _select(db: Database, name: str) -> list[str]:
 _Coded = tuple[Array, list[tuple[int, ...]]]
 
 
-def _part(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
+def _read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, _Coded]:
     start, duration, device, context, stream, process, correlation, size, kind = columns
     pid = process >> 24 & 0xFFFFFF
     numbers = [start, short(duration), size, call_key(pid, correlation)]

@@ -70,7 +70,9 @@ def api_calls(db: Database) -> pd.DataFrame:
         return tables.empty("api_calls")
     book: Codebook[tuple[int, ...]] = Codebook()
     columns = Columns(db.most_rows(table), np.int16, np.uint32)
-    for duration, called in db.scan(["nameId", "end - start"], table, _part, first_of_each(db)):
+    for duration, called in db.scan(
+        ["nameId", "end - start"], table, _read_chunk, first_of_each(db)
+    ):
         columns.append(narrow(book.translate(*called), len(book.keys)), duration)
     strings = read_strings(db, [number for (number,) in book.keys])
     names: Codebook[str] = Codebook()
@@ -99,6 +101,6 @@ def first_of_each(db: Database) -> str:
 _RENAMED = {"count": "calls", "total": "total_ns", "median": "median_ns", "max": "max_ns"}
 
 
-def _part(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
+def _read_chunk(columns: list[Array]) -> tuple[Array, tuple[Array, list[tuple[int, ...]]]]:
     number, duration = columns
     return short(duration), factor([number])

@@ -48,7 +48,7 @@ def attribute_calls(db: Database, calls: Calls, stages: Stages) -> Attributed:
     instance = _scattered(found.instance, order, count, -1)
     del order
     labels = [label(name) for name in ranges.names]
-    used, instance = _kept(instance, len(ranges.start))
+    used, instance = _used_ranges(instance, len(ranges.start))
     stage, names = _stages(ranges, used, stage_of_name)
     columns = (stage, ranges.start[used], ranges.end[used])
     return Attributed(path, paths, labels, instance, names, *columns, warnings)
@@ -60,7 +60,7 @@ def _scattered(values: Array, order: Array, count: int, outside: int) -> Array:
     return result
 
 
-def _kept(instance: Array, ranges: int) -> tuple[Array, Array]:
+def _used_ranges(instance: Array, ranges: int) -> tuple[Array, Array]:
     """The ranges that are a stage of a call, and `instance` as indices into them."""
     used = np.zeros(ranges + 1, bool)
     used[instance] = True

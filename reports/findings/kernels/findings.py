@@ -61,7 +61,9 @@ def kernel_findings(run: Run, program: Sequence[Finding] = ()) -> list[Finding]:
             continue
         groups[text(judged.row["short_name"]), judged.bound, cause_key(judged)].append(judged)
     total = kernel_time(run)
-    found = [_finding(group, total, _left(group, program, total)) for group in groups.values()]
+    found = [
+        _finding(group, total, _remaining_share(group, program, total)) for group in groups.values()
+    ]
     listed = [finding for finding in found if _is_large(finding)]
     # What gains more than a finding that is listed anyway is listed, too.
     smallest = min((f.gain_program for f in listed if f.gain_program > 0), default=math.inf)
@@ -207,7 +209,7 @@ def _mixed_note(judged: Sequence[Judged]) -> Text | str:
     )
 
 
-def _left(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) -> float:
+def _remaining_share(group: Sequence[Judged], program: Sequence[Finding], total_ns: float) -> float:
     """Return the part of a kernel's time that one kernel for each row of them leaves; else 1."""
     cause = group[0].cause
     if cause is None or not cause.rule.batches:

@@ -78,7 +78,7 @@ def measure(row: Row, context: Context) -> dict[str, float]:
         **_atomics(row),
         **_instructions(row, use),
         **_matrix(row, context, use),
-        **_needed(row, context.need(row)),
+        **_required(row, context.need(row)),
         "none": 0.0,
     }
 
@@ -175,7 +175,7 @@ def _shared(row: Row) -> dict[str, float]:
     return {
         "shared_conflicts": conflicts,
         "shared_efficiency": width,
-        "shared_time": _saturated_or(pipe, _owed(row, SHARED_STALLS)),
+        "shared_time": _saturated_or(pipe, _stall_time(row, SHARED_STALLS)),
         "lsu_use": pipe,
         "conflicts_left": width if math.isnan(conflicts) else max(0.0, 100 - conflicts),
     }
@@ -185,7 +185,7 @@ def _waits(row: Row) -> dict[str, float]:
     issued, waits = number(row["issue_active_pct"]), _stalled(row, EXECUTION_STALLS)
     return {
         "execution_waits": waits,
-        "instruction_time": _spent(issued, _owed(row, EXECUTION_STALLS)),
+        "instruction_time": _time_of_unit(issued, _stall_time(row, EXECUTION_STALLS)),
         "hidden_time": _hidden(row),
         "top_stall": 100 * number(row["stall_share"]) if text(row["top_stall"]) else math.nan,
         "issue_active": issued,
@@ -207,7 +207,7 @@ def _stalled(row: Row, reasons: tuple[str, ...]) -> float:
     return 100 * sum(found.get(reason, 0.0) for reason in reasons)
 
 
-def _owed(row: Row, reasons: tuple[str, ...]) -> float:
+def _stall_time(row: Row, reasons: tuple[str, ...]) -> float:
     """Return the per cent of the time that waiting for `reasons` explains; NaN where unknown.
 
     Warps at a barrier wait for others of their block, so that their time is shared out among what
@@ -226,7 +226,7 @@ def _hidden(row: Row) -> float:
     return 100 - _stalled(row, READY_STALLS) if row.get("stalls") else 100.0
 
 
-def _most(values: Iterable[float]) -> float:
+def _maximum(values: Iterable[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return max(known, default=math.nan)
 
@@ -236,7 +236,7 @@ def _if_saturated(busy: float) -> float:
     return busy if busy >= 100 * LATENCY_BELOW else math.nan
 
 
-def _spent(busy: float, waits: float) -> float:
+def _time_of_unit(busy: float, waits: float) -> float:
     """Return the per cent of its time that a kernel can owe to a unit.
 
     All of it where the unit is saturated and sets the pace; else the time in which warps wait for
@@ -256,23 +256,23 @@ def _known(value: float, otherwise: float) -> float:
 
 def _levels(row: Row) -> dict[str, float]:
     use = {level: number(row[f"{level}_pct"]) for level in LEVELS}
-    busiest = _most(use.values())
+    busiest = _maximum(use.values())
     tensor = number(row["tensor_pct"])
     # A level that is used less than the Tensor Cores is not what the kernel is about.
     rules = 0.0 if tensor > busiest else busiest
     local, l1 = number(row["local_bytes"]), number(row["l1_bytes"])
-    asked, waits = _asked(row), _owed(row, MEMORY_STALLS)
+    asked, waits = _asked(row), _stall_time(row, MEMORY_STALLS)
     l2_useful = _at_most_all(asked, number(row["l2_bytes"]))
     return {
         "level_busy": busiest,
-        "level_rules": _most([rules, use["dram"]]),
+        "level_rules": _maximum([rules, use["dram"]]),
         "dram_use": use["dram"],
-        "sector_time": _spent(busiest, waits),
-        "dram_time": _spent(use["dram"], waits),
+        "sector_time": _time_of_unit(busiest, waits),
+        "dram_time": _time_of_unit(use["dram"], waits),
         "local_share": _percent(local, l1),
         "spills_left": 100 - _percent(local, l1),
         "spills_left_l2": l2_useful,
-        "local_time": _most([_if_saturated(busiest), _owed(row, LOCAL_STALLS)]),
+        "local_time": _maximum([_if_saturated(busiest), _stall_time(row, LOCAL_STALLS)]),
     }
 
 
@@ -286,7 +286,7 @@ def _atomics(row: Row) -> dict[str, float]:
         "atomics_a_warp": number(row["atomic_instructions"]) / warps,
         "atomic_unit": unit,
         "atomic_chain": chain,
-        "atomic_time": _saturated_or(chain, _owed(row, MEMORY_STALLS)),
+        "atomic_time": _saturated_or(chain, _stall_time(row, MEMORY_STALLS)),
         "atomic_part": _percent(queued, queued + _asked(row)),
         "all_memory_waits": waits,
     }
@@ -294,7 +294,7 @@ def _atomics(row: Row) -> dict[str, float]:
 
 def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
     threads, fusable = number(row["threads_per_instruction"]), number(row["fusable_pct"])
-    reached = _most([use["fp32"], use["fp64"]])
+    reached = _maximum([use["fp32"], use["fp64"]])
     # A roof counts two FLOPs an instruction: of those that can fuse, each does one.
     pipe = _percent(reached, 1 - fusable / 100)
     return {
@@ -303,7 +303,7 @@ def _instructions(row: Row, use: dict[str, float]) -> dict[str, float]:
         "fusable": fusable,
         "unfused_left": 100 - fusable,
         "fp_pipe": pipe,
-        "fp_time": min(pipe, _saturated_or(pipe, _owed(row, EXECUTION_STALLS))),
+        "fp_time": min(pipe, _saturated_or(pipe, _stall_time(row, EXECUTION_STALLS))),
     }
 
 
@@ -331,7 +331,7 @@ def _tensor_active(row: Row, use: dict[str, float]) -> float:
     where no operation of the Tensor Cores was counted and another pipe does more.
     """
     busy = number(row["tensor_pct"])
-    others = 100 * _most(use[pipe] for pipe in ("fp32", "fp16", "fp64"))
+    others = 100 * _maximum(use[pipe] for pipe in ("fp32", "fp16", "fp64"))
     return 0.0 if number(row["flops_tensor"]) == 0 and others > busy else busy
 
 
@@ -348,7 +348,7 @@ def _name(row: Row) -> str:
     return f"{text(row['name'])} {text(row['short_name'])}"
 
 
-def _needed(row: Row, need: Need) -> dict[str, float]:
+def _required(row: Row, need: Need) -> dict[str, float]:
     moved = number(row["dram_bytes"])
     times = moved / need.bytes if need.bytes > 0 else math.nan
     return {"reread": times, "reread_left": 100 / times if times > 0 else math.nan}

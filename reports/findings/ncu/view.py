@@ -31,7 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 def rules_view(run: Run, numbers: Mapping[str, int]) -> RulesView:
     """Return what ncu's rules said of the kernels in `numbers` (kernel id -> number in tables)."""
-    said = _said(run)
+    said = _results_of_rules(run)
     if not said:
         return RulesView()
     collected = {text(row["section"]) for row in records(run.ncu_rules)}
@@ -71,7 +71,7 @@ def _chosen(run: Run) -> set[int]:
     return set(run.joins.loc[run.joins["chosen"].fillna(False), "profile"].dropna())
 
 
-def _said(run: Run) -> dict[str, dict[str, list[tuple[Topic, Row]]]]:
+def _results_of_rules(run: Run) -> dict[str, dict[str, list[tuple[Topic, Row]]]]:
     """Return the results of rules by kernel and topic, of the launch that `counters` shows."""
     chosen = run.ncu_rules[run.ncu_rules["profile"].isin(_chosen(run))]
     found: dict[str, dict[str, list[tuple[Topic, Row]]]] = defaultdict(lambda: defaultdict(list))
@@ -93,7 +93,7 @@ def _rows(
             about=topic.about,
             rules=tuple(dict.fromkeys(text(row["rule"]) for _, row in results)),
             says=short(text(first["message"])),
-            speedup=_part(number(largest["speedup_pct"])),
+            speedup=_fraction(number(largest["speedup_pct"])),
             speedup_of=text(largest["speedup_of"]),
             verdict=verdict.state,
             ours=verdict.ours,
@@ -153,7 +153,7 @@ def _estimate(row: Row) -> float:
     return -1.0 if math.isnan(value) else value + 1000 * (text(row["speedup_of"]) == "global")
 
 
-def _part(pct: float) -> float | None:
+def _fraction(pct: float) -> float | None:
     return known(pct / 100)
 
 

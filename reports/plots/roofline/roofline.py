@@ -192,7 +192,7 @@ class _Roofline:
             markeredgecolor=colour if spot.kernel in self.small else "white", markeredgewidth=0.5,
         )  # fmt: skip
         side = max(spot.diameter * PT, 10.0)
-        text = _told(spot.kernel, point)
+        text = _tooltip(spot.kernel, point)
         self.sheet.spot(Spot(spot.x, spot.y, side, side, text, str(spot.kernel.number), True))
 
     def _zones(self, axes: Axes) -> None:
@@ -289,7 +289,7 @@ def _is_of(ridge: Ridge, roof: Roof | None) -> bool:
     return roof is not None and (ridge.pipe, ridge.dtype) == (roof.key, roof.dtype)
 
 
-def _told(kernel: RooflineKernel, point: RooflinePoint) -> str:
+def _tooltip(kernel: RooflineKernel, point: RooflinePoint) -> str:
     bound = LABELS.get(kernel.bound_by, "")
     reached = f"{share(point.roof_share)} of what the roofs allow at this intensity"
     return told(
@@ -312,7 +312,7 @@ def _si(value: float, _position: object = None) -> str:
 
 
 def _ticks(axes: Axes) -> None:
-    for axis, formatter in ((axes.xaxis, _plain), (axes.yaxis, _si)):
+    for axis, formatter in ((axes.xaxis, _one_digit), (axes.yaxis, _si)):
         low, high = axis.get_view_interval()
         axis.set_major_locator(FixedLocator(_decades(low, high)))
         axis.set_minor_locator(FixedLocator(_minor(low, high)))
@@ -324,7 +324,7 @@ def _ticks(axes: Axes) -> None:
     axes.grid(True, which="major", color=GRID, linewidth=0.6)
 
 
-def _plain(value: float, _position: object = None) -> str:
+def _one_digit(value: float, _position: object = None) -> str:
     return significant(value, 1)
 
 

@@ -141,8 +141,8 @@ def table(found: Sequence[Point]) -> Table[Agreement] | None:
             Column(Text("operation"), lambda row: row.operation),
             Column(Text("of"), lambda row: row.variant),
             Column(Text("cases counted"), lambda row: len(row.cases)),
-            Column(Text("counted FLOPs"), lambda row: _shown(row.flops)),
-            Column(Text("DRAM bytes"), lambda row: _shown(row.bytes)),
+            Column(Text("counted FLOPs"), lambda row: _without_width(row.flops)),
+            Column(Text("DRAM bytes"), lambda row: _without_width(row.bytes)),
             Column(Text("reasons"), lambda row: row.reasons or Text("as stated")),
         ],
         rows,
@@ -155,7 +155,7 @@ def table(found: Sequence[Point]) -> Table[Agreement] | None:
     )
 
 
-def _shown(ratios: Interval) -> Interval | Number:
+def _without_width(ratios: Interval) -> Interval | Number:
     if ratios.low == ratios.high:
         return Number(ratios.low, "x", missing=NOT_COUNTED)
     return ratios

@@ -122,10 +122,10 @@ def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
         [
             Column(Text("penalty"), lambda mix_fit: NAMES[mix_fit.model]),
             Column(Text("time of a call"), lambda mix_fit: FORMULAS[mix_fit.model]),
-            Column(Text("t, per switch"), lambda mix_fit: _shown(mix_fit.turnaround, "s"), "us"),
-            Column(Text("c, per GB"), lambda mix_fit: _shown(mix_fit.mix_cost, "s", 1e9), "us"),
-            Column(Text("D"), lambda mix_fit: _shown(mix_fit.batch, "iB"), "MiB"),
-            Column(Text("p"), lambda mix_fit: _shown(mix_fit.exponent, "")),
+            Column(Text("t, per switch"), lambda mix_fit: _scaled(mix_fit.turnaround, "s"), "us"),
+            Column(Text("c, per GB"), lambda mix_fit: _scaled(mix_fit.mix_cost, "s", 1e9), "us"),
+            Column(Text("D"), lambda mix_fit: _scaled(mix_fit.batch, "iB"), "MiB"),
+            Column(Text("p"), lambda mix_fit: _scaled(mix_fit.exponent, "")),
             Column(Text("Br"), lambda mix_fit: Number(mix_fit.read_rate.value, "B/s"), "TB/s"),
             Column(Text("Bw"), lambda mix_fit: Number(mix_fit.write_rate.value, "B/s"), "TB/s"),
             Column(Text("residual"), lambda mix_fit: Number(mix_fit.error, "fraction"), digits=2),
@@ -147,7 +147,7 @@ def model_table(models: Sequence[MixFit]) -> Table[MixFit]:
     )
 
 
-def _shown(estimate: Estimate | None, unit: str, factor: float = 1.0) -> Number | None:
+def _scaled(estimate: Estimate | None, unit: str, factor: float = 1.0) -> Number | None:
     """Return an estimate, times `factor`, with its interval; None where the model has none."""
     if estimate is None:
         return None

@@ -50,10 +50,10 @@ class Point:
 def binary_size(size: float) -> str:
     """Return bytes with a binary prefix, as runs are defined: "128 KiB"."""
     step, unit = next((step for step in BINARY if size >= step[0]), BINARY[-1])
-    return f"{_plain(size / step)} {unit}"
+    return f"{_digits(size / step)} {unit}"
 
 
-def _plain(value: float) -> str:
+def _digits(value: float) -> str:
     return count(value) if value.is_integer() else significant(value)
 
 

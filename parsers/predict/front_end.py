@@ -1,0 +1,101 @@
+"""The server in front of an engine, whose one event loop passes requests on and sends tokens.
+
+vLLM's API server is one process that runs one event loop (vLLM 0.20: entrypoints/openai, asyncio).
+What is there when the loop comes round is done in that turn: each request is parsed, tokenized and
+handed to the engine, each token is turned into text and sent to its client. So requests that come
+together are passed on together, tokens of a large batch hold requests up, and where there is more
+to do than time, answers lag behind the engine, which is a process of its own and does not wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+
+T = TypeVar("T")
+SAME_STEP = 0.25
+"""Tokens that reach clients within this part of the time between two of one client are of one
+step."""
+
+
+class Turn(NamedTuple, Generic[T]):
+    """What one turn of the loop did: the time of its end, requests passed on, and what was sent."""
+
+    end_s: float
+    requests: tuple[T, ...]
+    firsts: tuple[T, ...]
+    lasts: tuple[T, ...]
+
+
+@dataclass
+class FrontEnd(Generic[T]):
+    """The event loop: seconds of each request and each token, and what it has to do.
+
+    `fixed_s`: until a request is with the engine, beside the loop's time. Requests are of any type.
+    """
+
+    request_s: float = 0.0
+    token_s: float = 0.0
+    fixed_s: float = 0.0
+    free_s: float = 0.0
+    _todo: list[tuple[float, int, float, Turn[T]]] = field(default_factory=list)
+    _count: int = 0
+
+    def receive(self, request: T, when_s: float) -> None:
+        """Take a request that a client sends at `when_s`."""
+        self._add(when_s, self.request_s, Turn(when_s, (request,), (), ()))
+
+    def send(self, when_s: float, tokens: int, firsts: Sequence[T], lasts: Sequence[T]) -> None:
+        """Take a step's tokens; `firsts` and `lasts`: whose first or last one is among them."""
+        turn = Turn(when_s, (), tuple(firsts), tuple(lasts))
+        self._add(when_s, tokens * self.token_s, turn)
+
+    def _add(self, when_s: float, work_s: float, turn: Turn[T]) -> None:
+        self._count += 1
+        heapq.heappush(self._todo, (when_s, self._count, work_s, turn))
+
+    @property
+    def next_s(self) -> float:
+        """When the next turn begins; infinite where there is nothing to do."""
+        return max(self.free_s, self._todo[0][0]) if self._todo else math.inf
+
+    def turn(self) -> Turn[T]:
+        """Do the next turn: all that is there when it begins."""
+        start, taken = self.next_s, []
+        end = start
+        while self._todo and self._todo[0][0] <= start:
+            *_, work_s, turn = heapq.heappop(self._todo)
+            taken.append(turn)
+            end += work_s
+        self.free_s = end
+        requests, firsts, lasts = (
+            tuple(item for turn in taken for item in getattr(turn, name))
+            for name in ("requests", "firsts", "lasts")
+        )
+        return Turn(end, requests, firsts, lasts)
+
+
+def token_seconds(requests: pd.DataFrame) -> float:
+    """Return the seconds between two tokens of one step that a server sends; NaN: not known.
+
+    `requests`: those of one closed loop (table `requests`). Where the token times of some were not
+    kept, the others' are farther apart.
+    """
+    kept = requests[requests["token_times_s"].notna()]
+    if kept.empty:
+        return math.nan
+    times = [
+        np.array(json.loads(str(text)), dtype=float) + start
+        for text, start in zip(kept["token_times_s"], kept["arrival_s"], strict=True)
+    ]
+    between = np.diff(np.sort(np.concatenate(times)))
+    step = float(np.median(np.concatenate([np.diff(one) for one in times])))
+    near = between[between < SAME_STEP * step]
+    return float(near.mean()) * len(kept) / len(requests) if len(near) else math.nan
