@@ -72,7 +72,8 @@ def labels() -> Iterator[str]:
     """Yield fixed words that reports take from data: of bounds, counters, stalls and idle time."""
     yield from LABELS.values()
     yield from (column.label for column in catalogue().columns.values())
-    yield from sorted({reason for c in catalogue().columns.values() for reason in c.empty})
+    columns = catalogue().columns.values()
+    yield from sorted({why for c in columns for why in (*c.empty, c.unclear) if why})
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
