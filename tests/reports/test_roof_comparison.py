@@ -79,7 +79,7 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
 ) -> None:
     text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
-    assert "by the run roofline-1" in text
+    assert "from the run roofline-1" in text
     assert "Kernels are compared with the measured roof where there is one" in text
 
 
