@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "Say whether this machine can profile, what is missing, and the remedy.",
     "export": "Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.",
     "import": "Make a run directory from existing Nsight files of any version.",
+    "init": "Write a recipe for a program.",
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "plan": "Say what to do, in which order, what each step saves and what it costs.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",

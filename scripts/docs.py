@@ -91,6 +91,8 @@ VARIABLES = {
     "Nsight Compute; ~/.cache else",
     "PROF_NSYS_LIBS": "folders, joined by `:`, with libraries that nsys's importer lacks (libdw)",
     "PROF_TARGET_PYTHON": "interpreter with torch that `scripts/demo` gives to the target",
+    "PROF_RECIPES": "folders, joined by `:`, with your own recipes and groups; they go before "
+    "~/.config/prof and the bundled ones",
     "PROF_RESULTS": "set by prof for the programs that it profiles: a file for JSON lines, with "
     "what a program has to tell (docs/vllm.md)",
     "PROF_PROCESS_MARK": "set by prof for the programs that it starts, to find what they leave",
@@ -158,10 +160,18 @@ RECIPES_INTRODUCTION = """\
 A recipe is one YAML file that asks one question about one program. `prof run NAME` takes a path or
 the name of a bundled recipe.
 
-- **Build on another:** `extends: top-kernels` (a name or a path). Mappings are merged, lists and
-  values replaced; a recipe that names another program starts with no arguments.
+- **Build on another:** `extends: top-kernels` (a name or a path), or several: `extends: [a, b]`, of
+  which later ones go over earlier ones. Mappings are merged, lists and values replaced; a recipe
+  that names another program starts with no arguments.
 - **Override:** `prof run NAME --set select.top_k=5 --set 'capture={nvtx: decode}'`. The value is
   YAML; any key may be set, and `target.args` takes any argument of the program.
+- **Choose parts:** `prof run inference --set model=vit-base --set profiling=quick` puts
+  `model/vit-base.yaml` and `profiling/quick.yaml` over the recipe and under all other `--set`.
+  Groups are `model`, `dataset`, `hardware`, `workload` and `profiling`: folders beside the recipe,
+  among your own, and bundled.
+- **Your own first:** names and groups are sought in the folders of `PROF_RECIPES`, then in
+  `~/.config/prof`, then among the bundled ones. A recipe of yours may extend the bundled one of its
+  name.
 - **Sweep:** `sweep: {target.args.batch: [1, 8]}`. Every combination is a run in `variants/`, and
   one report compares them.
 - **Measure:** `bench: {processes: 3}` runs a benchmark target un-profiled in fresh processes, then
@@ -175,7 +185,8 @@ the name of a bundled recipe.
 - **Name stages:** `stages: {prefill: ^ctx_.*, decode: ^gen_.*}`: all ranges that match are one.
 - **Look before:** `prof recipe check FILE`, `prof recipe show NAME --resolved`, and
   `prof run NAME --dry-run` for the exact commands.
-- **Write your own:** `prof recipe show top-kernels > mine.yaml`.
+  `--resolved` says where each value comes from.
+- **Write your own:** `prof init train.py --batch 8`, or `prof recipe show top-kernels > mine.yaml`.
 """
 
 

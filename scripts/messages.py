@@ -29,7 +29,7 @@ from nsight_prof.parsers.build.bound import LABELS
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.directory import StepState
 from nsight_prof.reports.page.catalogue import ENGLISH, LANGUAGES
-from nsight_prof.reports.page.values import placeholders
+from nsight_prof.reports.page.values import has_words, placeholders
 from nsight_prof.reports.profile.time_views import CAUSES, COSTS
 from nsight_prof.reports.profile.views import TIERS
 from nsight_prof.reports.trace_view.page import ALT, TITLES
@@ -72,7 +72,8 @@ def labels() -> Iterator[str]:
     """Yield fixed words that reports take from data: of bounds, counters, stalls and idle time."""
     yield from LABELS.values()
     yield from (column.label for column in catalogue().columns.values())
-    yield from sorted({reason for c in catalogue().columns.values() for reason in c.empty})
+    columns = catalogue().columns.values()
+    yield from sorted({why for c in columns for why in (*c.empty, c.unclear) if why})
     yield from CAUSES.values()
     yield from COSTS.values()
     yield from TIERS
@@ -89,7 +90,7 @@ def of_template(path: Path) -> Iterator[tuple[str, str]]:
             if not all(isinstance(arg, jinja2.nodes.Const) for arg in node.args) or not node.args:
                 sys.exit(f"{path}:{node.lineno}: a message is a literal")
             message, plural = [*(str(arg.as_const()) for arg in node.args), ""][:2]
-            if _has_words(message):
+            if has_words(message):
                 yield message, plural
 
 
@@ -104,7 +105,7 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
         if len(literals) != len(node.args) or not literals:
             sys.exit(f"{path}:{node.lineno}: the message of a Text is a literal")
         message, plural = [*map(str, literals), ""][:2]
-        if _has_words(message):
+        if has_words(message):
             yield message, plural
 
 
@@ -133,13 +134,6 @@ def _kind(call: ast.Call) -> str:
     """Return "FileFact" or "Figure" of a call of such a class; else its name."""
     name = str(getattr(call.func, "id", ""))
     return "Figure" if name.endswith("Figure") else name
-
-
-def _has_words(message: str) -> bool:
-    bare = message
-    for name in placeholders(message):
-        bare = bare.replace(f"{{{name}}}", "")
-    return any(c.isalpha() for c in bare)
 
 
 def read(language: str, part: str) -> Catalog:

@@ -195,13 +195,13 @@ def command(
     MODEL is a config.json of Hugging Face, a folder with one, lines of YAML with the same keys, a
     bundled name (qwen2.5-7b), or the name of a model in the local cache of Hugging Face
     (Qwen/Qwen3-32B; the network is never asked); or a plan, YAML with the key model and options
-    by their names (docs/predict.md). Costs come from the runs of --on: measured
-    kernels (prof run llm-kernels, gemm-staircase), the roofs (prof run roofline), and a recorded
-    engine (prof run vllm-kernels, vllm-baseline); the more of them, the narrower the interval.
-    With --gpu alone they are the roofline of a datasheet. Every number says its tier: T0
-    datasheet, T1 kernels of other shapes measured on such a GPU, T2 the very products of this
-    model, T3 a recorded engine that served it. What was never measured is refused: weights other
-    than of 16 bits or in fp8, experts that no imported table has, MLA.
+    by their names. Costs come from the runs of --on: measured kernels (prof run llm-kernels,
+    gemm-staircase), the roofs (prof run roofline), and a recorded engine (prof run vllm-kernels,
+    vllm-baseline); the more of them, the narrower the interval. With --gpu alone they are the
+    roofline of a datasheet. Every number says its tier: T0 datasheet, T1 kernels of other shapes
+    measured on such a GPU, T2 the very products of this model, T3 a recorded engine that served
+    it. What was never measured is refused: weights other than of 16 bits or in fp8, experts that
+    no imported table has, MLA.
 
     \b
     Examples:

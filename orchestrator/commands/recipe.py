@@ -31,19 +31,22 @@ def command() -> None:
 @script_options.quiet("only the names")
 @script_options.as_json
 def list_recipes(as_json: bool, quiet: bool) -> None:
-    """List the bundled recipes with the question that each answers.
+    """List your own recipes and the bundled ones, with the question that each answers.
+
+    Your own are in the folders that PROF_RECIPES names and in ~/.config/prof; they go first.
 
     \b
     Examples:
       prof recipe list
       prof recipe list --quiet | xargs prof recipe check
     """
-    from nsight_prof.orchestrator.recipe.files import bundled
+    from nsight_prof.orchestrator.recipe.files import bundled, own
     from nsight_prof.orchestrator.recipe.read import load_recipe
 
+    paths = {path.stem: path for path in (*bundled(), *own())}
     found = [
-        {"name": path.stem, "question": load_recipe(path).question, "file": str(path)}
-        for path in bundled()
+        {"name": name, "question": load_recipe(path).question, "file": str(path)}
+        for name, path in sorted(paths.items())
     ]
     if as_json:
         script_options.say_json(found)
@@ -55,7 +58,7 @@ def list_recipes(as_json: bool, quiet: bool) -> None:
 
 @command.command("show", short_help="Print a recipe, or what it resolves to.")
 @click.argument("name", shell_complete=completion.recipes)
-@click.option("--resolved", is_flag=True, help="Every key with its value, after extends and --set.")
+@click.option("--resolved", is_flag=True, help="Every key with its value, and where it comes from.")
 @click.option(
     "--set",
     "overrides",
@@ -71,16 +74,16 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
     Examples:
       prof recipe show top-kernels > mine.yaml
       prof recipe show top-kernels --resolved --set select.top_k=5
+      prof recipe show inference --resolved --set model=vit-base
     """
     from nsight_prof.orchestrator.recipe.files import find_recipe
-    from nsight_prof.orchestrator.recipe.read import load_recipe
+    from nsight_prof.orchestrator.recipe.origins import with_origins
+    from nsight_prof.orchestrator.recipe.read import load_with_layers
     from nsight_prof.parsers.errors import UsageError
 
     if resolved:
-        import yaml
-
-        data = load_recipe(name, overrides).to_dict()
-        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        recipe, layers = load_with_layers(name, overrides)
+        click.echo(with_origins(recipe.to_dict(), layers), nl=False)
         return
     if overrides:
         raise UsageError("--set has no effect on the file itself", "add --resolved")

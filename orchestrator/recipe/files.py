@@ -16,6 +16,8 @@ from nsight_prof.parsers.errors import RecipeError
 
 KeyPath = tuple[str, ...]
 SUFFIXES = (".yaml", ".yml")
+GROUPS = ("model", "dataset", "hardware", "workload", "profiling")
+"""Folders of parts of recipes, of which --set GROUP=NAME chooses one."""
 # Where a recipe has arguments of the program.
 ARGUMENTS = (
     ("target", "args"),
@@ -57,8 +59,29 @@ def bundled() -> list[Path]:
     return sorted(bundled_folder().glob("*.yaml"))
 
 
-def find_recipe(name: str, beside: Path | None = None) -> Path:
-    """Return the file of a recipe given by path, by bundled name, or as recipes/NAME.yaml.
+def own_folders() -> list[Path]:
+    """Return the user's folders of recipes: those of PROF_RECIPES, then ~/.config/prof."""
+    named = os.environ.get("PROF_RECIPES", "").split(os.pathsep)
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return [Path(os.path.expanduser(one)) for one in (*named, f"{home}/prof") if one]
+
+
+def own() -> list[Path]:
+    """Return the recipe files of the user's folders, each name once."""
+    found = {p.stem: p for folder in reversed(own_folders()) for p in folder.glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
+
+
+def find_recipe(name: str, beside: Path | None = None, apart: Path | None = None) -> Path:
+    """Return the file of a recipe given by path or by name.
+
+    A name is sought in the user's folders, then among the bundled ones; recipes/NAME.yaml is a name
+    where there is no such file.
+
+    Args:
+        name: a path or a name.
+        beside: folder of the recipe that extends it, where it is sought first.
+        apart: that recipe's file, which is not meant where its own name stands for a bundled one.
 
     Raises:
         RecipeError: there is none; the hint names the nearest bundled ones.
@@ -67,7 +90,9 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
     places = [beside / wanted] if beside else []
     places.append(wanted)
     if wanted.parent in (Path("."), Path("recipes")):
-        places.append(bundled_folder() / f"{wanted.name.removesuffix('.yaml')}.yaml")
+        file = f"{wanted.name.removesuffix('.yaml')}.yaml"
+        named = [folder / file for folder in (*own_folders(), bundled_folder())]
+        places += [one for one in named if apart is None or one.resolve() != apart.resolve()]
     for candidate in places:
         if os.path.isfile(candidate):  # also for what no file can be called: too long, a NUL in it
             return candidate
@@ -81,39 +106,67 @@ def find_recipe(name: str, beside: Path | None = None) -> Path:
 
 
 def read_layers(path: Path) -> list[Layer]:
-    """Read a recipe file and all that it extends, the farthest ancestor first.
+    """Read a recipe file and all that it extends, the farthest ancestor first, each file once.
+
+    Of several recipes that one extends, the later ones go over the earlier ones.
 
     Raises:
         RecipeError: not readable, not YAML, a key twice, or a circle of `extends`.
     """
-    layers: list[Layer] = []
-    visited: list[Path] = []
-    file: Path | None = path
-    while file is not None:
-        if file.resolve() in visited:
-            chain = " -> ".join(p.name for p in [*visited, file.resolve()])
-            raise RecipeError(
-                f"{path}: the recipes extend each other in a circle: {chain}",
-                "remove `extends` from one of them",
-            )
-        visited.append(file.resolve())
-        layer = _read_layer(file)
-        layers.insert(0, layer)
-        parent = layer.data.get("extends")
-        file = _parent(layer, parent, file.parent) if isinstance(parent, str) else None
-    return layers
+    layers: dict[Path, Layer] = {}
+    _read_with_parents(path, (), layers)
+    return list(layers.values())
 
 
-def _parent(layer: Layer, name: str, beside: Path) -> Path:
-    """Return the file of the recipe that `layer` extends."""
+def _read_with_parents(path: Path, below: tuple[Path, ...], layers: dict[Path, Layer]) -> None:
+    place = path.resolve()
+    if place in below:
+        chain = " -> ".join(p.name for p in (*below, place))
+        raise RecipeError(
+            f"{below[0]}: the recipes extend each other in a circle: {chain}",
+            "remove `extends` from one of them",
+        )
+    if place in layers:
+        return
+    layer = _read_layer(path)
+    parents = layer.data.get("extends")
+    for name in [parents] if isinstance(parents, str) else parents or []:
+        if isinstance(name, str):  # the schema refuses all else
+            _read_with_parents(_parent(layer, name, path), (*below, place), layers)
+    layers[place] = layer
+
+
+def _parent(layer: Layer, name: str, path: Path) -> Path:
+    """Return the file of a recipe that `layer`, the file `path`, extends."""
+    beside = path.parent
     try:
-        return find_recipe(name, beside)
+        return find_recipe(name, beside, path)
     except RecipeError as error:
         file = beside / f"{name}.yaml"
         hint = f"did you mean {file.name}? " if os.path.isfile(file) else ""
         raise RecipeError(
             f"{layer.where(('extends',))}: extends: {error.message}", hint + error.hint
         ) from error
+
+
+def find_choice(group: str, name: str, beside: Sequence[Path]) -> Path:
+    """Return the file `group`/`name`.yaml of a choice: beside a recipe, the user's, bundled.
+
+    Raises:
+        RecipeError: there is none; the hint names those that there are.
+    """
+    near = [folder for folder in beside if folder != bundled_folder()]
+    folders = [folder / group for folder in (*near, *own_folders(), bundled_folder())]
+    for folder in folders:
+        if os.path.isfile(folder / f"{name}.yaml"):
+            return folder / f"{name}.yaml"
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    raise RecipeError(
+        f"--set {group}={name}: there is no {group}/{name}.yaml",
+        f"there are: {', '.join(known)}"
+        if known
+        else "make it in a folder that PROF_RECIPES names",
+    )
 
 
 def parse_override(text: str) -> Layer:

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 
 from nsight_prof.orchestrator.recipe.errors import explain
 from nsight_prof.orchestrator.recipe.files import (
+    GROUPS,
     Layer,
+    find_choice,
     find_recipe,
     merge,
     parse_override,
@@ -28,6 +30,7 @@ from nsight_prof.parsers.errors import RecipeError
 __all__ = ["Recipe", "expand", "load_recipe", "recipe_from_dict", "recipe_schema"]
 
 MOST_VARIANTS = 1000
+CHOICE = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -37,16 +40,45 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
         RecipeError: no such recipe, not YAML, an unknown key or a value that does not fit; the
             message names the file, the line and the dotted key.
     """
+    return load_with_layers(path_or_name, overrides)[0]
+
+
+def load_with_layers(
+    path_or_name: str | Path, overrides: Sequence[str] = ()
+) -> tuple[Recipe, list[Layer]]:
+    """Return a recipe as `load_recipe` does, and the layers that it was merged from, in order."""
     path = find_recipe(str(path_or_name))
     files = read_layers(path)
-    layers = [*files, *map(parse_override, overrides)]
-    folders = tuple(layer.folder for layer in reversed(files) if layer.folder is not None)
+    own = len(files) - 1
+    folders = _folders(files)
+    choices, values = _choices(overrides)
+    for group, choice in choices.items():
+        files += read_layers(find_choice(group, choice, folders))
+    folders = _folders(files)
+    layers = [*files, *map(parse_override, values)]
     data = merge(layers)
-    if not any("name" in layer.data for layer in layers[len(files) - 1 :]):
+    if not any("name" in layer.data for layer in layers[own:]):
         data["name"] = path.name.removesuffix(".yaml")
     recipe = with_templates(_validated(data, layers), folders).found_in(folders)
     expand(recipe)
-    return recipe
+    return recipe, layers
+
+
+def _folders(files: Sequence[Layer]) -> tuple[Path, ...]:
+    return tuple(layer.folder for layer in reversed(files) if layer.folder is not None)
+
+
+def _choices(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Divide overrides into choices of groups (model=vit-base) and values of keys."""
+    choices: dict[str, str] = {}
+    values: list[str] = []
+    for text in overrides:
+        group, _, name = text.partition("=")
+        if group in GROUPS and CHOICE.fullmatch(name) and name != "null":
+            choices[group] = name
+        else:
+            values.append(text)
+    return choices, values
 
 
 def recipe_from_dict(data: Mapping[str, Any], source: str) -> Recipe:

@@ -56,10 +56,17 @@ class Recipe(Model):
     question: str = Field(
         default="", description="The question that the report answers, one sentence."
     )
-    extends: str | None = Field(
+    extends: (
+        Annotated[
+            Annotated[str, Tag("<text>")] | Annotated[Words, Tag("<other>")],
+            Discriminator(kind_of_value),
+        ]
+        | None
+    ) = Field(
         default=None,
-        description="Another recipe (bundled name or path) to build on: mappings are merged, "
-        "lists and values replaced; another target starts with no arguments.",
+        description="Another recipe (name or path) to build on, or a list, of which later ones go "
+        "over earlier ones: mappings are merged, lists and values replaced; another target starts "
+        "with no arguments.",
     )
     target: Target = Field(description="The program to profile.")
     dataset: Dataset | None = Field(

@@ -7,6 +7,7 @@ from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.models import RoofComparison
+from nsight_prof.reports.page import Text, Value
 from nsight_prof.reports.page.figure_models import Roof
 
 ORDER = ("dram", "l2", "l1", "shared", "tensor", "fp16", "fp32", "fp64")
@@ -60,20 +61,30 @@ def _at(roof: Roof, clock_hz: float | None) -> float:
     return ceiling.at_clock(clock_hz or 0.0)
 
 
-def roofs_measured_by(run: Run) -> str:
+def roofs_measured_by(run: Run) -> Text | None:
     """Return one sentence: which run measured the roofs, when, on which GPU and driver.
 
-    Empty where the run uses no measured roofs.
+    None where the run uses no measured roofs.
     """
     path = run.path / ROOFS_FILE
     if not path.is_file() or not (run.roofs["source"] == "measured").any():
-        return ""
+        return None
     try:
         file = read_roofs(path)
     except ProfError:
-        return ""  # Table gaps has it.
+        return None  # Table gaps has it.
     is_of_run = file.run_id == run.manifest.run_id
-    who = "by this run" if is_of_run or not file.run_id else f"by the run {file.run_id}"
-    driver = f", driver {file.gpu['driver']}" if file.gpu.get("driver") else ""
-    gpu = file.gpu.get("name") or "a GPU that it does not name"
-    return f"The measured roofs were measured {who} at {file.measured} on {gpu}{driver}."
+    driver = str(file.gpu.get("driver") or "")
+    name = str(file.gpu.get("name") or "")
+    values: dict[str, Value] = {
+        "when": file.measured,
+        "gpu": name or Text("a GPU that it does not name"),
+        "driver": Text(", driver {version}", version=driver) if driver else "",
+    }
+    if is_of_run or not file.run_id:
+        return Text("Measured roofs are from this run, {when}, on {gpu}{driver}.", **values)
+    return Text(
+        "Measured roofs are from the run {run}, {when}, on {gpu}{driver}.",
+        run=file.run_id,
+        **values,
+    )

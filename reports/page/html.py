@@ -20,7 +20,7 @@ from nsight_prof.reports.page.section import (
     sort_value,
 )
 from nsight_prof.reports.page.values import Number, Text, Value
-from nsight_prof.reports.page.writer import InHtml, Writer
+from nsight_prof.reports.page.writer import InHtml, Writer, punctuated
 
 BROAD = 8
 """Tables with more columns are set tighter on paper."""
@@ -54,7 +54,7 @@ def section_html(
     `pictures` are SVG elements by the file name of the figure.
     """
     page = _Page(section, pictures, language)
-    html = page.section(section, level)
+    html = punctuated(page.section(section, level), language)
     return Fragment(html, tuple(page.headings))
 
 

@@ -192,6 +192,11 @@ def placeholders(message: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(message) if name}
 
 
+def has_words(message: str) -> bool:
+    """Say whether a message has letters of its own, which a language must translate."""
+    return any(c.isalpha() for fixed, *_ in string.Formatter().parse(message) for c in fixed)
+
+
 def adding_up(total: Number, *parts: Number, digits: int = 0) -> tuple[Number, ...]:
     """Return a total and its parts, of one unit, rounded so that they add up as they are shown.
 

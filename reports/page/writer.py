@@ -11,7 +11,16 @@ from typing import Any, Protocol
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.section import Column
-from nsight_prof.reports.page.values import Interval, Name, Number, Text, Value, Verbatim, Word
+from nsight_prof.reports.page.values import (
+    Interval,
+    Name,
+    Number,
+    Text,
+    Value,
+    Verbatim,
+    Word,
+    has_words,
+)
 
 NA, NONE = "n/a", "–"
 """What is not known, and what does not apply."""
@@ -20,7 +29,6 @@ IN_TEXT, IN_TABLE = 2, 3
 _TOUCHING = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[\u4e00-\u9fff])")
 _MARKS = {"zh": {"; ": "；", ", ": "、"}}
 """Marks between parts, where those of a language are others."""
-_WORDS, _PLACEHOLDER = re.compile(r"[A-Za-z]"), re.compile(r"\{\w+\}")
 """Where Chinese has a space: between its characters and Latin letters or digits."""
 
 
@@ -127,9 +135,10 @@ class Writer:
 
     def translates(self, text: Text) -> bool:
         """Say whether the language has the text, and all texts in it."""
-        if _PLACEHOLDER.fullmatch(text.message) and self.language != ENGLISH:
+        is_value = text.message in {f"{{{name}}}" for name in text.values}
+        if is_value and self.language != ENGLISH:
             return not any(isinstance(value, Verbatim) for value in text.values.values())
-        messages = (m for m in text.messages() if _WORDS.search(_PLACEHOLDER.sub("", m)))
+        messages = filter(has_words, text.messages())
         return self.language == ENGLISH or all(m in self._known for m in messages)
 
     def word(self, word: str) -> str:

@@ -324,7 +324,7 @@ class ReportView:
     sections: tuple[Section, ...]
     roofs: tuple[Roof, ...]
     roof_comparison: tuple[RoofComparison, ...]
-    roofs_measured_by: str
+    roofs_measured_by: Text | None
     rooflines: tuple[RooflinePanel, ...]
     not_plotted: tuple[NotPlotted, ...]
     occupancy: tuple[OccupancyBar, ...]

@@ -76,7 +76,7 @@ def _conditions(facts: Sequence[Fact | FormattedFact]) -> Table[Any]:
 
 
 def roofs(
-    comparison: Sequence[RoofComparison], every: Sequence[Roof], measured_by: str
+    comparison: Sequence[RoofComparison], every: Sequence[Roof], measured_by: Text | None
 ) -> tuple[Part, ...]:
     """Return the roofs of each source side by side, and how each came about."""
     if not comparison:
@@ -133,9 +133,8 @@ def roofs(
         folded=True,
         preview=PREVIEW,
     )
-    lead = Text("{measured_by}", measured_by=measured_by) if measured_by else None
     title = Text("Roofs, by source")
-    return (Table("roofs", title, columns, comparison, note=note, lead=lead), sources)
+    return (Table("roofs", title, columns, comparison, note=note, lead=measured_by), sources)
 
 
 SOURCES = {

@@ -12,6 +12,7 @@ from nsight_prof.parsers.roofs.file import ROOFS_FILE, RoofsFile, write_roofs
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.page.figure_models import Roof
+from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.render.report import render_report
 from tests.recorded import whole_report
 
@@ -64,11 +65,13 @@ def measured_run(make_run: Callable[..., Path]) -> Run:
 
 
 def test_who_measured_the_roofs_is_said(measured_run: Run, run: Run) -> None:
-    assert roofs_measured_by(measured_run) == (
-        "The measured roofs were measured by the run roofline-1 at 2026-11-20T08:00:00Z on NVIDIA "
-        "H200, driver 580.65."
+    told = roofs_measured_by(measured_run)
+    assert told is not None
+    assert Writer().text(told) == (
+        "Measured roofs are from the run roofline-1, 2026-11-20T08:00:00Z, on NVIDIA H200, driver "
+        "580.65."
     )
-    assert roofs_measured_by(run) == ""
+    assert roofs_measured_by(run) is None
 
 
 def test_the_report_shows_them_and_measures_kernels_against_them(
@@ -76,7 +79,7 @@ def test_the_report_shows_them_and_measures_kernels_against_them(
 ) -> None:
     text = whole_report(render_report(measured_run).folder)
     assert "| DRAM | 4.60 TB/s | – | 4.81 TB/s |" in text
-    assert "by the run roofline-1" in text
+    assert "from the run roofline-1" in text
     assert "Kernels are compared with the measured roof where there is one" in text
 
 
