@@ -37,6 +37,9 @@ NUMBER = re.compile(
 )
 TOLD = re.compile(r"\[((?:&lt;)?-?\d[^\]]*)\]\(#([^)]+)\)")
 """A number that leads somewhere."""
+VERDICT = re.compile(
+    r'<a id="(?:finding|overview)-[\w-]+"></a>\n\n<details><summary>.*?</summary>\n\n(.*?)\n'
+)
 PLACE = re.compile(r"(?:kernel|finding)-\d+")
 """Where the number of a kernel or a finding leads to."""
 PREFIXES = {
@@ -271,6 +274,17 @@ def test_every_claim_of_a_recorded_run_leads_to_a_number(
         anchor = f"overview-{key}" if rank is None else f"finding-{rank}"
         block = text[text.index(f'<a id="{anchor}"></a>') :].split("</details>")[0]
         assert re.search(r"\]\(#(?!kernel-\d+\))", block), finding["title"]
+
+
+@pytest.mark.parametrize("recorded", PROGRAMS)
+def test_every_number_with_a_unit_in_a_verdict_leads_somewhere(
+    replay: Callable[[str], Path], recorded: str
+) -> None:
+    text = whole_report(replay(recorded.removeprefix("h200-")) / "report")
+    verdicts = VERDICT.findall(text)
+    assert verdicts
+    alone = [re.sub(r"\[[^\]]*\]\([^)]*\)", "", verdict) for verdict in verdicts]
+    assert [found for one in alone for found in NUMBER.findall(one) if found[1]] == []
 
 
 @pytest.mark.parametrize("recorded", PROGRAMS)

@@ -205,7 +205,7 @@ def _mixed_note(judged: Sequence[Judged]) -> Text | str:
     return Text(
         " Launches of kernels that take {share} of the GPU time differ in their work; they count "
         "as if all were like the profiled one.",
-        share=_share(share),
+        share=Number(share, "fraction", COLUMNS[1:]),
     )
 
 
@@ -360,7 +360,8 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
             **values,
         )
     calls = round(sum(number(j.row["calls"]) for j in group))
-    total = Number(sum(number(j.row["total_ns"]) for j in group), "ns")
+    cells = tuple(Ref("kernels", text(j.row["kernel_id"]), "total_ns") for j in group)
+    total = Number(sum(number(j.row["total_ns"]) for j in group), "ns", cells)
     gain = _mixed(finding, group) or _gain(finding, lead)
     if in_rows:
         gain = _in_rows(finding)
@@ -471,6 +472,13 @@ def _in_rows(finding: Finding) -> Text:
     )
 
 
+def _cells(seen: Sequence[Evidence]) -> tuple[Ref, ...]:
+    """Return the cells that evidence is from, each once."""
+    values = (one.value for one in seen)
+    refs = (ref for value in values if isinstance(value, Number) for ref in value.refs)
+    return tuple(dict.fromkeys(refs))
+
+
 def _others(lead: Judged) -> Value:
     """Return what else the kernel lacks, with what that would gain alone; empty without it."""
     return _joined(
@@ -478,7 +486,7 @@ def _others(lead: Judged) -> Value:
             Text(
                 " Besides, {clause}; that alone costs up to {gain} of its time.",
                 clause=cause.clause,
-                gain=_share(cause.gain),
+                gain=Number(cause.gain, "fraction", _cells(cause.evidence)),
             )
             for cause in lead.secondary
         ]

@@ -72,7 +72,8 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
     reached, limit = 100 * number(row["roof_share"]), 100 * LATENCY_BELOW
     if row["bound_by"] != "latency" or not reached >= limit - BORDER:
         return ()
-    share = Number(reached, "%", (Ref("counters", text(row["kernel_id"]), "roof_share"),))
+    key = text(row["kernel_id"])
+    share = Number(reached, "%", (Ref("counters", key, "roof_share"),))
     evidence = Evidence(
         Text("highest share of a roof, all but its limit"),
         share,
@@ -87,7 +88,7 @@ def _borderline(row: Row) -> tuple[tuple[Evidence, Text], ...]:
         clause = Text(
             "{reached} of a roof is close to {limit}, where a roof begins to limit, and at the "
             "mean time of its launches it is {mean}",
-            mean=Number(at_mean, "%").at_digits(3),
+            mean=Number(at_mean, "%", (*share.refs, Ref("kernels", key, "mean_ns"))).at_digits(3),
             **values,
         )
     return ((evidence, clause),)

@@ -27,7 +27,7 @@ from nsight_prof.reports.findings.program.rule import (
     measured,
     names_of,
 )
-from nsight_prof.reports.page import Evidence, Number, Text
+from nsight_prof.reports.page import Evidence, Number, Ref, Text
 
 SLOW_BACKEND = Rule(
     key="slow_backend",
@@ -483,7 +483,8 @@ def _saved(rows: Sequence[Row], gains: Sequence[float]) -> Number:
         for row, gain in zip(rows, gains, strict=True)
         if not math.isnan(gain)
     ]
-    return Number(sum(known) if known else None, "ns")
+    cells = tuple(Ref("kernels", text(row["kernel_id"]), "total_ns") for row in rows)
+    return Number(sum(known) if known else None, "ns", cells)
 
 
 def _gain(low: Number, high: Number, *, rough: bool) -> Text:

@@ -120,7 +120,8 @@ class Step:
     @property
     def longer(self) -> Number:
         """Part by which the later launches take longer."""
-        return Number(number(self.after.value) / number(self.before.value) - 1, "fraction")
+        refs = tuple(dict.fromkeys((*self.before.refs, *self.after.refs)))
+        return Number(number(self.after.value) / number(self.before.value) - 1, "fraction", refs)
 
 
 def step_up(durations: NDArray[np.float64]) -> tuple[int, float, float] | None:
@@ -183,7 +184,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         traced_hz = _mean(arithmetic, [traced_clock(r, top_hz) for r in arithmetic])
         in_trace = Number(traced_hz, "Hz", refs)
         counted_hz = _mean(arithmetic, [number(r["sm_clock_hz"]) for r in arithmetic])
-        under_ncu = Number(counted_hz, "Hz")
+        under_ncu = Number(counted_hz, "Hz", clocks)
     differs = abs(number(in_trace.times(under_ncu).value) - 1) >= DIFFERENT
     reasons = throttle_reasons(run.telemetry)
     share, limit = mean.share_of(top), THROTTLING.thresholds["clock"]

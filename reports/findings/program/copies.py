@@ -223,7 +223,9 @@ def casts_and_copies(run: Run) -> list[Finding]:
                     Text(
                         "{kernel} {share}",
                         kernel=Name(str(name), Ref("kernels", str(keys[name]))),
-                        share=Number(value, "fraction"),
+                        share=Number(
+                            value, "fraction", column("kernels", "share", str(keys[name]))
+                        ),
                     )
                     for name, value in shares.head(NAMED).items()
                 ],

@@ -120,7 +120,7 @@ def _finding(row: Short, floor: Floor, wall: Number, total_ns: float) -> Finding
             mean=Number(row.total_ns / row.launches, "ns"),
             where=where,
             length=round(row.launches / row.runs),
-            total=Number(row.total_ns, "ns"),
+            total=Number(row.total_ns, "ns", column("launches", "duration_ns")),
             part=Number(row.total_ns / total_ns, "fraction"),
             cause=_cause(row, floor),
             gain=gain,

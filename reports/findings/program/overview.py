@@ -60,7 +60,7 @@ def _busy(run: Run, total: Number) -> Text:
     if gpus == 1:
         return Text("keep the GPU busy for {time}", time=total)
     # Kernels of several streams run at the same time: their sum can exceed the wall time.
-    each = Number(number(total.value) / gpus, "ns")
+    each = Number(number(total.value) / gpus, "ns", total.refs)
     return Text("take {time} on {n} GPUs in all, {each} on each", time=total, n=gpus, each=each)
 
 
@@ -98,7 +98,7 @@ def _largest(kernels: pd.DataFrame) -> Text | str:
         "; the {few} largest of {n} kernels hold {share}",
         few=FEW,
         n=len(kernels),
-        share=Number(kernels["share"].head(FEW).sum(), "fraction"),
+        share=Number(kernels["share"].head(FEW).sum(), "fraction", column("kernels", "share")),
     )
 
 

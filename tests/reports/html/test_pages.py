@@ -161,7 +161,7 @@ def test_every_text_of_a_report_has_its_page(run: Run) -> None:
     assert names == {f"{stem}{suffix}.html" for stem in stems for suffix in ("", ".ko")}
     assert '<html lang="ko">' in (paths.folder / "stakeholder_summary.ko.html").read_text()
     first = paths.page.read_text()
-    assert first.count("<svg") == len([p for p in paths.pictures if p.suffix == ".svg"])
+    assert first.count("<svg") == len(list(paths.folder.rglob("*.svg")))
     ids = re.findall(r'\bid="([^"]+)"', first)
     assert len(ids) == len(set(ids))
     used = re.findall(r"url\(#([^)]+)\)|<use href=\"#([^\"]+)\"", first)
