@@ -259,6 +259,23 @@ def test_copies_over_the_bus_are_told_where_they_cost(run: Run) -> None:
     assert copies.gain_ns == pytest.approx(wall - idle)
 
 
+def test_copies_of_pageable_memory_are_held_to_those_of_pinned_memory(run: Run) -> None:
+    rows = [("host to device", 10, 10**9, 100_000_000)]  # 10 GB/s
+    frame = pd.DataFrame(rows, columns=list(tables.empty("memory_operations").columns))
+    tables.write(frame, "memory_operations", run.directory.tables)
+    roofs = tables.empty("measured_roofs")
+    named = {"level_or_pipe": "host", "kind": "h2d-pinned", "value": 50e9, "unit": "B/s"}
+    for rate, said in ((50e9, True), (11e9, False)):
+        roof = pd.DataFrame([named | {"value": rate}], columns=list(roofs.columns))
+        tables.write(tables.check(roof, "measured_roofs"), "measured_roofs", run.directory.tables)
+        (copies,) = [f for f in findings(load_run(run.path)) if f.key == "copies"]
+        words = english(copies.verdict)
+        assert ("pinned memory alone would save 80 % of their time" in words) is said
+        busy = next(r for r in copies.evidence if english(r.label).startswith("busy time"))
+        wall, idle = wall_time(run)
+        assert amount(busy) <= wall - idle + 1
+
+
 def test_a_stage_loses_no_more_than_the_whole_capture(run: Run) -> None:
     run = set_capture(run, wall_ns=26e6, idle_ns=5e6)
     (idle,) = [f for f in findings(run) if f.key == "idle"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import number, records, text
+from nsight_prof.parsers.cells import Row, number, records, text
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.gpu_times import gpu_count
 from nsight_prof.reports.analysis.kinds import NO_LIBRARY
@@ -27,6 +27,9 @@ from nsight_prof.reports.findings.program.rule import (
 )
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Verbatim
 
+PINNED = 0.8
+"""Part of the rate of pinned memory below which a copy is of other memory, or in small pieces."""
+PROBE = Text("probe of the roofline recipe")
 COPIES = Rule(
     key="copies",
     question="Do copies between host and GPU take the GPU's time?",
@@ -122,11 +125,15 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
     refs = column("memory_operations", "total_ns")
     time = Number(sum(number(row["total_ns"]) for row in crossing) / gpus, "ns", refs)
     busy_ns = (kernel_time(run) + sum(number(row["total_ns"]) for row in rows)) / gpus
+    wall, idle = program_time(run)
+    if wall.value:  # what runs at the same time keeps the GPU busy once
+        busy_ns = min(busy_ns, number((wall - idle).value))
+        time = Number(min(number(time.value), busy_ns), "ns", refs)
     busy = Number(busy_ns, "ns", (*column("kernels", "total_ns"), *refs))
     share, limit = time.share_of(busy), COPIES.thresholds["share"]
     if not crossing or number(share.value) < limit.value:
         return []
-    wall, idle = program_time(run)
+    speed = _speed(run, crossing[0])
     kernels_ns = 0.0 if frame is None else _kernel_union(frame) / gpus
     working = Number(
         number((wall - idle).value) - kernels_ns,
@@ -143,13 +150,14 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             title=Text("Copies between host and GPU take {share} of the busy time", share=share),
             verdict=Text(
                 "Copies between host and GPU take {share} of the GPU's busy time ({time}{each}), "
-                "most of it {kind} ({calls}). Behind kernels, or avoided, they would cost nothing: "
-                "that saves at most {gain} of the wall time ({saved}).",
+                "most of it {kind} ({calls}).{pageable} Behind kernels, or avoided, they would "
+                "cost nothing: that saves at most {gain} of the wall time ({saved}).",
                 share=share,
                 time=time,
                 each=Text(" on each of {n} GPUs", n=gpus) if gpus > 1 else "",
                 kind=Verbatim(text(crossing[0]["kind"]).lower()),
                 calls=Text("{n} time", "{n} times", n=round(number(crossing[0]["calls"]))),
+                pageable=_pageable(*speed),
                 gain=gain,
                 saved=saved,
             ),
@@ -161,6 +169,7 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
                     limit.source,
                 ),
                 measured(Text("busy time: kernels and copies"), busy),
+                *_speed_evidence(*speed),
                 *(
                     (measured(Text("time in which the GPU works and no kernel runs"), working),)
                     if wall.value and frame is not None
@@ -179,6 +188,39 @@ def copies(run: Run, frame: pd.DataFrame | None) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _speed(run: Run, row: Row) -> tuple[Number, Number]:
+    """Return the bytes per second of a kind of copy, and what pinned memory reaches on this GPU.
+
+    The second is unknown where no roof of the link was measured.
+    """
+    refs = (*column("memory_operations", "bytes"), *column("memory_operations", "total_ns"))
+    rate = Number(number(row["bytes"]) / number(row["total_ns"]) * 1e9, "B/s", refs)
+    kind = "h2d-pinned" if text(row["kind"]).lower().startswith("host") else "d2h-pinned"
+    roofs = [r for r in records(run.measured_roofs) if text(r["kind"]) == kind]
+    roof = number(roofs[0]["value"]) if roofs else None
+    return rate, Number(roof, "B/s", column("measured_roofs", "value"))
+
+
+def _pageable(rate: Number, roof: Number) -> Text | str:
+    """Say that copies are slower than from pinned memory, where that is known."""
+    if not roof.value or number(rate.value) >= PINNED * roof.value:
+        return ""
+    return Text(
+        " They move {rate}, where copies of pinned memory reach {roof} on this GPU: pinned memory "
+        "alone would save {part} of their time.",
+        rate=rate,
+        roof=roof,
+        part=Number(1 - number(rate.value) / roof.value, "fraction"),
+    )
+
+
+def _speed_evidence(rate: Number, roof: Number) -> list[Evidence]:
+    found = [measured(Text("copied per second"), rate)]
+    if roof.value:
+        found.append(measured(Text("copied per second of pinned memory"), roof, PROBE))
+    return found
 
 
 def _kernel_union(frame: pd.DataFrame) -> float:
