@@ -33,9 +33,14 @@ OURS = {
     "trace.write_launches(pathlib.Path(sys.argv[2])); trace.memory_operations(); trace.api_calls()",
 }
 READ = """import pathlib, sys
-from nsight_prof.parsers.nsys import open_trace
+from nsight_prof.parsers.nsys.trace import open_trace
 with open_trace(pathlib.Path(sys.argv[1])) as trace:
     {calls}
+"""
+REPORT = """import sys, tempfile
+from nsight_prof.orchestrator.cli import main
+with tempfile.TemporaryDirectory(dir=sys.argv[2]) as run:
+    sys.exit(main(["import", sys.argv[1], "--out", run, "-q"]) or main(["report", run, "-q"]))
 """
 
 
@@ -77,7 +82,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tools", type=Path, default=ROOT.parent / "shared" / "tools")
     parser.add_argument("--nsys", default="nsys", help="nsys command; empty: leave it out")
     parser.add_argument("--nsys-ai", default="", help="nsys-ai command; it changes the trace file")
-    parser.add_argument("--only", default="", help="tasks to run: kernels, attribution, all tables")
+    parser.add_argument(
+        "--only", default="", help="tasks: kernels, all tables, tables and pages, …"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="take the fastest of so many runs")
     parser.add_argument("--folder", type=Path, help="where the trace is made (1.1 GB a million)")
     return parser.parse_args()
@@ -137,6 +144,7 @@ def commands(options: argparse.Namespace, trace: Path) -> dict[str, list[str]]:
         f"{task}: prof": [sys.executable, "-c", READ.format(calls=calls), str(trace), parquet]
         for task, calls in OURS.items()
     }
+    found["tables and pages: prof"] = [sys.executable, "-c", REPORT, str(trace), str(trace.parent)]
     if options.nsys:
         stats = [options.nsys, "stats", "-q", "--format", "csv", "-r"]
         found["kernels: nsys stats cuda_gpu_kern_sum"] = [*stats, "cuda_gpu_kern_sum", str(trace)]
