@@ -130,7 +130,9 @@ def _same_host(other: Plan, now: Prediction) -> Prediction:
     """
     other.engine = now.predictor.engine
     prediction, host = other.prediction(), asdict(now.predictor.host)
-    known = {k: v for k, v in asdict(prediction.predictor.host).items() if not math.isnan(v)}
+    found = asdict(prediction.predictor.host)
+    del found["untraced"]  # how a profiler slows this engine is known of the recorded one
+    known = {key: value for key, value in found.items() if not math.isnan(value)}
     return _with(prediction, host=Host(**(host | known)))
 
 
@@ -149,7 +151,7 @@ def _eager(planned: Plan, now: Prediction, work: Workload) -> Row:
     steps = [
         number(row["tpot_p50_s"])
         for source in planned.sources
-        if source.shape == planned.shard and here
+        if source.shape == planned.shard and source.slice is None and here
         for row in records(source.table("serving_points"))
         if (row["engine"], row["status"]) == ("eager", "ok") and row["source"] in UNPROFILED
     ]
