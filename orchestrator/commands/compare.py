@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.recipe.languages import LANGUAGES
 from nsight_prof.orchestrator.terminal.say import say
 
@@ -39,7 +39,7 @@ REGRESSION = 1
     show_default=True,
     help="Language of the page; JSON is in English.",
 )
-@script_options.quiet("nothing but broken rules, on stderr")
+@shared_options.quiet("nothing but broken rules, on stderr")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout else.")
 @click.option(
     "--repeat-a",

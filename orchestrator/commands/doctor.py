@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.commands import shared_options
 
 if TYPE_CHECKING:
     from nsight_prof.orchestrator.run.doctor import Check
@@ -16,8 +16,8 @@ MISSING = 3
 
 
 @click.command("doctor")
-@script_options.as_json
-@script_options.quiet("only what is missing")
+@shared_options.as_json
+@shared_options.quiet("only what is missing")
 @click.option(
     "--target-python",
     metavar="PYTHON",
@@ -42,7 +42,7 @@ def command(as_json: bool, quiet: bool, target_python: str | None) -> None:
     if as_json:
         import dataclasses
 
-        script_options.say_json([dataclasses.asdict(check) for check in checks])
+        shared_options.say_json([dataclasses.asdict(check) for check in checks])
     else:
         _show(checks, quiet)
     missing = any(check.state == "missing" for check in checks)

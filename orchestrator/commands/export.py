@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import VARIANTS, check_one_run
@@ -44,8 +44,8 @@ FORMATS = (*TRACES, "parquet", "csv")
     metavar="NAME",
     help="Only this table; of one table -o may be a file. All that have rows by default.",
 )
-@script_options.quiet("nothing")
-@script_options.as_json
+@shared_options.quiet("nothing")
+@shared_options.as_json
 def command(
     run: Path, form: str, output: Path, tables: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
@@ -83,7 +83,7 @@ def command(
     # Beside what went to /dev/stdout nothing else may stand there.
     err = not all(Path(str(file["file"])).is_file() for file in files)
     if as_json:
-        script_options.say_json(files, err=err)
+        shared_options.say_json(files, err=err)
     elif not quiet and form not in TRACES:
         for file in files:
             say(f"{file['file']}: {file['rows']:,} rows", err=err)

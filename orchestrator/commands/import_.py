@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 
@@ -36,8 +36,8 @@ from nsight_prof.parsers.errors import UsageError
 @click.option(
     "--backend-version", "version", metavar="V", help="Version of it. [default: the newest]"
 )
-@script_options.quiet("only the run directory; what is left out of a folder goes to stderr")
-@script_options.as_json
+@shared_options.quiet("only the run directory; what is left out of a folder goes to stderr")
+@shared_options.as_json
 def command(
     files: tuple[Path, ...],
     out: Path,
@@ -105,7 +105,7 @@ def command(
             "ranks": [{"rank": rank.rank, "file": rank.file} for rank in manifest.ranks],
             "notes": manifest.assumptions,
         }
-        script_options.say_json(result)
+        shared_options.say_json(result)
     else:
         report = f"prof report {run.path}"
         following = report if aiconfigurator is None else f"prof predict MODEL --on {run.path}"

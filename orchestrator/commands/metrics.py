@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ DEFAULT_DTYPES = ("bf16",)
     help="Tensor Core input type to count, bf16 by default; repeatable.",
 )
 @click.option("--names", is_flag=True, help="Print the names for `ncu --metrics` alone.")
-@script_options.as_json
+@shared_options.as_json
 def command(
     chip: str, sets: tuple[str, ...], dtypes: tuple[str, ...], names: bool, as_json: bool
 ) -> None:
@@ -70,7 +70,7 @@ def command(
     if names:
         click.echo(",".join(tool_metrics))
     elif as_json:
-        script_options.say_json(_as_data(known, chosen, chip, dtypes))
+        shared_options.say_json(_as_data(known, chosen, chip, dtypes))
     else:
         _print_tables(known, chosen, chip, dtypes)
 

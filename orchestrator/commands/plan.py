@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import VARIANTS, RunDir, check_one_run
@@ -20,7 +20,7 @@ OF = {"wall": "of the run", "gpu": "of the GPU time"}
 
 @click.command("plan")
 @click.argument("run", type=click.Path(path_type=Path), shell_complete=completion.runs)
-@script_options.as_json
+@shared_options.as_json
 def command(run: Path, as_json: bool) -> None:
     """Say what to do, in which order, what each step saves and what it costs.
 
@@ -52,7 +52,7 @@ def command(run: Path, as_json: bool) -> None:
         )
     plan = make_plan(report_view(loaded))
     if as_json:
-        script_options.say_json(as_data(run, plan))
+        shared_options.say_json(as_data(run, plan))
     else:
         say(as_text(run, plan))
 

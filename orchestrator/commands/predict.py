@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nsight_prof.orchestrator.commands import completion, script_options
-from nsight_prof.orchestrator.commands.plan_file import Planned
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.commands.report import as_data
+from nsight_prof.orchestrator.predict.plan_file import Planned
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -163,8 +163,8 @@ class Goals(click.ParamType):  # type: ignore[type-arg]
     "--needs", is_flag=True, help="Say which measurement would narrow the intervals most."
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="New run directory.")
-@script_options.quiet("only the run directory; warnings and errors go to stderr")
-@script_options.as_json
+@shared_options.quiet("only the run directory; warnings and errors go to stderr")
+@shared_options.as_json
 def command(
     model: str | None,
     runs: tuple[Path, ...],
@@ -252,7 +252,7 @@ def command(
     notes = read_manifest(run).assumptions
     if as_json:
         result = as_data(run.path, headline, run.report / "report.md")
-        script_options.say_json(result | {"notes": notes, "broken": broken})
+        shared_options.say_json(result | {"notes": notes, "broken": broken})
     elif quiet:
         say(str(run.path))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.terminal.say import say, say_error
 from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 
@@ -28,8 +28,8 @@ def command() -> None:
 
 
 @command.command("list")
-@script_options.quiet("only the names")
-@script_options.as_json
+@shared_options.quiet("only the names")
+@shared_options.as_json
 def list_recipes(as_json: bool, quiet: bool) -> None:
     """List your own recipes and the bundled ones, with the question that each answers.
 
@@ -49,7 +49,7 @@ def list_recipes(as_json: bool, quiet: bool) -> None:
         for name, path in sorted(paths.items())
     ]
     if as_json:
-        script_options.say_json(found)
+        shared_options.say_json(found)
         return
     width = max((len(recipe["name"]) for recipe in found), default=0)
     for recipe in found:
@@ -102,8 +102,8 @@ def show(name: str, resolved: bool, overrides: tuple[str, ...]) -> None:
     help="Override a key.",
     shell_complete=completion.recipe_keys,
 )
-@script_options.quiet("only the errors of those that are wrong, to stderr")
-@script_options.as_json
+@shared_options.quiet("only the errors of those that are wrong, to stderr")
+@shared_options.as_json
 def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Check recipes: keys, values, what they extend, their sweep, and that their files exist.
 
@@ -133,7 +133,7 @@ def check(files: tuple[str, ...], overrides: tuple[str, ...], as_json: bool, qui
             text = message if file in message else f"{file}: {message}"
             say_error(ProfError(text, result["hint"]))
     if as_json:
-        script_options.say_json(results)
+        shared_options.say_json(results)
     wrong = not all(result["ok"] for result in results)
     click.get_current_context().exit(UsageError.exit_code if wrong else 0)
 

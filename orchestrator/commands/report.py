@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options, style_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import ProfError, UsageError
 from nsight_prof.parsers.run.directory import VARIANTS, RunDir, read_manifest
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "formats",
-    type=click.Choice(["md", "html", style_options.ALL]),
-    default=style_options.ALL,
+    type=click.Choice(["md", "html", shared_options.ALL]),
+    default=shared_options.ALL,
     show_default=True,
     help="Pages to write: markdown with pictures beside it, HTML with all inside, or both.",
 )
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Of a job, the report of this rank: that of the run directory ranks/000N in it.",
 )
-@style_options.options
-@script_options.quiet("only the path of the report; warnings and errors go to stderr")
-@script_options.as_json
+@shared_options.style
+@shared_options.quiet("only the path of the report; warnings and errors go to stderr")
+@shared_options.as_json
 def command(
     run: Path,
     formats: str,
@@ -98,7 +98,7 @@ def command(
             "--open shows report.html, and --format md writes none",
             "leave out one of the two, or take --format html",
         )
-    style = style_options.given_style(templates, languages, formats, png=png == "yes")
+    style = shared_options.given_style(templates, languages, formats, png=png == "yes")
     if rank is not None:
         run = _of_rank(RunDir(run), rank)
     from nsight_prof.orchestrator.system.run_lock import writing
@@ -108,7 +108,7 @@ def command(
             _attach(RunDir(run), roofs)
         findings, report = _render(RunDir(run), style, display)
     if as_json:
-        script_options.say_json(as_data(run, findings, report))
+        shared_options.say_json(as_data(run, findings, report))
     elif quiet:
         say(str(report))
     else:

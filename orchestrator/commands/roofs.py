@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 
@@ -35,7 +35,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command("list", short_help="List the roofs in the cache.")
-@script_options.as_json
+@shared_options.as_json
 def list_roofs(as_json: bool) -> None:
     """List the roofs in the cache: of which GPU, under which driver, and when measured.
 
@@ -50,7 +50,7 @@ def list_roofs(as_json: bool) -> None:
     for problem in unreadable:
         say(f"warning: {problem}", err=True)
     if as_json:
-        script_options.say_json([_facts(cached_file) for cached_file in found])
+        shared_options.say_json([_facts(cached_file) for cached_file in found])
     elif not found:
         say(f"no roofs in {folder()}; measure them: {MEASURE}")
     else:
@@ -59,7 +59,7 @@ def list_roofs(as_json: bool) -> None:
 
 @command.command("show", short_help="Print the roofs of this GPU, of a file or of a run.")
 @click.argument("source", required=False, metavar="[FILE|RUN]", type=click.Path(path_type=Path))
-@script_options.as_json
+@shared_options.as_json
 def show(source: Path | None, as_json: bool) -> None:
     """Print measured roofs with how each was measured, and the ridge points.
 
@@ -80,7 +80,7 @@ def show(source: Path | None, as_json: bool) -> None:
     path, note = _given(source) if source is not None else _of_this_machine()
     roofs = read_roofs(path)
     if as_json:
-        script_options.say_json({"file": str(path), "note": note, **as_data(roofs)})
+        shared_options.say_json({"file": str(path), "note": note, **as_data(roofs)})
         return
     if note:
         say(f"note: {note}", err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, script_options, style_options
+from nsight_prof.orchestrator.commands import completion, shared_options
 from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class Asked:
 )
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--force", is_flag=True, help="Write into a run directory that exists.")
-@style_options.options
-@script_options.quiet("only the run directory; warnings and errors go to stderr")
-@script_options.as_json
+@shared_options.style
+@shared_options.quiet("only the run directory; warnings and errors go to stderr")
+@shared_options.as_json
 def command(
     recipe: str,
     overrides: tuple[str, ...],
@@ -122,7 +122,7 @@ def command(
 
     unprofiled = UNPROFILED if options.pop("no_profile") else ()
     asked = Asked(**options)  # type: ignore[arg-type]
-    overrides = (*overrides, *style_options.overrides(templates, languages), *unprofiled)
+    overrides = (*overrides, *shared_options.overrides(templates, languages), *unprofiled)
     loaded = load_recipe(recipe, overrides)
     if asked.repeat is not None:
         if loaded.bench is None:
@@ -180,7 +180,7 @@ def _show(outcome: RunOutcome, as_json: bool, quiet: bool) -> None:
             for error in outcome.errors
         ]
         result = as_data(outcome.run_dir, outcome.findings, outcome.report_path)
-        script_options.say_json({**result, "errors": errors, "exit_code": outcome.exit_code})
+        shared_options.say_json({**result, "errors": errors, "exit_code": outcome.exit_code})
     elif quiet:
         say(str(outcome.run_dir))
     elif outcome.report_path is not None:

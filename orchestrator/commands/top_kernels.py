@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import script_options
+from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Trace:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the selection to this YAML file.",
 )
-@script_options.quiet("only the names of the kernels, one a line")
-@script_options.as_json
+@shared_options.quiet("only the names of the kernels, one a line")
+@shared_options.as_json
 def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Rank the kernels of a trace and write a selection file.
 
@@ -82,7 +82,7 @@ def command(trace: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     )
     selection.notes += read.warnings
     if as_json:
-        script_options.say_json(_as_data(selection, read.kernels))
+        shared_options.say_json(_as_data(selection, read.kernels))
     elif quiet:
         for note in selection.warnings():
             say(f"note: {note}", err=True)

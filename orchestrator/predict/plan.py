@@ -212,7 +212,7 @@ class Plan:
         engine = self.engine
         predictor = self._with_layers(self.shard.layers, engine)
         hosts = {
-            layers: fitted_host(self._with_layers(layers, engine), points)
+            layers: fitted_host(self._as_measured(layers, engine), points)
             for layers, points in self._single_steps(engine).items()
         }
         predictor.host = host_of(predictor.host, hosts, self.shard.layers)
@@ -243,6 +243,11 @@ class Plan:
         shard = replace(self.shard, layers=layers)
         power = Power() if self.trace is None else power_of(self.trace, self.fitted)
         return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), power)
+
+    def _as_measured(self, layers: int, engine: Engine) -> Predictor:
+        """Return the same on the GPU of the runs, whose points tell what the host adds."""
+        here = self._with_layers(layers, engine)
+        return replace(here, costs=self.fitted, gpu=self.measured or self.gpu)
 
     def _single_steps(self, engine: Engine) -> dict[int, list[SingleStep]]:
         """Return measured points of this model whose prompts fit one step, by layers served."""

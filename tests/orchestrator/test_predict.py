@@ -12,6 +12,8 @@ import pytest
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main
+from nsight_prof.orchestrator.predict.plan import Settings
+from nsight_prof.orchestrator.predict.predicting import plan
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.predict.needs import measurements
 from nsight_prof.parsers.run.directory import RunDir, read_manifest
@@ -291,7 +293,7 @@ def test_measured_products_predict_a_model_in_fp8(
     assert after.loc["qkv_proj", "tier"] == "T2"
     assert after.loc["qkv_proj", "seconds"] == pytest.approx(32 * 8.77e-6, rel=0.01)
     assert after.loc["quantize_down_proj", "seconds_low"] == 0
-    assert after.loc["lm_head", "seconds"] == before.loc["lm_head", "seconds"]
+    assert after["seconds"]["lm_head"] == before["seconds"]["lm_head"]
     points = [records(run.predicted_points)[0] for run in (wide, narrow)]
     assert points[1]["tpot_p50_s"] < points[0]["tpot_p50_s"]
     assert points[1]["kv_tokens"] > points[0]["kv_tokens"]
@@ -422,6 +424,16 @@ def test_a_hub_name_is_read_from_the_local_cache(
     assert point["model"] == "Qwen/Qwen2.5-0.5B"
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     assert main(words) == 0
+
+
+def test_the_host_is_that_of_the_runs_whatever_gpu_is_predicted(copied: Copied) -> None:
+    sources = [copied(name) for name in ("h200-llm-kernels", "prediction/slice-llama-3.1-8b")]
+    hosts = [
+        plan("llama-3.1-8b", sources, Settings(gpu=gpu)).predictor().host
+        for gpu in ("", "h100-sxm")
+    ]
+    assert hosts[0].overhead_s > 0
+    assert hosts[0] == hosts[1]
 
 
 def test_a_few_layers_predict_the_whole_model(

@@ -7,6 +7,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.bound import MEMORY_BUSY, SM_BUSY, assign_bounds, bound_gaps
 from nsight_prof.parsers.build.roofline import ceilings
+from nsight_prof.parsers.cells import records
 from nsight_prof.parsers.metrics.catalogue import UTILIZATION
 from nsight_prof.parsers.run.run import Run
 
@@ -138,8 +139,7 @@ def unit_bound(busy: dict[str, float], **known: Any) -> dict[str, Any]:
         for n, v in busy.items()
     ]
     made = assign_bounds(counters(**known, launch=3), kernels(), roofs(), frame("metrics", rows))
-    row: dict[str, Any] = made.iloc[0].to_dict()
-    return row
+    return records(made)[0]
 
 
 def test_a_full_unit_bounds_whatever_bytes_it_moves() -> None:

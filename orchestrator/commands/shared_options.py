@@ -1,4 +1,4 @@
-"""The options of commands that say how a report is written: --templates and --language."""
+"""Options that commands share: --json and --quiet for scripts, --templates and --language."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsight_prof.orchestrator.recipe.languages import LANGUAGES
+from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:
     from nsight_prof.reports.render.style import Style
 
 ALL = "all"
 
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else on stdout."
+)
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
+
+def quiet(remaining: str) -> Callable[..., Any]:
+    """Give a command the option --quiet; `remaining` says what is printed all the same."""
+    return click.option("-q", "--quiet", is_flag=True, help=f"For scripts: print {remaining}.")
+
+
+def say_json(data: Any, *, err: bool = False) -> None:
+    """Print data as JSON; to stderr where stdout is taken by what the command writes."""
+    say(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False), err=err)
+
+
+def style(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options --templates and --language."""
     languages = click.option(
         "--language",
