@@ -32,9 +32,12 @@ SHOWN = 20
 
 
 def recorded() -> list[str]:
-    """Return the names of all recorded runs, relative to captures/."""
-    found = CAPTURES.rglob("manifest.json")
-    return sorted(path.parent.relative_to(CAPTURES).as_posix() for path in found)
+    """Return the names of the recorded runs, relative to captures/.
+
+    Those below captures/prediction are held by docs/accuracy.md.
+    """
+    found = (path.parent.relative_to(CAPTURES) for path in CAPTURES.rglob("manifest.json"))
+    return sorted(path.as_posix() for path in found if path.parts[0] != "prediction")
 
 
 def numbers(data: Any) -> dict[str, float]:

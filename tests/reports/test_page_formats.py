@@ -36,9 +36,8 @@ def test_each_format_alone_is_its_part_of_both(run: Run) -> None:
 def test_pictures_are_png_too_where_that_is_asked_for(run: Run) -> None:
     plain = contents(render_report(run, Style(formats=("md",))))
     made = render_report(run, Style(formats=("md",), png=True))
-    assert {p.stem for p in made.pictures if p.suffix == ".png"} == {
-        Path(name).stem for name in plain if name.endswith(".svg")
-    }
+    drawn = {Path(name).stem for name in plain if name.endswith(".svg")} - {"time-by-roof"}
+    assert {p.stem for p in made.pictures if p.suffix == ".png"} == drawn  # histograms are SVG
     both = contents(made)
     assert {n: data for n, data in both.items() if not n.endswith(".png")} == plain
     assert all(both[p.name].startswith(b"\x89PNG") for p in made.pictures if p.suffix == ".png")

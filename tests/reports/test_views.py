@@ -282,7 +282,7 @@ def test_a_long_reason_is_shortened_in_the_caveats(run: Run) -> None:
 
 def test_kernels_of_mixed_work_are_a_caveat_at_their_row(run: Run) -> None:
     mixed = report_view(write(run, "kernels", run.kernels.assign(std_ns=1e9)))
-    assert caveat_texts(mixed)[0].startswith("Launches of one kernel that do different amounts")
+    assert caveat_texts(mixed)[0].startswith("Launches of one kernel differ in their work")
     assert all(row.mixed for row in mixed.kernels)
 
 

@@ -22,7 +22,10 @@ NEEDS = {
     "roofline/tensor.py": "torch",
     "train_mlp.py": "torch",
     "defects/run.py": "yaml",
+    "inference/run.py": "torch",
+    "static_compute.py": "torch",
     "serving/baseline.py": "vllm",
+    "serving/layer_slice.py": "vllm",
     "serving/offline.py": "vllm",
     "serving/server.py": "vllm",
 }

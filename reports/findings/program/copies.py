@@ -212,7 +212,7 @@ def _pageable(rate: Number, roof: Number) -> Text | str:
         "alone would save {part} of their time.",
         rate=rate,
         roof=roof,
-        part=Number(1 - number(rate.value) / roof.value, "fraction"),
+        part=Number(1 - number(rate.value) / roof.value, "fraction", (*rate.refs, *roof.refs)),
     )
 
 

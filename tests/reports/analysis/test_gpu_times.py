@@ -104,7 +104,7 @@ def test_the_pages_of_a_recorded_run_on_two_gpus_tell_each(replay: Callable[[str
     folder = replay("vllm-tensor-parallel") / "report"
     page: Any = whole_report(folder)
     assert "| GPU time in kernels (sum of 2 GPUs) | Wall time | GPU idle (each of 2 GPUs) |" in page
-    assert "| 392 ms | 209 ms | 5.7 % to 6.2 % |" in page
+    assert "392 ms | 209 ms | 5.7 % to 6.2 % |" in page
     assert "For 2.9 % of the wall time no GPU works at all." in page
     assert "on 2 GPUs in all" in page
     for name in (
