@@ -139,7 +139,8 @@ def _section(entry: Entry, base: Path) -> str:
 
 def _comparison(path: Path, base: Path) -> str:
     found = re.findall(r"^\d+\. (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    answer = [f"{n}. {sentence}" for n, sentence in enumerate(found[:SENTENCES], 1)]
+    plain = [LINK.sub(lambda link: link[2], sentence) for sentence in found[:SENTENCES]]
+    answer = [f"{n}. {sentence}" for n, sentence in enumerate(plain, 1)]
     link = [f"[comparison]({path.relative_to(base)})\n"] if path.is_relative_to(base) else []
     return "\n".join([f"### {path.stem}\n", *link, *answer, ""])
 
