@@ -236,13 +236,17 @@ class Plan:
                 "what the server in front of the engine adds to the time to first token is not "
                 "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
-        return replace(predictor)
+        return predictor
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""
         shard = replace(self.shard, layers=layers)
-        power = Power() if self.trace is None else power_of(self.trace, self.fitted)
-        return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), power)
+        return Predictor(shard, self.costs, self.gpu, engine, self._gaps(shard), self.power)
+
+    @cached_property
+    def power(self) -> Power:
+        """How the power limit slows the recorded engine's GPU."""
+        return Power() if self.trace is None else power_of(self.trace, self.fitted)
 
     def _as_measured(self, layers: int, engine: Engine) -> Predictor:
         """Return the same on the GPU of the runs, whose points tell what the host adds."""

@@ -189,14 +189,15 @@ def read_trace(
                 slow = sample.loaded_s > 0
                 key = (step, slow) if step.prefill else (number, step.decode)
                 found[key].append(sample)
-    missing = {PREFILL, DECODE} - {_recorded(item, captured).kind for item in found.values()}
+    recorded = tuple(_recorded(samples, captured) for samples in found.values())
+    missing = {PREFILL, DECODE} - {item.kind for item in recorded}
     if missing:
         raise UsageError(
             f"the trace holds no whole {' or '.join(sorted(missing))} step of the batches that "
             f"were served, with {4 * shape.layers + 1} products each",
             "record one with: prof run vllm-kernels",
         )
-    return Trace(shape, tuple(_recorded(item, captured) for item in found.values()), is_slice)
+    return Trace(shape, recorded, is_slice)
 
 
 class Batch(NamedTuple):

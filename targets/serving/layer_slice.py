@@ -16,7 +16,6 @@ cut from. Runs by itself in any Python that has vLLM 0.20 or newer.
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import sys
 import tempfile
@@ -38,9 +37,9 @@ from nsight_prof.targets.serving.engine import (
     engine_options,
     make_engine,
 )
-from nsight_prof.targets.serving.failures import EngineFailure, complain
+from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.models import Model, find_model
-from nsight_prof.targets.serving.offline import Point, Run, params, write_failure
+from nsight_prof.targets.serving.offline import Point, Run, params, with_records, write_failure
 from nsight_prof.targets.serving.records import Records
 
 TARGET = "vllm-layer-slice"
@@ -214,21 +213,7 @@ def configuration(model: Model) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; exit code 1 with a reason where vLLM fails, 3 where it is not installed."""
     args = parse_arguments(sys.argv[1:] if argv is None else argv)
-    return run_to_the_end(lambda: _main(args), options_of(args).has_processes)
-
-
-def _main(args: Namespace) -> int:
-    path = args.out or os.environ.get("PROF_RESULTS") or os.devnull
-    try:
-        with open(path, "a", encoding="utf-8") as stream:
-            return run(args, Records(stream, TARGET))
-    except EngineFailure as failure:
-        complain(failure)
-    except OSError as error:
-        if error.filename != path:
-            raise
-        complain(EngineFailure(f"the records cannot be written: {error}", "another --out"))
-    return 1
+    return run_to_the_end(lambda: with_records(args, TARGET, run), options_of(args).has_processes)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import runpy
 import statistics
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -331,10 +331,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(args: Namespace) -> int:
+    return with_records(args, TARGET, run)
+
+
+def with_records(args: Namespace, target: str, run: Callable[[Namespace, Records], int]) -> int:
+    """Run with records that go where `args` or PROF_RESULTS say; 1 with a reason where it fails."""
     path = args.out or os.environ.get("PROF_RESULTS") or os.devnull
     try:
         with open(path, "a", encoding="utf-8") as stream:
-            return run(args, Records(stream, TARGET))
+            return run(args, Records(stream, target))
     except EngineFailure as failure:
         complain(failure)
     except OSError as error:
