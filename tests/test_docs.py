@@ -13,11 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 from jsonschema import Draft202012Validator
 
 from nsight_prof import Run
-from nsight_prof.orchestrator.cli import COMMANDS
+from nsight_prof.orchestrator.cli import COMMANDS, group
 from nsight_prof.orchestrator.recipe.errors import all_keys
 from nsight_prof.orchestrator.recipe.files import bundled
 from nsight_prof.orchestrator.recipe.read import load_recipe
@@ -26,7 +27,8 @@ from nsight_prof.parsers.tables import tables
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/reading-the-report.md", "docs/measuring.md",
          "docs/bench-records.md", "docs/vllm.md", "docs/inference.md", "docs/gallery.md",
-         "docs/api.md", "docs/metrics-json.md", "docs/notebooks.md")  # fmt: skip
+         "docs/api.md", "docs/metrics-json.md", "docs/notebooks.md",
+         "docs/llm-perf-opt.md")  # fmt: skip
 FOLDERS = ("nsight_prof", "orchestrator", "parsers", "reports", "targets", "scripts", "tests")
 
 
@@ -192,6 +194,25 @@ def test_the_commands_of_the_page_about_vllm_fit_its_recipes(root: Path) -> None
         words = shlex.split(command, comments=True)
         overrides = [word for word in words[3:] if word != "--set"]
         assert load_recipe(Path(words[2]).stem, overrides).target.file
+
+
+def test_the_commands_of_the_page_about_llm_perf_opt_are_commands(root: Path) -> None:
+    text = page(root, "llm-perf-opt.md")
+    found = re.findall(r"^prof .*$", text, re.MULTILINE)
+    found += re.findall(r"`(prof [a-z][^`…]*)`", text)
+    assert len(found) > 15
+    for line in found:
+        name, *words = shlex.split(line, comments=True)[1:]
+        command = group.get_command(click.Context(group), name)
+        assert command is not None, line
+        context = command.make_context(name, words) if words else None
+        if context is not None and name == "run":
+            given = context.params
+            recipe = load_recipe(Path(given["recipe"]).stem, given["overrides"])
+            assert recipe.target.file, line
+    for option in re.findall(r"`--set ('[^']+'|[^` ]+)", text):
+        if (value := shlex.split(option)[0]) and "/" not in value and "model=" not in value:
+            assert load_recipe("inference", ["dataset.root=pages", value]).target.file, option
 
 
 def test_the_target_of_the_contributors_guide_runs(

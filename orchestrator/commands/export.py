@@ -1,4 +1,4 @@
-"""`prof export`: writes a run as a timeline for trace viewers, or its tables as files."""
+"""`prof export`: a run as a timeline for trace viewers, as tables, or as llm-perf-opt's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from nsight_prof.parsers.run.run import Run
 
 TRACES = ("perfetto", "chrome")
-FORMATS = (*TRACES, "parquet", "csv")
+LLM_PERF_OPT = "llm-perf-opt"
+FORMATS = (*TRACES, "parquet", "csv", LLM_PERF_OPT)
 
 
 @click.command("export")
@@ -27,7 +28,8 @@ FORMATS = (*TRACES, "parquet", "csv")
     type=click.Choice(FORMATS),
     default="perfetto",
     show_default=True,
-    help="A timeline (perfetto and chrome are the same JSON), or the tables.",
+    help="A timeline (perfetto and chrome are the same JSON), the tables, or the folder that "
+    "llm-perf-opt writes.",
 )
 @click.option(
     "-o",
@@ -54,16 +56,17 @@ def command(
     The timeline opens in ui.perfetto.dev and chrome://tracing. Kernels, copies and memsets stand on
     the streams of their GPU, NVTX ranges and CUDA API calls on the threads of the host, and arrows
     lead from a call to what it issued. A kernel tells its shape, its stage and what bounds it.
-    Columns of the tables: docs/tables.md in prof's repository.
+    Columns of the tables: docs/tables.md in prof's repository; files of llm-perf-opt:
+    docs/llm-perf-opt.md in prof's repository.
 
     \b
     Examples:
       prof export runs/mine -o timeline.json.gz
       prof export runs/mine --format csv -o tables
       prof export runs/mine --format parquet --table launches -o launches.parquet
+      prof export runs/mine --format llm-perf-opt -o reports
     """
     from nsight_prof.parsers.build.load import load_run
-    from nsight_prof.reports.export.table_files import export_tables
 
     check_one_run(run)
     loaded = load_run(run)
@@ -77,7 +80,7 @@ def command(
         if form in TRACES
         else [
             {"file": str(path), "rows": rows}
-            for path, rows in export_tables(loaded, form, output, tables).items()
+            for path, rows in _files(loaded, form, output, tables).items()
         ]
     )
     # Beside what went to /dev/stdout nothing else may stand there.
@@ -87,6 +90,21 @@ def command(
     elif not quiet and form not in TRACES:
         for file in files:
             say(f"{file['file']}: {file['rows']:,} rows", err=err)
+
+
+def _files(run: Run, form: str, output: Path, tables: tuple[str, ...]) -> dict[Path, int]:
+    """Write tables, or the folder of llm-perf-opt; return the rows of each file."""
+    from nsight_prof.reports.export.llm_perf_opt import export_llm_perf_opt
+    from nsight_prof.reports.export.table_files import export_tables
+
+    if form != LLM_PERF_OPT:
+        return export_tables(run, form, output, tables)
+    if tables:
+        raise UsageError(
+            f"--table does not go with --format {LLM_PERF_OPT}",
+            "choose --format parquet or --format csv",
+        )
+    return export_llm_perf_opt(run, output)
 
 
 def _timeline(run: Run, output: Path, tables: tuple[str, ...], quiet: bool) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+import json
+from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -5,6 +7,7 @@ import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.imports.importing import import_files
+from nsight_prof.parsers.nsys.kern_sum_csv import read_kernel_summary
 from nsight_prof.parsers.run.directory import Manifest, RunDir, write_manifest
 
 
@@ -91,3 +94,24 @@ def test_a_folder_that_cannot_be_written_is_named(
         assert f"{target}" in told
         assert "cannot be written" in told
         assert ".partial" not in told
+
+
+def test_files_of_llm_perf_opt_hold_the_numbers_of_the_run(root: Path, tmp_path: Path) -> None:
+    """Its kernel summary has the heads of nsys, so that our reader of those is the oracle."""
+    run, folder = tmp_path / "run", tmp_path / "out"
+    recorded = ["run", "top-kernels", "--replay", str(root / "captures" / "h200-top-kernels")]
+    assert main([*recorded, "--out", str(run)]) == 0
+    assert main(["export", str(run), "--format", "llm-perf-opt", "-o", str(folder)]) == 0
+    (dated,) = folder.iterdir()
+    datetime.strptime(dated.name, "%Y%m%d-%H%M%S")
+    kernels = pd.read_parquet(run / "tables" / "kernels.parquet")
+    read = read_kernel_summary(dated / "nsys" / "summary_cuda_gpu_kern_sum.csv").kernels
+    assert read["total_ns"].sum() == kernels["total_ns"].sum()
+    assert set(read["name"]) == set(kernels["name"])
+    counters = pd.read_parquet(run / "tables" / "counters.parquet").set_index("kernel_id")
+    summary = pd.read_csv(dated / "ncu" / "analysis" / "metrics_summary.csv")
+    assert len(summary) == len(counters)
+    assert summary["duration_us"].sum() == pytest.approx(counters["duration_ns"].sum() / 1e3)
+    assert json.loads((dated / "env.json").read_text())["gpu"] == "NVIDIA H200"
+    assert not (dated / "torch_profiler").exists()  # the run has no operators
+    assert not (dated / "sequence.csv").exists()
