@@ -21,6 +21,7 @@ def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> 
         target=program.argv,
         capture=capture,
         nvtx_range=nvtx_range,
+        python_sampling=recipe.trace.python_sampling,
         extra_args=recipe.trace.extra_args,
     )
 
@@ -52,6 +53,7 @@ def counters_request(
         clock_control=recipe.counters.clock_control,
         cache_control=recipe.counters.cache_control,
         rules=recipe.counters.rules,
+        source=recipe.counters.source,
         extra_args=recipe.counters.extra_args,
     )
 

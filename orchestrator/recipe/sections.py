@@ -144,6 +144,11 @@ class Trace(Model):
         description="Longest time for the traced program, seconds or 90s, 10m, 1h; then the whole "
         "process group is ended.",
     )
+    python_sampling: bool = Field(
+        default=False,
+        description="true: nsys notes the stack of each Python thread 1000 times a second, and "
+        "`prof where` names the lines of the program in which the host spends its time.",
+    )
     extra_args: Words = Field(
         default=(),
         description="More options for `nsys profile`, for example [--nvtx-domain-exclude=CCCL]. "
@@ -228,6 +233,11 @@ class Counters(Model):
         default=False,
         description="true: let ncu apply its own rules and show what they say beside prof's "
         "findings; their sections about double the passes (H100, H200: 20 for 10).",
+    )
+    source: bool = Field(
+        default=False,
+        description="true: ncu samples each instruction as well, and `prof where` names the lines "
+        "of kernels that have line information (nvcc -lineinfo, Triton) with their share.",
     )
     args: Arguments = _own_args("{steps: 2}")
     timeout: Duration = Field(

@@ -46,7 +46,7 @@ from nsight_prof.parsers.run.selection import Selection, read_selection, write_s
 SQLITE, REPORT, SELECTION = "trace.sqlite", "trace.nsys-rep", "selection.yaml"
 REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 COUNTERS, COUNTERS_CSV, NCU_LOG = "counters.ncu-rep", "counters.csv", "ncu.log"
-DETAILS_CSV = "details.csv"
+DETAILS_CSV, SOURCE_CSV = "details.csv", "source.csv"
 
 
 def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -246,7 +246,7 @@ def _profile(
 def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
     """Write counters.csv beside the report; without ncu-report it is what gets read.
 
-    What ncu's rules said stands on another page: details.csv.
+    What ncu's rules said stands on another page, details.csv; what each line did in source.csv.
     """
     csv, variables = folder / COUNTERS_CSV, work.machine.environment.variables
     try:
@@ -254,11 +254,15 @@ def _print_csv(tool: Tool, folder: Path, work: Work, result: Result) -> None:
         if work.recipe.counters.rules:
             export_csv(tool, folder / COUNTERS, folder / DETAILS_CSV, variables, "details")
             _mask(folder / DETAILS_CSV, work, result)
+        if work.recipe.counters.source:
+            export_csv(tool, folder / COUNTERS, folder / SOURCE_CSV, variables, "source")
+            _mask(folder / SOURCE_CSV, work, result)
     except ArtifactUnreadable as error:
         if not can_read_rep():
             raise
         message = error.message.replace(f"{folder}/", "")
-        missing = DETAILS_CSV if csv.is_file() else COUNTERS_CSV
+        pages = (COUNTERS_CSV, DETAILS_CSV, SOURCE_CSV)
+        missing = next(name for name in pages if not (folder / name).is_file())
         result.warnings.append(f"no {missing}: {message}")
     else:
         _mask(csv, work, result)

@@ -34,6 +34,7 @@ RULE_SECTIONS = (
     "MemoryWorkloadAnalysis_Tables",
     "SourceCounters",
 )
+SOURCE_SECTIONS = ("SourceCounters",)
 NVTX_SPECIAL = re.compile(r"([\\@,/\[\]*+])")
 PERMISSION_REMEDY = (
     "as administrator: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
@@ -54,7 +55,8 @@ class CountersRequest:
 
     Of each kernel (name, grid and block) `skip` launches are left out and `count` profiled; without
     `kernels`, all launches of all kernels are.
-    With `rules` the sections that carry ncu's rules are collected too, and the rules applied.
+    With `rules` the sections that carry ncu's rules are collected too, and the rules applied; with
+    `source` what each instruction did, and the source is taken into the report.
     `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
     """
 
@@ -71,6 +73,7 @@ class CountersRequest:
     clock_control: str = "none"
     cache_control: str = "none"
     rules: bool = False
+    source: bool = False
     extra_args: tuple[str, ...] = ()
 
 
@@ -114,7 +117,7 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
         *_which(request, features),
         "--metrics",
         _bounded(",".join(request.metrics), "metrics", "counters.sets"),
-        *_rules(request),
+        *_sections(request),
         *request.extra_args,
         *request.target,
     ]
@@ -123,8 +126,10 @@ def counters_argv(request: CountersRequest, features: frozenset[str]) -> list[st
 def csv_argv(program: str, report: Path, page: str = "raw") -> list[str]:
     """Return the command that prints a report as CSV: base units, mangled names.
 
-    Page `raw` holds all metrics, `details` those of sections and what the rules said.
+    Page `raw` holds all metrics, `details` those of sections and what the rules said, `source` what
+    each line and instruction did.
     """
+    lines = ["--print-source", "cuda,sass"] if page == "source" else []
     return [
         program,
         "--import",
@@ -136,6 +141,7 @@ def csv_argv(program: str, report: Path, page: str = "raw") -> list[str]:
         "base",
         "--print-kernel-base",
         "mangled",
+        *lines,
     ]
 
 
@@ -188,12 +194,14 @@ def _which(request: CountersRequest, features: frozenset[str]) -> list[str]:
     return ["--kernel-id", f"::regex:{regex}:{numbers}"]
 
 
-def _rules(request: CountersRequest) -> list[str]:
-    if not request.rules:
+def _sections(request: CountersRequest) -> list[str]:
+    names = RULE_SECTIONS if request.rules else SOURCE_SECTIONS if request.source else ()
+    if not names:
         return []
     # One regex: a section that this version lacks is no error then (ncu 2024.1.1).
-    sections = f"regex:^({'|'.join(RULE_SECTIONS)})$"
-    return ["--section", sections, "--apply-rules", "yes"]
+    sections = ["--section", f"regex:^({'|'.join(names)})$"]
+    rules = ["--apply-rules", "yes" if request.rules else "no"]
+    return [*sections, *rules, *(["--import-source", "yes"] if request.source else [])]
 
 
 def _bounded(text: str, what: str, key: str) -> str:

@@ -36,6 +36,7 @@ class TraceRequest:
     target: tuple[str, ...]
     capture: str = "all"
     nvtx_range: str = ""
+    python_sampling: bool = False
     extra_args: tuple[str, ...] = ()
 
 
@@ -60,6 +61,9 @@ def profile_argv(request: TraceRequest, features: frozenset[str]) -> list[str]:
         # The default, `graph`, hides the kernels inside CUDA graphs.
         "--cuda-graph-trace=node",
         "--discard-environment=true",
+        # Stacks of Python threads each millisecond; without Python in the program it does nothing.
+        *(["--python-sampling=true"] if request.python_sampling else []),
+        *(["--python-sampling-frequency=1000"] if request.python_sampling else []),
         *_capture(request),
     ]
     offered = [option for option in wanted if option.partition("=")[0] in features]

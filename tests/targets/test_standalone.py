@@ -20,6 +20,7 @@ NEEDS = {
     "roofline/memory.py": "torch",
     "roofline/run.py": "torch",
     "roofline/tensor.py": "torch",
+    "planted_lines.py": "torch",
     "train_mlp.py": "torch",
     "defects/run.py": "yaml",
     "inference/run.py": "torch",
