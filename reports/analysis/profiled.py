@@ -8,6 +8,7 @@ import pandas as pd
 
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, number, records, text
+from nsight_prof.parsers.join.ncu_files import DURATION
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.analysis.evidence import threshold
 
@@ -23,24 +24,26 @@ def profiled(run: Run) -> list[Row]:
     """Return a row for each kernel that has counters, most GPU time first.
 
     Columns are those of `kernels` (identity and time), of `counters`, and `stalls` (the share of
-    each stall reason), `stall_share` (that of the top one) and `loose_join` (joined by a name that
-    the two tools write differently).
+    each stall reason), `stall_share` (that of the top one), `loose_join` (joined by a name that
+    the two tools write differently) and `counted_ns` (sum of its launches that ncu profiled).
     """
     shares = _stall_shares(run.stalls)
     loose = _loose_joins(run)
+    counted = _counted_ns(run)
     merged = run.counters.merge(run.kernels[["kernel_id", *TRACE_ONLY]], on="kernel_id", how="left")
     rows = records(merged)
     for row in rows:
         row["stalls"] = shares.get(text(row["kernel_id"]), {})
         row["stall_share"] = row["stalls"].get(text(row["top_stall"]), math.nan)
+        row["counted_ns"] = counted.get(text(row["kernel_id"]), math.nan)
         row["loose_join"] = text(row["kernel_id"]) in loose
     return sorted(rows, key=weight, reverse=True)
 
 
 def weight(row: Row) -> float:
-    """Return the time in ns that ranks a kernel: in the trace, else of the profiled launch."""
-    total = number(row["total_ns"])
-    return total if not math.isnan(total) else max(0.0, number(row.get("duration_ns")))
+    """Return the time in ns that ranks a kernel: in the trace, else of all profiled launches."""
+    times = (number(row.get(name)) for name in ("total_ns", "counted_ns", "duration_ns"))
+    return next((ns for ns in times if not math.isnan(ns)), 0.0)
 
 
 def is_mixed(row: Row) -> bool:
@@ -64,6 +67,14 @@ def _stall_shares(stalls: pd.DataFrame) -> dict[str, dict[str, float]]:
     for row in records(stalls):
         found.setdefault(text(row["kernel_id"]), {})[text(row["reason"])] = number(row["share"])
     return found
+
+
+def _counted_ns(run: Run) -> dict[str, float]:
+    """Return the sum of the durations of all launches of a kernel that ncu profiled."""
+    durations = run.metrics[run.metrics["metric"] == DURATION]
+    once_each = durations.groupby(["kernel_id", "launch"])["value"].first()
+    sums = once_each.groupby("kernel_id").sum(min_count=1)
+    return {str(key): float(value) for key, value in sums.items()}
 
 
 def _loose_joins(run: Run) -> set[str]:

@@ -28,17 +28,18 @@ def timeline(run: Run) -> pd.DataFrame | None:
     """Return the launches by stream and start; None where they are not known, or too many.
 
     Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (one number per stream), stage,
-    and short_name, name, library, category of the kernel.
+    nvtx_path, and short_name, name, library, category of the kernel.
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return None
     launches = run.launches
     if launches.empty:
         return None
-    frame = launches[["kernel_id", "start_ns", "duration_ns", "stage"]].copy()
+    frame = launches[["kernel_id", "start_ns", "duration_ns", "stage", "nvtx_path"]].copy()
     frame["gpu"] = gpu_of(run, launches)
     frame["kernel_id"] = frame["kernel_id"].astype(str)
-    frame["stage"] = frame["stage"].astype(object).fillna("")
+    for column in ("stage", "nvtx_path"):
+        frame[column] = frame[column].astype(object).fillna("")
     frame["queue"] = launches.groupby(QUEUE, dropna=False, sort=False).ngroup()
     for column in ("start_ns", "duration_ns"):
         frame[column] = frame[column].astype(np.int64)

@@ -30,6 +30,7 @@ class Finding(page.Finding):
         gain_program: the same as part of the time of the whole program (Amdahl).
         gain_ns: the same as time.
         gain_of: of what time the gain is: GPU time, or wall time for idle time and copies.
+        counted_ns: in a run without a trace, what it saves of the launches that ncu profiled.
         bound: what limits its kernels.
         stage: the stage that it is about; empty for the whole program.
         rank: its place by gain, from 1; None where it divides the time and is nothing to do.
@@ -47,6 +48,7 @@ class Finding(page.Finding):
     gain_kernel: float = math.nan
     gain_program: float = math.nan
     gain_ns: float = math.nan
+    counted_ns: float = math.nan
     gain_of: Literal["GPU time", "wall time"] = "GPU time"
     bound: str = ""
     stage: str = ""

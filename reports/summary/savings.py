@@ -11,18 +11,13 @@ from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.page import Text
 from nsight_prof.reports.profile.view_models import KernelRow, ReportView
+from nsight_prof.reports.verdicts.ranking import CAUSE_OF
 
 OF_IDLE = ("idle", "idle_outside")
 """Keys of findings about time in which the GPU has nothing to do."""
 ENOUGH = 0.1
 """Part of the run that waiting for the host must cost to absorb what faster kernels save: the GPU
 then only waits longer."""
-CAUSE_OF = {
-    "sync_stalls": ("launch_bound", "host_bound"),
-    "allocation_stalls": ("launch_bound", "sync_stalls"),
-}
-"""Rules that tell of the cause of what others tell of: a host that waits for results in every step
-cannot run ahead, however fast it launches."""
 FEWER_LAUNCHES = ("small_kernels", "elementwise_chain")
 """Rules whose repair leaves the host less to launch, so that it need not wait for others."""
 

@@ -6,6 +6,7 @@ A finding needs evidence; what the evidence does not answer is in reports.findin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -17,20 +18,40 @@ from nsight_prof.reports.findings.padding import padding_findings
 from nsight_prof.reports.findings.program.rules import program_findings
 from nsight_prof.reports.page.writer import Writer
 
+CAUSE_OF = {
+    "sync_stalls": ("launch_bound",),
+    "allocation_stalls": ("launch_bound", "sync_stalls"),
+}
+"""Rules that tell of the cause of what others tell of: a host that waits for results in every step
+cannot run ahead, however fast it launches."""
 OVERVIEW = ("time", "bounds")
 """Findings about the whole program that come first: they have no gain of their own."""
 
 
 @once
 def findings(run: Run) -> list[Finding]:
-    """Return what takes the time, and then everything else by its gain in time, largest first."""
+    """Return what takes the time, and then everything else by its gain in time, largest first.
+
+    A cause stands before its symptom in the same stage, which its repair may end.
+    """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
     ranks = count(1)
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))
-        for f in sorted(found, key=lambda f: (_position(f), -_gain(f)))
+        for f in sorted(found, key=lambda f: _order(f, found))
     ]
+
+
+def _order(finding: Finding, found: Sequence[Finding]) -> tuple[int, float, int]:
+    """Return a key by which the largest gain is first, and a cause right before its symptom."""
+    symptoms = [f for f in found if f.rule in CAUSE_OF.get(finding.rule, ()) and _meet(f, finding)]
+    gain = max(map(_gain, (finding, *symptoms)))
+    return _position(finding), -gain, 0 if symptoms else 1
+
+
+def _meet(one: Finding, other: Finding) -> bool:
+    return one.key == other.key and one.stage == other.stage
 
 
 def _position(finding: Finding) -> int:
@@ -40,6 +61,8 @@ def _position(finding: Finding) -> int:
 def _gain(finding: Finding) -> float:
     if not math.isnan(finding.gain_ns):
         return finding.gain_ns
+    if finding.counted_ns > 0:
+        return finding.counted_ns
     return 0.0 if math.isnan(finding.gain_kernel) else finding.gain_kernel / 1e9
 
 

@@ -12,7 +12,7 @@ from nsight_prof.parsers.cells import Row, names, number, records, text
 from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
-from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time
+from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
@@ -242,6 +242,7 @@ def _finding(group: Sequence[Judged], total_ns: float, remaining: float) -> Find
         gain_kernel=min(lead.gain, remaining) if math.isnan(taken) else gained / taken,
         gain_program=gained,
         gain_ns=gained * total_ns,
+        counted_ns=sum(j.gain * weight(j.row) for j in group),
         bound=lead.bound,
         action=action,
         plain=advice,

@@ -20,8 +20,20 @@ from nsight_prof.reports.analysis.idle import (
     launch_cost,
 )
 from nsight_prof.reports.analysis.stages import program_time
+from nsight_prof.reports.analysis.timeline import timeline
 from nsight_prof.reports.findings.model import Finding
-from nsight_prof.reports.findings.program.rule import Rule, Threshold, measured, wall_evidence
+from nsight_prof.reports.findings.program.queued import (
+    queued_clause,
+    queued_evidence,
+    queued_steps,
+)
+from nsight_prof.reports.findings.program.rule import (
+    Rule,
+    Threshold,
+    column,
+    measured,
+    wall_evidence,
+)
 from nsight_prof.reports.page import Evidence, Name, Number, Ref, Text, Value, Verbatim
 
 STAGE_SHARE = Threshold(0.05, Text("prof: part of a stage's time worth a finding"))
@@ -162,6 +174,8 @@ ALLOCATING = re.compile(
 """CUDA calls that allocate or free memory and wait for the GPU."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
+RANGE = 0.5
+"""Part of the idle time that lies before the launches of one NVTX range, so that it is named."""
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -209,14 +223,16 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
     saved = min(max(0.0, lost - remaining), number(program_idle.value))
     gain = Number(saved / number(program_wall.value), "fraction")
     told = ALLOCATION_STALLS if rule is HOST_BOUND and _allocates(gaps) else rule
+    steps = queued_steps(run, stage) if rule is LAUNCH_BOUND else None
     return told.finding(
         key="idle",
         stage=stage.name,
         title=_title(told, gaps.idle.share_of(stage.wall), stage),
         verdict=Text(
-            "{problem} Closing these gaps saves at most {gain} of the wall time{under_nsys} "
-            "({saved}).{remark}",
-            problem=_problem(stage, gaps, rule),
+            "{problem}{queued} Closing these gaps saves at most {gain} of the wall "
+            "time{under_nsys} ({saved}).{remark}",
+            problem=_problem(run, stage, gaps, rule),
+            queued=queued_clause(steps),
             gain=gain,
             saved=Number(saved, "ns"),
             under_nsys="" if rule is HOST_BOUND else Text(" under nsys"),
@@ -225,6 +241,7 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         evidence=(
             *_gap_evidence(stage, gaps, rule, minimum),
             *(_call_evidence(gaps) if rule is LAUNCH_BOUND else ()),
+            *queued_evidence(steps),
             *_gain_evidence(rule, cost, Number(saved, "ns")),
             wall_evidence(program_wall),
             measured(Text("idle time of all causes"), stage.idle),
@@ -267,7 +284,7 @@ def _name(stage: Stage) -> Name:
     return Name(stage.name, Ref("stages", stage.name))
 
 
-def _problem(stage: Stage, gaps: Gaps, rule: Rule) -> Text:
+def _problem(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Text:
     values: dict[str, Value] = {
         "lost": gaps.idle,
         "wall": stage.wall,
@@ -289,22 +306,60 @@ def _problem(stage: Stage, gaps: Gaps, rule: Rule) -> Text:
     if rule is LAUNCH_BOUND:
         return Text(
             "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-            "{n} gap of {gap}, while a kernel takes {kernel} on average.{calls}{others}",
+            "{n} gap of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
             "The GPU is idle for {lost} of {wall} {where} because the host launches too slowly: "
-            "{n} gaps of {gap}, while a kernel takes {kernel} on average.{calls}{others}",
+            "{n} gaps of {gap}, while a kernel takes {kernel} on average.{range}{calls}{others}",
             gap=gaps.mean,
             kernel=stage.kernel_mean,
+            range=_range(run, stage, gaps),
             calls=_calls(gaps),
             **values,
         )
     return Text(
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
-        "({call}) before it launches more: {n} time, {gap} each.{others}",
+        "({call}) before it launches more: {n} time, {gap} each.{behind}{others}",
         "The GPU is idle for {lost} of {wall} {where} because the host waits until it has finished "
-        "({call}) before it launches more: {n} times, {gap} each.{others}",
+        "({call}) before it launches more: {n} times, {gap} each.{behind}{others}",
         call=Verbatim(gaps.by("waited", "gaps")[0][0]),
         gap=gaps.mean,
+        behind=_behind(stage),
         **values,
+    )
+
+
+def _behind(stage: Stage) -> Text | str:
+    """Say of synchronisations that slow launches beside them follow from them."""
+    idle = stage.of_cause(LAUNCHES).idle
+    if not number(idle.share_of(stage.wall).value) >= LAUNCH_BOUND.limit("share"):
+        return ""
+    return Text(
+        " A host that waits for results cannot run ahead: the {idle} in which the GPU waits for "
+        "launches follow from that, too.",
+        idle=idle,
+    )
+
+
+def _range(run: Run, stage: Stage, gaps: Gaps) -> Text | str:
+    """Say before which NVTX range most of the idle time lies; empty where ranges do not tell.
+
+    Beside it stands that range's part of the GPU time, which is what one would look at otherwise.
+    """
+    total, frame = number(gaps.idle.value), timeline(run)
+    (name, idle), *_ = gaps.by("nvtx_range") or [("", 0.0)]
+    if frame is None or not name or name == stage.name or idle < RANGE * total:
+        return ""
+    rows = frame if stage.is_capture else frame[frame["stage"] == stage.name]
+    inside = rows["nvtx_path"].str.rsplit("/", n=1).str[-1] == name
+    if not inside.any():
+        return ""  # numbers in its name stand as *
+    busy = Number(rows.loc[inside, "duration_ns"].sum(), "ns", column("launches", "duration_ns"))
+    all_busy = Number(rows["duration_ns"].sum(), "ns", column("launches", "duration_ns"))
+    return Text(
+        " {part} of this time lies before what NVTX range {range} launches, which has {busy} of "
+        "the GPU time there.",
+        part=Number(idle, "ns", column("idle_gaps", "idle_ns")).share_of(gaps.idle),
+        range=Verbatim(name),
+        busy=busy.share_of(all_busy),
     )
 
 

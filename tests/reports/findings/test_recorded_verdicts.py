@@ -1,0 +1,72 @@
+"""What is said first of recorded runs and of real exports, where an engineer would dispute it."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nsight_prof.orchestrator.cli import main
+from nsight_prof.parsers.build.load import load_run
+from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.verdicts.ranking import findings
+from tests.reports.programs import amount, english, of_cause
+
+Recorded = Callable[[str], Run]
+
+
+@pytest.fixture(scope="module")
+def imported(real_exports: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Opens a real export of others as a run."""
+
+    def read(path: str) -> Run:
+        out = tmp_path_factory.mktemp("imported") / "run"
+        assert main(["import", str(real_exports / path), "--out", str(out), "--quiet"]) == 0
+        return load_run(out)
+
+    return cache(read)
+
+
+def evidence(found: Finding, label: str) -> float:
+    (one,) = [row for row in found.evidence if label in english(row.label)]
+    return amount(one)
+
+
+def test_steps_that_were_queued_are_the_measured_cuda_graph(recorded_run_of: Recorded) -> None:
+    found = of_cause(recorded_run_of("h200-top-kernels"), "launch_bound")
+    assert "4 of 15 steps were queued before the GPU came to them" in english(found.verdict)
+    assert evidence(found, "median step that was queued") == pytest.approx(0.84e6, rel=0.01)
+    assert evidence(found, "median step for which the GPU waits") == pytest.approx(2.66e6, rel=0.01)
+    # An independent count: all kernels of a step take 0.74 ms, and no graph takes less.
+    run = recorded_run_of("h200-top-kernels")
+    (decode,) = records(run.stages[run.stages["stage"] == "decode"])
+    kernels = number(decode["kernel_ns"]) / 16
+    assert kernels < evidence(found, "median step that was queued") < 1.2 * kernels
+
+
+def test_idle_time_names_the_range_that_it_lies_before(recorded_run_of: Recorded) -> None:
+    found = of_cause(recorded_run_of("h200-top-kernels"), "launch_bound")
+    assert "72 % of this time lies before what NVTX range attention launches" in english(
+        found.verdict
+    )
+
+
+def test_a_loop_that_waits_in_every_step_has_its_launches_as_a_symptom(imported: Recorded) -> None:
+    run = imported("nsys/cestwc+balinski-and-gomory-cuda/report23.sqlite")
+    rules = [found.rule for found in findings(run)]
+    assert rules.index("sync_stalls") < rules.index("launch_bound")
+    found = of_cause(run, "sync_stalls")
+    assert found.gain_ns < of_cause(run, "launch_bound").gain_ns
+    assert "A host that waits for results cannot run ahead" in english(found.verdict)
+
+
+def test_without_a_trace_the_launches_that_were_counted_weigh_findings(imported: Recorded) -> None:
+    run = imported("ncu/junstar92+cuda-kernel-study/gemm_ncu_results_4096x4096x4096_a6000.csv")
+    times = {row["kernel_id"]: number(row["duration_ns"]) for row in records(run.counters)}
+    found = [one for one in findings(run) if one.kernel_ids]
+    saved = [one.gain_kernel * sum(times[key] for key in one.kernel_ids) for one in found]
+    assert saved == sorted(saved, reverse=True)
+    shares = [one.gain_kernel for one in found]
+    assert shares != sorted(shares, reverse=True)  # the order of shares is another one
