@@ -108,7 +108,9 @@ def _program(recipe: Recipe, capabilities: Capabilities) -> dict[str, str]:
     """Return the inputs that nsys and ncu share: the program and what of it is captured."""
     target = recipe.target
     dataset = recipe.dataset
-    return ({} if dataset is None else {"dataset": _text(dataset.model_dump())}) | {
+    given = {} if dataset is None else {"dataset": _text(dataset.model_dump())}
+    given |= {} if target.url is None else {"target.url": target.url}
+    return given | {
         "target.file": target.file or "",
         "target.command": _text(target.command),
         "target.args": _text(target.args),

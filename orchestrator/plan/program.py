@@ -71,7 +71,8 @@ def resolve_program(recipe: Recipe) -> Program:
         argv = [_interpreter(target), str(path)]
     else:
         argv = _command(target)
-    args = _dataset_args(recipe) | target.args
+    url = {} if target.url is None else {"url": target.url}
+    args = _dataset_args(recipe) | url | target.args
     return Program((*argv, *render_args(args)), dict(target.env), cwd, digest)
 
 

@@ -45,6 +45,12 @@ class Target(Model):
         description="Interpreter that has the target's packages (torch, …): a path or a name on "
         "PATH. Default: the one that runs prof.",
     )
+    url: Text | None = Field(
+        default=None,
+        description="A server with an OpenAI-compatible API that runs already "
+        "(http://127.0.0.1:8000), for targets that take --url (serving/server.py): it is neither "
+        "started nor ended.",
+    )
     env: dict[VariableName, Word] = Field(
         default_factory=dict,
         description="Environment variables set for the target; ${NAME} takes a value of prof's "

@@ -20,6 +20,7 @@ import aiohttp
 from nsight_prof.targets.serving.answers import Answer
 from nsight_prof.targets.serving.inputs import random_prompts
 from nsight_prof.targets.serving.load_points import Point, arrivals
+from nsight_prof.targets.serving.running import headers
 
 KEEP_ALIVE_S = 2.0
 """Less than the 5 s after which vLLM closes an idle connection: a request sent just then fails."""
@@ -85,7 +86,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=self._timeout_s),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **headers()},
         )
         return self
 

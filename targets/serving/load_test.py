@@ -7,19 +7,21 @@ import http.client
 import importlib
 import json
 import sys
+import urllib.request
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nsight_prof.targets.serving import scrape, server_log, stopping
 from nsight_prof.targets.serving.answers import Reading, read, request_fields, spread
 from nsight_prof.targets.serving.failures import EngineFailure
-from nsight_prof.targets.serving.healthy import HOST, Server
+from nsight_prof.targets.serving.healthy import Server
 from nsight_prof.targets.serving.load import Client, Loaded, background, bodies
 from nsight_prof.targets.serving.load_points import Point, closed_points, open_points
 from nsight_prof.targets.serving.models import Model, vocabulary
 from nsight_prof.targets.serving.options import EngineOptions
 from nsight_prof.targets.serving.records import TOKEN_TIMES, Records
+from nsight_prof.targets.serving.running import Running
 
 FEW_TOKENS = 8000
 """Ids below are taken where the vocabulary is not known: every current model's is larger."""
@@ -44,13 +46,15 @@ class LoadTest:
         given: Namespace,
         model: Model,
         options: EngineOptions,
-        server: Server,
+        server: Server | Running,
         records: Records,
-        port: int,
+        url: str,
+        served: Mapping[str, Any],
     ) -> None:
+        """Keep what is measured; `served` is what /v1/models says of a server that ran already."""
         self._given, self._model, self._options = given, model, options
         self._server, self._records = server, records
-        self._address = (HOST, port)
+        self._url, self._served = url, served
         self._facts: dict[str, Any] = {}
         self._measured = 0
         self._points = 0
@@ -87,18 +91,14 @@ class LoadTest:
             raise EngineFailure("no point has a time", "see the reasons above")
 
     def _healthy(self) -> bool:
-        connection = http.client.HTTPConnection(*self._address, timeout=2.0)
         try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
+            with urllib.request.urlopen(f"{self._url}/health", timeout=2.0) as answer:
+                return int(answer.status) == 200
         except (OSError, http.client.HTTPException):
             return False
-        finally:
-            connection.close()
 
-    async def _all(self, start_s: float) -> None:
-        url = f"http://{HOST}:{self._address[1]}"
-        async with Client(url, self._given.request_timeout) as client:
+    async def _all(self, start_s: float | None) -> None:
+        async with Client(self._url, self._given.request_timeout) as client:
             self._facts = await self._engine(client, start_s)
             self._records.engine(self._facts)
             closed = [point for point in closed_points(self._given) if self._chosen(point)]
@@ -112,15 +112,19 @@ class LoadTest:
             for point in opened:
                 await self._point(client, point)
 
+    @property
+    def _mode(self) -> str | None:
+        return None if self._served else self._options.mode
+
     def _chosen(self, point: Point) -> bool:
         return bool(self._given.only.search(point.name))
 
-    async def _engine(self, client: Client, start_s: float) -> dict[str, Any]:
+    async def _engine(self, client: Client, start_s: float | None) -> dict[str, Any]:
         """Return the fields of the `engine` record."""
         options, log = self._options, server_log.facts(self._server.lines)
         version = _json(await client.get("/version")).get("version")
         served = (_json(await client.get("/v1/models")).get("data") or [{}])[0]
-        given = {
+        started = {
             "tensor_parallel": options.tensor_parallel,
             "max_num_seqs": options.max_num_seqs,
             "max_num_batched_tokens": options.max_num_batched_tokens,
@@ -128,13 +132,16 @@ class LoadTest:
             "load_format": self._model.load_format,
             "dummy_weights": self._model.dummy,
         }
+        # How a server of somebody else was started is not known.
+        given = {"served_by": self._served.get("owned_by"), "url": self._url}
+        given = given if self._served else started
         known = {name: value for name, value in log.items() if value is not None}
         return {
             "version": version,
             "model": self._model.name,
             "model_config": self._model.config,
             "dtype": None,
-            "mode": options.mode,
+            "mode": self._mode,
             "engine_process": "server",
             "max_model_len": served.get("max_model_len"),
             "start_s": start_s,
@@ -226,9 +233,9 @@ class LoadTest:
 
     def _row(self, point: Point, seconds: float | None = None, reason: str = "") -> None:
         params = point.params(
-            engine=self._options.mode,
+            engine=self._mode,
             model=self._model.name,
-            tensor_parallel=self._options.tensor_parallel,
+            tensor_parallel=None if self._served else self._options.tensor_parallel,
             slo_ttft_s=self._given.slo_ttft,
             slo_tpot_s=self._given.slo_tpot,
         )
@@ -240,7 +247,7 @@ class LoadTest:
             reason=reason,
             operation="serve",
             dtype=str(self._facts.get("dtype") or ""),
-            eager=self._options.mode == "eager",
+            eager=self._mode == "eager",
         )
         if seconds is None:
             print(f"{point.name}  failed: {reason}", file=sys.stderr, flush=True)

@@ -2,10 +2,12 @@
 
     python server.py --model qwen2.5-7b --concurrency 1 8 64 --rate 4 16
     python server.py --server-args='--max-num-seqs 64 --no-enable-prefix-caching'
+    python server.py --url http://127.0.0.1:8000 --concurrency 1 8
 
 The server is a child in a process group of its own, started with this interpreter and ended with
 all of its processes. This process holds no GPU memory: it sends the requests, samples NVML and
-reads the server's own metrics. stdout (or --out) gets the records, stderr the server's log and one
+reads the server's own metrics. With --url the server is one that runs already, of vLLM or any other
+engine with an OpenAI-compatible API: it is neither started nor ended. stdout (or --out) gets the records, stderr the server's log and one
 line a point.
 """
 
@@ -27,11 +29,18 @@ from nsight_prof.targets.harness.output import output
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.environment import prepare
 from nsight_prof.targets.serving.exit_code import exit_code
-from nsight_prof.targets.serving.healthy import GpuMemory, Server, free_port, require_free
+from nsight_prof.targets.serving.healthy import (
+    HOST,
+    GpuMemory,
+    Server,
+    free_port,
+    require_free,
+)
 from nsight_prof.targets.serving.load_points import add_load_arguments, closed_points, open_points
 from nsight_prof.targets.serving.models import Model, find_model
 from nsight_prof.targets.serving.options import add_engine_arguments, engine_options
 from nsight_prof.targets.serving.records import BEGIN, Records
+from nsight_prof.targets.serving.running import Running, is_local, served_model, server_url
 from nsight_prof.targets.serving.serve_command import command, joined, split
 from nsight_prof.targets.serving.stopping import stoppable
 from nsight_prof.targets.serving.telemetry import Telemetry
@@ -56,9 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Namespace, words: Sequence[str]) -> int:
-    model = find_model(given.model, given.weights)
     if given.list:
         return _list(given)
+    if given.url is not None:
+        need("aiohttp")
+        with stoppable(), output(given.out) as stream:
+            _measure_running(given, words, stream)
+        return 0
+    model = find_model(given.model, given.weights)
     need("vllm", "aiohttp")
     if given.port is not None:
         require_free(given.port)
@@ -103,7 +117,7 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
             print(f"note: no telemetry: {telemetry.problem}", file=sys.stderr)
         argv = command(model, options, port, tokens, Path(folder), split(given.server_args))
         server = Server(argv, _environment())
-        test = LoadTest(given, model, options, server, records, port)
+        test = LoadTest(given, model, options, server, records, f"http://{HOST}:{port}", {})
         try:
             test.run()
         finally:
@@ -111,6 +125,26 @@ def _measure(given: Namespace, words: Sequence[str], model: Model, stream: TextI
             server.end()
             records.phase(None, "end engine", begin, records.now())
             memory.released()
+    test.conclude()
+
+
+def _measure_running(given: Namespace, words: Sequence[str], stream: TextIO) -> None:
+    """Measure the points on a server that runs already; GPUs are watched where it is local.
+
+    Raises:
+        EngineFailure: it cannot be reached, or no point has a time.
+    """
+    from nsight_prof.targets.serving.load_test import LoadTest  # aiohttp
+
+    model, served = served_model(given.url, given.model)
+    records = Records(stream, TARGET, given.process_number, given.repeat, begin=BEGIN)
+    gpus = visible_gpus() if is_local(given.url) else []
+    records.conditions(conditions(words, given.seed, gpus))
+    uuids = [gpu["uuid"] for gpu in gpus if gpu["uuid"]]
+    with Telemetry(records, uuids, given.telemetry_interval):
+        options = engine_options(given, process="spawn")
+        test = LoadTest(given, model, options, Running(), records, given.url, served)
+        test.run()
     test.conclude()
 
 
@@ -131,6 +165,7 @@ def parse(words: Sequence[str]) -> Namespace:
     group = parser.add_argument_group("server")
     add = group.add_argument
     add("--server-args", default="", metavar="WORDS", help="more arguments of `vllm serve`")
+    add("--url", type=server_url, help="of a server that runs already: none is started or ended")
     add("--port", type=_port, metavar="N", help="of the server (a free one)")
     add("--start-timeout", type=seconds, default=600.0, help="most s until it is healthy (600)")
     group = parser.add_argument_group("measurement")

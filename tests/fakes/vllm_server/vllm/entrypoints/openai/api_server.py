@@ -125,7 +125,8 @@ async def metrics(_: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    return web.json_response({"data": [{"max_model_len": request.app["max_model_len"]}]})
+    served = {"id": "fake-1b", "owned_by": "vllm", "max_model_len": request.app["max_model_len"]}
+    return web.json_response({"object": "list", "data": [served]})
 
 
 async def version(_: web.Request) -> web.Response:
