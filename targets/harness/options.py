@@ -119,3 +119,11 @@ def regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Read a height and a width in pixels: 1024x768."""
+    sides = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if sides is None:
+        raise ArgumentTypeError(f"{text!r} is not a height and a width: 1024x768")
+    return int(sides[1]), int(sides[2])

@@ -41,7 +41,7 @@ need("torch", "transformers", "PIL", "yaml")
 import torch
 
 from nsight_prof.targets import static_compute
-from nsight_prof.targets.harness.options import Parser, positive, seconds, whole
+from nsight_prof.targets.harness.options import Parser, image_size, positive, seconds, whole
 from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
 from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
@@ -241,7 +241,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     )
     add(
         "--image-size",
-        type=_size,
+        type=image_size,
         default=(1024, 1024),
         metavar="HxW",
         help="of each in pixels, before preprocessing (1024x1024)",
@@ -279,13 +279,6 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     args = parser.parse_args(argv)
     args.argv = list(argv)
     return args
-
-
-def _size(text: str) -> tuple[int, int]:
-    sides = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if sides is None:
-        raise ArgumentTypeError(f"{text!r} is not a height and a width: 1024x768")
-    return int(sides[1]), int(sides[2])
 
 
 def _stage(text: str) -> tuple[str, str]:

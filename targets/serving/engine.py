@@ -10,8 +10,10 @@ import contextlib
 import gc
 import itertools
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from nsight_prof.targets.serving import hooks
@@ -20,6 +22,7 @@ from nsight_prof.targets.serving.environment import prepare
 from nsight_prof.targets.serving.facts import engine_facts, hf_config
 from nsight_prof.targets.serving.failures import EngineFailure, explain
 from nsight_prof.targets.serving.generation import Generation, RequestTimes, StepTimes, run_batch
+from nsight_prof.targets.serving.images import image_prompt, prepare_images
 from nsight_prof.targets.serving.inputs import random_prompts
 from nsight_prof.targets.serving.models import Model, find_model, vocabulary
 from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
@@ -49,6 +52,7 @@ class Engine:
         self._ended: Any = None
         self._names = (f"batch{number}" for number in itertools.count())
         self._facts: dict[str, Any] = {}
+        self._made_up: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
         """Import vLLM, check its hooks and start the engine; see `make_engine`."""
@@ -56,7 +60,7 @@ class Engine:
         with self._explained("starting"):
             self._vllm = hooks.import_vllm()
             version = str(getattr(self._vllm, "__version__", "unknown"))
-            wanted = hooks.engine_arguments(options, self.model)
+            wanted = hooks.engine_arguments(options, *self._prepared())
             arguments, missing = hooks.fit(self._vllm, wanted, version)
             hooks.check_class(self._vllm.LLM, options, version)
             self._llm = self._vllm.LLM(**arguments)
@@ -81,6 +85,15 @@ class Engine:
             **engine_facts(self._llm, self._log.text() if self._log else ""),
         }
 
+    def _prepared(self) -> tuple[Model, str | None]:
+        """Return the model with what it needs to take images, and the tokenizer for that."""
+        if not self.options.images:
+            return self.model, None
+        if self._made_up is None:
+            self._made_up = tempfile.TemporaryDirectory(prefix="prof-images-")
+        prepared = prepare_images(self.model, Path(self._made_up.name))
+        return prepared.model, prepared.tokenizer
+
     def generate(
         self,
         batch: int,
@@ -88,6 +101,7 @@ class Engine:
         output_tokens: int,
         seed: int = 0,
         on_step: Callable[[StepTimes], None] | None = None,
+        images: Sequence[list[Any]] = (),
     ) -> Generation:
         """Generate exactly `output_tokens` tokens for each of `batch` random prompts.
 
@@ -97,6 +111,7 @@ class Engine:
             output_tokens: tokens that each gives.
             seed: of the prompts.
             on_step: called after each engine step; its time belongs to the next step.
+            images: of each request, before its text; they are preprocessed before the batch begins.
 
         Raises:
             EngineFailure: too long for the engine (it lives on, `dead` False), or it failed.
@@ -116,7 +131,10 @@ class Engine:
             )
         ids = random_prompts(batch, prompt_tokens, self._vocabulary, seed)
         with self._explained(f"generating for a batch of {batch}"):
-            prompts = [hooks.token_prompt(tokens) for tokens in ids]
+            prompts = [
+                self._prompt(tokens, images[number % len(images)] if images else [])
+                for number, tokens in enumerate(ids)
+            ]
             params = hooks.sampling(self._vllm, output_tokens)
             return run_batch(
                 self._engine,
@@ -127,6 +145,12 @@ class Engine:
                 self._begin,
                 on_step,
             )
+
+    def _prompt(self, text: list[int], images: list[Any]) -> Any:
+        if not images:
+            return hooks.token_prompt(text)
+        tokens = image_prompt(self._facts["model_config"] or {}, len(images), text)
+        return hooks.image_prompt(self._llm, self._facts["version"], tokens, images)
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of the `engine` record."""
@@ -176,6 +200,8 @@ class Engine:
                 _empty_cache()
         if self._log is not None:
             self._log.settle()
+        if self._made_up is not None:
+            self._made_up.cleanup()
 
     def _snapshot(self) -> list[Any]:
         try:

@@ -52,8 +52,15 @@ def import_vllm() -> Any:
     return vllm
 
 
-def engine_arguments(options: EngineOptions, model: Model) -> dict[str, Any]:
+def engine_arguments(
+    options: EngineOptions, model: Model, tokenizer: str | None = None
+) -> dict[str, Any]:
     """Return the arguments of vllm.LLM.
+
+    Args:
+        options: how the engine is to be made.
+        model: which model.
+        tokenizer: folder of one, for a model that takes images; None: it needs none.
 
     Prompts are token ids, so that no tokenizer is needed; prefixes are not cached, so that a
     prompt that comes again costs what it cost before; statistics are kept for get_metrics.
@@ -81,7 +88,7 @@ def engine_arguments(options: EngineOptions, model: Model) -> dict[str, Any]:
         "enable_mfu_metrics": True,
     }
     cache = None if options.kv_cache_gib is None else round(options.kv_cache_gib * GIB)
-    chosen = {
+    chosen: dict[str, Any] = {
         "max_model_len": options.max_model_len,
         "max_num_seqs": options.max_num_seqs,
         "max_num_batched_tokens": options.max_num_batched_tokens,
@@ -91,6 +98,13 @@ def engine_arguments(options: EngineOptions, model: Model) -> dict[str, Any]:
         "profiler_config": {"profiler": "cuda"} if options.profiler else None,
         "enable_layerwise_nvtx_tracing": True if options.layer_ranges else None,
     }
+    if options.images:
+        # An image that comes again is encoded again: no cache of inputs (nor of prefixes, above).
+        arguments |= {"skip_tokenizer_init": False, "mm_processor_cache_gb": 0}
+        chosen |= {
+            "tokenizer": tokenizer,
+            "limit_mm_per_prompt": {"image": options.images, "video": 0},
+        }
     arguments |= {name: value for name, value in chosen.items() if value is not None}
     return {**arguments, **options.extra}
 
@@ -175,6 +189,20 @@ def token_prompt(token_ids: list[int]) -> Any:
     """Return what add_request takes: with its type where the version has types of inputs."""
     typed = getattr(import_module("vllm.inputs"), "tokens_input", None)
     return {"prompt_token_ids": token_ids} if typed is None else typed(token_ids)
+
+
+def image_prompt(llm: Any, version: str, token_ids: list[int], images: list[Any]) -> Any:
+    """Return what add_request takes for a prompt with images: preprocessed, tokens widened.
+
+    Raises:
+        EngineFailure: this version has no hook for it.
+    """
+    render = getattr(getattr(llm.llm_engine, "renderer", None), "render_cmpl", None)
+    if render is None:
+        raise _no_hook(version, "LLM.llm_engine.renderer.render_cmpl")
+    prompt = {"prompt_token_ids": token_ids, "multi_modal_data": {"image": images}}
+    (rendered,) = render([prompt])
+    return rendered
 
 
 def _no_hook(version: str, hook: str) -> EngineFailure:

@@ -1,6 +1,7 @@
 """Generates with vLLM's offline engine: the workload that a profiler watches.
 
     python offline.py --model qwen2.5-7b --batch 8 --prompt-tokens 1024 --output-tokens 32
+    python offline.py --model qwen2.5-vl-7b --batch 6 --dataset-root ../inference/datasets/pages
 
 It starts the engine, warms it up, times the batch some times, and once more between vLLM's own
 start_profile and stop_profile: they call the CUDA profiler API, so that a profiler told to wait
@@ -41,6 +42,12 @@ from nsight_prof.targets.serving.engine import (
     make_engine,
 )
 from nsight_prof.targets.serving.failures import EngineFailure, complain
+from nsight_prof.targets.serving.images import (
+    TOKENS_OF_IMAGE,
+    add_image_arguments,
+    images_from,
+    most_images,
+)
 from nsight_prof.targets.serving.records import Records
 
 TARGET = "vllm-offline"
@@ -85,10 +92,17 @@ class Point:
 class Run:
     """Times batches with one engine and writes what it finds."""
 
-    def __init__(self, engine: Engine, records: Records, args: Namespace) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        records: Records,
+        args: Namespace,
+        images: Sequence[list[Any]] = (),
+    ) -> None:
         self._engine, self._records, self._args = engine, records, args
         self._facts = engine.facts()
         self._seed = args.seed
+        self._images = images
         self.shown: list[dict[str, Any]] = []
 
     def warm_up(self, point: Point) -> None:
@@ -190,7 +204,9 @@ class Run:
 
     def _generate(self, point: Point, output_tokens: int) -> Generation:
         self._seed += 1  # other prompts each time
-        return self._engine.generate(point.batch, point.prompt_tokens, output_tokens, self._seed)
+        return self._engine.generate(
+            point.batch, point.prompt_tokens, output_tokens, self._seed, images=self._images
+        )
 
     def _params(self, point: Point, traced: bool) -> dict[str, Any]:
         return params(point, self._args, traced) | {"model": self._facts["model"]}
@@ -274,7 +290,8 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     add("--repeats", type=whole, default=3, metavar="N", help="timed before the profile (3)")
     add("--also-batches", type=positive, nargs="+", default=[], metavar="N", help="timed as well")
     add("--out", metavar="FILE", help="records go there (the variable PROF_RESULTS)")
-    add_engine_arguments(parser, without=("profiler",))
+    add_engine_arguments(parser, without=("profiler", "images"))
+    add_image_arguments(parser)
     args = parser.parse_args(argv)
     args.argv = list(argv)
     most = max([args.batch, *args.also_batches])
@@ -285,10 +302,13 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
 def options_of(args: Namespace) -> EngineOptions:
     """Return how the engine is made: as long as the batch needs, where nothing else was asked."""
-    tokens = args.prompt_tokens + args.output_tokens
+    images = most_images(args)
+    tokens = args.prompt_tokens + args.output_tokens + images * TOKENS_OF_IMAGE
     longest = args.max_model_len or -(-tokens // 256) * 256
     most = args.max_num_seqs or max([args.batch, *args.also_batches])
-    return engine_options(args, profiler=True, max_model_len=longest, max_num_seqs=most)
+    return engine_options(
+        args, profiler=True, max_model_len=longest, max_num_seqs=most, images=images
+    )
 
 
 def run(args: Namespace, records: Records) -> int:
@@ -305,7 +325,7 @@ def run(args: Namespace, records: Records) -> int:
     try:
         facts = engine.facts()
         records.engine(facts)
-        timed = Run(engine, records, args)
+        timed = Run(engine, records, args, images_from(args))
         timed.warm_up(point)
         timed.untraced(point)
         timed.traced([point])

@@ -36,6 +36,7 @@ class EngineOptions:
         profiler: prepare start_profile and stop_profile (CUDA profiler API, step ranges).
         nvtx_scopes: add vLLM's NVTX ranges of scheduler, forward and sampling.
         layer_ranges: add vLLM's NVTX ranges of layers and modules (eager only).
+        images: most images of a request; 0: text alone.
         seed: of dummy weights and sampling.
         extra: more arguments of vllm.LLM by name.
     """
@@ -56,6 +57,7 @@ class EngineOptions:
     profiler: bool = False
     nvtx_scopes: bool = False
     layer_ranges: bool = False
+    images: int = 0
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -6,9 +6,9 @@
 
 The server is a child in a process group of its own, started with this interpreter and ended with
 all of its processes. This process holds no GPU memory: it sends the requests, samples NVML and
-reads the server's own metrics. With --url the server is one that runs already, of vLLM or any other
-engine with an OpenAI-compatible API: it is neither started nor ended. stdout (or --out) gets the records, stderr the server's log and one
-line a point.
+reads the server's own metrics. With --url the server is one that runs already, of vLLM or of any
+other engine with an OpenAI-compatible API: it is neither started nor ended. stdout (or --out) gets
+the records, stderr the server's log and one line a point.
 """
 
 from __future__ import annotations

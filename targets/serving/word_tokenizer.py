@@ -24,7 +24,9 @@ def has_tokenizer(model: Path) -> bool:
     return any((model / name).is_file() for name in FILES)
 
 
-def write_word_tokenizer(config: Mapping[str, Any], folder: Path) -> None:
+def write_word_tokenizer(
+    config: Mapping[str, Any], folder: Path, named: Mapping[int, str] | None = None
+) -> None:
     """Write a word-level tokenizer of a model's vocabulary size, as Hugging Face tokenizers has it.
 
     Args:
@@ -32,6 +34,7 @@ def write_word_tokenizer(config: Mapping[str, Any], folder: Path) -> None:
             max_position_embeddings are used where they are given.
         folder: where it is written; it is made where it is missing. It must not be the model's:
             beside a config.json, transformers takes the model's own tokenizer class instead.
+        named: special tokens with words of their own, by id.
 
     Raises:
         ValueError: the configuration names no vocabulary size, or the folder holds a config.json.
@@ -43,12 +46,13 @@ def write_word_tokenizer(config: Mapping[str, Any], folder: Path) -> None:
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a config.json: its tokenizer class would be taken")
     end = _end(config.get("eos_token_id"), size)
-    words = {f"t{number}": number for number in range(size) if number != end} | {END: end}
+    special = {end: END, **(named or {})}
+    words = {special.get(number, f"t{number}"): number for number in range(size)}
     # The word for what the vocabulary does not know must be in it, also where token 0 ends a text.
     unknown = "t0" if end else "t1"
     longest = config.get("max_position_embeddings")
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "tokenizer.json", _tokenizer(words, end, unknown))
+    _write(folder / "tokenizer.json", _tokenizer(words, special, unknown))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
@@ -67,21 +71,16 @@ def _end(told: Any, size: int) -> int:
     return first if isinstance(first, int) and 0 <= first < size else size - 1
 
 
-def _tokenizer(words: Mapping[str, int], end: int, unknown: str) -> dict[str, Any]:
-    special = {
-        "id": end,
-        "content": END,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
+def _tokenizer(
+    words: Mapping[str, int], special: Mapping[int, str], unknown: str
+) -> dict[str, Any]:
+    rules = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [{"id": of, "content": word, **rules, "special": True} for of, word in special.items()]
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [special],
+        "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
