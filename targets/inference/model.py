@@ -6,7 +6,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from nsight_prof.targets.serving import models
 from nsight_prof.targets.serving.failures import EngineFailure
 from nsight_prof.targets.serving.models import Model, find_model
 
-CONFIGS = (Path(__file__).resolve().parent / "configs", models.CONFIGS)
+CONFIGS = (models.SEEING, models.CONFIGS)
 # For a configuration that names no class of transformers; the first that knows it.
 AUTO_CLASSES = (
     "AutoModelForImageTextToText",

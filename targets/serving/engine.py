@@ -24,7 +24,13 @@ from nsight_prof.targets.serving.failures import EngineFailure, explain
 from nsight_prof.targets.serving.generation import Generation, RequestTimes, StepTimes, run_batch
 from nsight_prof.targets.serving.images import image_prompt, prepare_images
 from nsight_prof.targets.serving.inputs import random_prompts
-from nsight_prof.targets.serving.models import Model, find_model, vocabulary
+from nsight_prof.targets.serving.models import (
+    CONFIGS,
+    SEEING,
+    Model,
+    find_model,
+    vocabulary,
+)
 from nsight_prof.targets.serving.options import EngineOptions, add_engine_arguments, engine_options
 from nsight_prof.targets.serving.records import BEGIN
 
@@ -232,7 +238,7 @@ def make_engine(options: EngineOptions, begin: float | None = None) -> Engine:
     Raises:
         EngineFailure: no vLLM, a version without a hook, no such model, out of memory, ….
     """
-    model = find_model(options.model, options.weights)
+    model = find_model(options.model, options.weights, (CONFIGS, SEEING))
     prepare(model, options)
     log = ChildLog() if options.has_processes else None
     engine = Engine(options, model, BEGIN if begin is None else begin, log)

@@ -13,6 +13,8 @@ from typing import Any
 from nsight_prof.targets.serving.failures import NO_MODEL, EngineFailure
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
+SEEING = CONFIGS.parents[1] / "inference" / "configs"
+"""Bundled configurations of models that take images or sound."""
 WEIGHTS = ("auto", "dummy", "load")
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
