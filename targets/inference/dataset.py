@@ -1,12 +1,12 @@
-"""Real inputs: images of a folder, a list of files, or prompts in JSON lines."""
+"""Real inputs: images of a folder, a list of files, prompts, conversations, or annotated pages."""
 
 from __future__ import annotations
 
 import json
 import random
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,36 @@ from nsight_prof.targets.harness.options import positive, whole
 from nsight_prof.targets.serving.failures import EngineFailure
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-LISTS = "a text file with a path a line, or .jsonl with `prompt` and `image` or `images`"
+LISTS = (
+    "a text file with a path a line, .jsonl with `prompt` and `image` or `images`, or .json: "
+    "ShareGPT's conversations, or pages as OmniDocBench has them"
+)
+PLACES = (".", "images", "pdfs")
+"""Folders of a data set of pages in which the image of a page is sought."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a page: what it is, and where in pixels (left, top, right, bottom)."""
+
+    label: str
+    sides: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample: the name of its prediction, its images and what is asked of them."""
+    """One sample: the name of its prediction, its images, what is asked of them, what is there."""
 
     name: str
     images: tuple[Path, ...] = ()
     prompt: str | None = None
+    boxes: tuple[Box, ...] = ()
 
 
 def add_dataset_arguments(parser: ArgumentParser) -> None:
     """Add the options that a recipe's `dataset` becomes."""
     add = parser.add_argument_group("data set, in place of made-up inputs").add_argument
-    add("--dataset-root", type=Path, metavar="DIR", help="folder of images")
+    add("--dataset-root", type=Path, metavar="DIR", help="folder of images, or of annotated pages")
     add("--filelist", type=Path, metavar="FILE", help=LISTS)
     add("--samples", type=positive, metavar="N", help="how many, from the first (all)")
     add("--epochs", type=positive, default=1, metavar="N", help="how often all of them (1)")
@@ -47,8 +61,8 @@ def read_samples(args: Namespace) -> list[Sample]:
     if root is None and filelist is None:
         return []
     try:
-        found = list(_listed(filelist, root) if filelist else _images_under(root))
-    except (OSError, UnicodeDecodeError) as error:
+        found = list(_listed(filelist, root) if filelist else _under(root))
+    except (OSError, ValueError) as error:
         raise EngineFailure(f"the data set cannot be read: {error}", LISTS) from error
     if not found:
         raise EngineFailure(
@@ -60,9 +74,15 @@ def read_samples(args: Namespace) -> list[Sample]:
     return found[: args.samples]
 
 
-def _images_under(root: Path) -> Iterator[Sample]:
+def _under(root: Path) -> Iterator[Sample]:
+    """Give the pages that a JSON of a folder annotates, else all of its images."""
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is no folder")
+    for path in sorted(root.glob("*.json")):
+        rows = json.loads(path.read_text("utf-8"))
+        if isinstance(rows, list) and rows and _kind(rows[0]) is _page:
+            yield from (_page(root, row, number) for number, row in enumerate(rows, start=1))
+            return
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in IMAGES:
             yield Sample(_name(path.relative_to(root)), (path,))
@@ -70,6 +90,9 @@ def _images_under(root: Path) -> Iterator[Sample]:
 
 def _listed(filelist: Path, root: Path | None) -> Iterator[Sample]:
     base = root or filelist.parent
+    if filelist.suffix == ".json":
+        yield from _rows(filelist, base)
+        return
     for number, line in enumerate(filelist.read_text("utf-8").splitlines(), start=1):
         if not line.strip():
             continue
@@ -84,6 +107,56 @@ def _listed(filelist: Path, root: Path | None) -> Iterator[Sample]:
             raise EngineFailure(f"{filelist}:{number} is no sample", f"a list is {LISTS}")
         images = row.get("images") or ([row["image"]] if row.get("image") else [])
         yield _sample(base, images, row.get("prompt"), number)
+
+
+def _rows(filelist: Path, base: Path) -> Iterator[Sample]:
+    try:
+        rows: Any = json.loads(filelist.read_text("utf-8"))
+    except ValueError as error:
+        raise EngineFailure(f"{filelist} is no JSON: {error}", f"a list is {LISTS}") from error
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        kind = _kind(row)
+        if kind is None:
+            raise EngineFailure(f"{filelist}: entry {number} is no sample", f"a list is {LISTS}")
+        yield kind(base, row, number)
+
+
+def _kind(row: Any) -> Callable[[Path, dict[str, Any], int], Sample] | None:
+    """Return what reads an entry of a JSON list, None for what is no sample."""
+    if not isinstance(row, dict):
+        return None
+    if isinstance(row.get("page_info"), dict) and "image_path" in row["page_info"]:
+        return _page
+    return _conversation if isinstance(row.get("conversations"), list) else None
+
+
+def _page(base: Path, row: dict[str, Any], number: int) -> Sample:
+    """Return a page in the layout of OmniDocBench: `page_info.image_path`, `layout_dets`."""
+    name = row["page_info"]["image_path"]
+    folder = next((base / at for at in PLACES if (base / at / name).is_file()), base)
+    boxes = tuple(
+        Box(str(part.get("category_type", "")), _sides(part["poly"]))
+        for part in row.get("layout_dets") or ()
+        if len(part.get("poly") or ()) >= 4 and not part.get("ignore")
+    )
+    return replace(_sample(folder, [name], None, number), boxes=boxes)
+
+
+def _sides(corners: list[float]) -> tuple[float, float, float, float]:
+    """Return the box around a polygon of x, y, x, y, …."""
+    across, down = corners[::2], corners[1::2]
+    return min(across), min(down), max(across), max(down)
+
+
+def _conversation(base: Path, row: dict[str, Any], number: int) -> Sample:
+    """Return the first turn of a conversation as ShareGPT has it, with LLaVA's images."""
+    said = row["conversations"]
+    turns = [one for one in said if isinstance(one, dict) and one.get("from") in ("human", "user")]
+    if not turns:
+        raise EngineFailure(f"conversation {number} has no turn of a human", f"a list is {LISTS}")
+    prompt = str(turns[0].get("value", "")).replace("<image>", "").strip()
+    images = row.get("images") or ([row["image"]] if row.get("image") else [])
+    return _sample(base, images, prompt, number)
 
 
 def _sample(base: Path, images: list[str], prompt: str | None, number: int) -> Sample:

@@ -16,7 +16,7 @@ from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 
-from nsight_prof.targets.inference.dataset import Sample
+from nsight_prof.targets.inference.dataset import Box, Sample
 from nsight_prof.targets.inference.model import Loaded, kinds, special_tokens
 from nsight_prof.targets.serving.failures import EngineFailure
 
@@ -35,12 +35,14 @@ class Request:
         images: PIL images, or files, which preprocessing opens.
         sound: mono samples from -1 to 1, None without.
         tokens: ids of its text, with those that stand for images.
+        boxes: that the data set names in its first image.
     """
 
     name: str
     images: tuple[Any, ...] = ()
     sound: Any = None
     tokens: tuple[int, ...] = field(default=(), repr=False)
+    boxes: tuple[Box, ...] = ()
 
 
 class Inputs:
@@ -125,7 +127,7 @@ class Inputs:
         if not images and not self._reads:
             raise EngineFailure(f"{sample.name} has no image", "the model takes nothing else")
         tokens = [*self._image_tokens(images), *self._prompt(sample.prompt)] if self._reads else ()
-        return Request(sample.name, images, None, tuple(tokens))
+        return Request(sample.name, images, None, tuple(tokens), sample.boxes)
 
     def _prompt(self, prompt: str | None) -> list[int]:
         if prompt is None:

@@ -14,7 +14,8 @@ NVTX ranges are the stages of a request, one after another: `preprocess`, `visio
 model that has an encoder and a decoder; `head`, what a model that does not generate does behind its
 encoder. Modules of the model that are stages are found by name (--stage-modules), by hooks.
 
-Records go to the file PROF_RESULTS (or --out), predictions to a folder beside it. stdout gets one
+Records go to the file PROF_RESULTS (or --out), predictions and pages with boxes to
+folders beside it. stdout gets one
 JSON line, stderr a line a repeat. Runs by itself in any Python that has torch, transformers 5.
 """
 
@@ -30,6 +31,7 @@ import time
 from argparse import ArgumentTypeError, Namespace
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,16 @@ from nsight_prof.targets.standalone import need
 
 need("torch", "transformers", "PIL", "yaml")
 import torch
+from PIL import Image
 
 from nsight_prof.targets import static_compute
 from nsight_prof.targets.harness.options import Parser, image_size, positive, seconds, whole
+from nsight_prof.targets.inference import visualizations
 from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
 from nsight_prof.targets.inference.inputs import IMAGES, Inputs, Request
 from nsight_prof.targets.inference.model import CONFIGS, Loaded, load
 from nsight_prof.targets.inference.stages import HOST, MODULES, Stages
+from nsight_prof.targets.inference.visualizations import boxes_in
 from nsight_prof.targets.serving.conditions import conditions, visible_gpus
 from nsight_prof.targets.serving.failures import EngineFailure, complain
 from nsight_prof.targets.serving.models import WEIGHTS, bundled
@@ -148,7 +153,10 @@ class Run:
         if isinstance(made, torch.Tensor):
             prompt = 0 if self._loaded.config.is_encoder_decoder else inputs["input_ids"].shape[1]
             tokens = made[:, prompt:].tolist()
-            return [n | self._text(t) for n, t in zip(names, tokens, strict=True)]
+            return [
+                n | self._text(t) | self._page(request, t)
+                for n, t, request in zip(names, tokens, requests, strict=True)
+            ]
         logits = getattr(made, "logits", None)
         if logits is None or logits.ndim != 2:
             return names
@@ -163,6 +171,17 @@ class Run:
         tokenizer = self._inputs.tokenizer
         text = None if tokenizer is None else tokenizer.decode(tokens, skip_special_tokens=True)
         return {"tokens": tokens, "text": text}
+
+    def _page(self, request: Request, tokens: list[int]) -> dict[str, Any]:
+        """Return where the page is, with the boxes that are given and that the answer names."""
+        page = next((image for image in request.images if isinstance(image, Path)), None)
+        if page is None:
+            return {}
+        tokenizer = self._inputs.tokenizer
+        said = "" if tokenizer is None else tokenizer.decode(tokens)  # marks of boxes are special
+        with Image.open(page) as opened:
+            named = boxes_in(said, opened.size)
+        return {"page": page, "given": request.boxes, "named": named}
 
     def _stage_modules(self) -> dict[str, str]:
         """Return stage -> regular expression of its modules; the encoder alone is its model's."""
@@ -194,11 +213,17 @@ def _batches(requests: Sequence[Request], size: int) -> list[Sequence[Request]]:
     return [requests[at : at + size] for at in range(0, len(requests), size)]
 
 
-def write_predictions(folder: Path, predictions: Sequence[dict[str, Any]]) -> None:
-    """Write a JSON file for each request."""
+def write_predictions(out: Path, predictions: Sequence[dict[str, Any]]) -> None:
+    """Write a JSON file for each request, and its page with boxes where there are any."""
+    folder = out / "predictions"
     folder.mkdir(parents=True, exist_ok=True)
     for prediction in predictions:
-        path = folder / f"{prediction['request']}.json"
+        name = prediction["request"]
+        page, given, named = (prediction.pop(key, None) for key in ("page", "given", "named"))
+        if given or named:
+            visualizations.write(out / "visualizations" / f"{name}.png", page, given, named)
+            prediction["boxes"] = [asdict(box) for box in named]
+        path = folder / f"{name}.json"
         path.write_text(json.dumps(prediction, ensure_ascii=False, indent=1) + "\n", "utf-8")
 
 
@@ -327,7 +352,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = run(args, Records(stream, TARGET))
         predictions, counted = found.pop("predictions"), found.pop("counted")
         if path != os.devnull:
-            write_predictions(Path(path).parent / "predictions", predictions)
+            write_predictions(Path(path).parent, predictions)
             static_compute.write(Path(path).parent / static_compute.FILE, counted)
     except EngineFailure as failure:
         complain(failure)
