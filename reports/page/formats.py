@@ -274,7 +274,7 @@ def brief(text: str, width: int = 44) -> str:
     return next((form for form in forms if len(form) <= width), shorten(forms[-1], width + 3))
 
 
-def _flat(text: Any) -> str:
+def flat(text: Any) -> str:
     """Return one line: white space is one space, control characters are shown as escapes."""
     return printable(" ".join(str(text).split()))
 
@@ -285,16 +285,14 @@ def escape(text: Any) -> Markdown:
     Angle brackets and ampersands become entities (a name like `foo<int>` would vanish as HTML);
     pipes, backticks, underscores and other markup get a backslash; white space becomes one space.
     """
-    flat = _flat(text)
-    entities = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    entities = flat(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # GitHub pairs dollar signs to formulas and does not honour a backslash before them.
     return Markdown(_MARKUP.sub(r"\\\1", entities).replace("$", "<span>$</span>"))
 
 
 def escape_html(text: Any) -> Markdown:
     """Return `text` for the inside of an HTML element within markdown (a <summary>, say)."""
-    flat = _flat(text)
-    return Markdown(_HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat))
+    return Markdown(_HTML_MARKUP.sub(lambda match: f"&#{ord(match[0])};", flat(text)))
 
 
 def fenced(text: Any, language: str = "text") -> Markdown:
@@ -307,10 +305,10 @@ def fenced(text: Any, language: str = "text") -> Markdown:
 
 def code(text: Any) -> Markdown:
     """Return `text` as inline code; <code> where a backtick or a pipe would end it or its cell."""
-    flat = _flat(text)
-    if flat and not re.search(r"[`|]", flat):
-        return Markdown(f"`{flat}`")
-    return Markdown(f"<code>{escape_html(flat)}</code>")
+    line = flat(text)
+    if line and not re.search(r"[`|]", line):
+        return Markdown(f"`{line}`")
+    return Markdown(f"<code>{escape_html(line)}</code>")
 
 
 def markdown(text: Any) -> Markdown:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import resources
@@ -140,11 +139,16 @@ def glossary(used: str, page: str = "report") -> tuple[GlossaryEntry, ...]:
     A term is left out where a word of its `unless` shows that the text means something else, or
     where it is for readers of the other `page` ("report" or "summary") only.
     """
+    exact, small = _words(used), _words(used.lower())
+
+    def has(terms: Iterable[str]) -> bool:
+        return any(_contains(exact if t.isupper() else small, t) for t in terms)
+
     return tuple(
         GlossaryEntry(entry["term"], entry["meaning"])
         for entry in _glossary()
-        if any(_contains(used, word) for word in entry.get("words", [entry["term"]]))
-        and not any(_contains(used, word) for word in entry.get("unless", ()))
+        if has(entry.get("words", [entry["term"]]))
+        and not has(entry.get("unless", ()))
         and entry.get("only", page) == page
     )
 
@@ -155,9 +159,16 @@ def summary_terms(used: str) -> tuple[GlossaryEntry, ...]:
     return glossary(f"{used} {meanings}", "summary")
 
 
-def _contains(used: str, word: str) -> bool:
-    flags = 0 if word.isupper() else re.IGNORECASE
-    return re.search(rf"(?<!\w){re.escape(word)}s?(?!\w)", used, flags) is not None
+def _words(text: str) -> str:
+    """Return the words of a text, of letters, digits and underscores, with a space on each side."""
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+    return f" {' '.join(words)} "
+
+
+def _contains(words: str, term: str) -> bool:
+    """Return whether words hold a term, or its plural; only one in capitals minds their case."""
+    term = _words(term if term.isupper() else term.lower()).rstrip()
+    return f"{term} " in words or f"{term}s " in words
 
 
 def section_words(studies: Sequence[Section], always: str) -> str:

@@ -27,7 +27,7 @@ class Pages:
     """Texts of a profile run by file name.
 
     `markdown` are the files as they are written. `html` are those that HTML pages are made from:
-    report.md with all details in one text, and only the table of counters of each kernel.
+    report.md with all details in one text.
     """
 
     markdown: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Pages:
 
 
 def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) -> Pages:
-    """Return report.md, details.md and counters/kernel-N.md of each kernel with counters.
+    """Return report.md, details.md and the page of each kernel with counters.
 
     `content` is what report.md.j2 is given beside the layout, `render` makes a text of a template
     and its content.
@@ -58,22 +58,20 @@ def profile_pages(view: ReportView, content: Mapping[str, Any], render: Render) 
         pages.html[REPORT] += f"\n{every}"
     for kernel in view.kernels:
         if kernel.kernel_id in sources:
-            name, source = _file(kernel), sources[kernel.kernel_id]
-            counters = render("counters.md.j2", {"kernel": kernel, "source": source})
+            source = sources[kernel.kernel_id]
             block = {
                 "block": blocks[kernel.number],
-                "counters": counters,
+                "counters": render("counters.md.j2", {"kernel": kernel, "source": source}),
                 "histogram": histograms.get(kernel.number),
             }
-            pages.markdown[name] = render(
+            pages.markdown[kernel_file(kernel)] = render(
                 "kernel_page.md.j2", {"kernel": kernel, "source": source, **block}
             )
-            if source.raw:
-                pages.html[name] = counters
     return pages
 
 
-def _file(kernel: KernelRow) -> str:
+def kernel_file(kernel: KernelRow) -> str:
+    """Return the name of the page of a kernel with counters."""
     return f"counters/kernel-{kernel.number}.md"
 
 

@@ -13,7 +13,7 @@ from nsight_prof.reports.page.catalogue import ENGLISH
 from nsight_prof.reports.page.formats import Markdown, markdown
 from nsight_prof.reports.page.html import Fragment, Heading
 from nsight_prof.reports.render.body import Body, Carried, body
-from nsight_prof.reports.render.folds import pack
+from nsight_prof.reports.render.folds import Folds, pack
 from nsight_prof.reports.render.templating import render
 from nsight_prof.reports.trace_view import assets
 
@@ -30,26 +30,25 @@ def html_pages(
     figures: Mapping[str, str],
     templates: Path | None = None,
     sections: Mapping[str, Mapping[str, Fragment]] | None = None,
+    folds: Mapping[str, Folds] | None = None,
 ) -> dict[str, str]:
-    """Return the HTML files of a report: one for each markdown file that is not carried within.
+    """Return the HTML files of a report: one per markdown file that is not carried within.
 
     `files` are the texts of the report by name, `figures` SVG elements by the name of the picture.
     `sections` by language stand where report.md has a place for them
-    (reports.html.body.placeholder). The page of report.md, as that of report.ko.md, carries the
-    pages of counters and the summary in its language. Raises as `html_page`.
+    (reports.render.body.placeholder). The page of report.md, as that of report.ko.md, carries the
+    `folds` and the summary in its language. Raises as `html_page`.
     """
     texts = {name: text for name, text in files.items() if name.endswith(".md")}
     pages = {}
     for name, text in texts.items():
-        if "/" in name:
-            continue
         language = _language(name)
         is_report = name.startswith("report.")
         same = {n: t for n, t in texts.items() if is_report and _language(n) == language}
         pages[f"{name.removesuffix('.md')}.html"] = html_page(
             text,
             figures=figures,
-            folds={n: t for n, t in same.items() if "/" in n},
+            folds=(folds or {}).get(language) if is_report else None,
             summary=next((t for n, t in same.items() if n.startswith("stakeholder_summary")), ""),
             language=language,
             templates=templates,
@@ -67,7 +66,7 @@ def html_page(
     text: str,
     *,
     figures: Mapping[str, str] | None = None,
-    folds: Mapping[str, str] | None = None,
+    folds: Folds | None = None,
     summary: str = "",
     language: str = "en",
     templates: Path | None = None,
@@ -75,8 +74,8 @@ def html_page(
 ) -> str:
     """Return a markdown text as one HTML file; its first heading is the title.
 
-    `figures` are SVG elements by the name of the picture, `folds` markdown pages whose table
-    unfolds where a paragraph is a link to it alone. `summary` is the text of
+    `figures` are SVG elements by the name of the picture, `folds` the tables of other pages, each
+    of which unfolds where a paragraph is a link to its page alone. `summary` is the text of
     stakeholder_summary.md, which stands at the end. `templates` is a folder of the user's.
 
     Raises:

@@ -32,12 +32,13 @@ from nsight_prof.reports.page.writer import Writer
 from nsight_prof.reports.predict import PredictionView, operators_view, prediction_view
 from nsight_prof.reports.profile.links import page_links
 from nsight_prof.reports.profile.overview import overview
-from nsight_prof.reports.profile.pages import linked_pages, profile_pages
+from nsight_prof.reports.profile.pages import kernel_file, linked_pages, profile_pages
 from nsight_prof.reports.profile.provenance import provenance
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view, section_anchors, section_verdicts
 from nsight_prof.reports.render.body import placeholder
 from nsight_prof.reports.render.drawing import NO_PICTURES, Draw, Drawing, draw_here
+from nsight_prof.reports.render.folds import Folds, counter_columns
 from nsight_prof.reports.render.footnotes import Footnotes
 from nsight_prof.reports.render.gallery import bench_pictures, overview_pictures, pictures
 from nsight_prof.reports.render.html_page import html_pages
@@ -95,13 +96,14 @@ class _Html:
 
     `parts` is HTML that stands on the page in place of pictures, by their name, `rooflines` the
     data of those that can be zoomed, `sections` are those for which report.md of `texts` has
-    places.
+    places, `folds` the tables that it unfolds, by language.
     """
 
     texts: Mapping[str, str]
     parts: Mapping[str, str] = field(default_factory=dict)
     rooflines: Mapping[str, str] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+    folds: Mapping[str, Folds] = field(default_factory=dict)
 
 
 def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) -> ReportPaths:
@@ -168,7 +170,15 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     rooflines = {f"roofline-{slug(key)}": data for key, data in live_rooflines(view).items()}
     parts = {part.name: part.html for part in trace}
     parts |= {name: one.html for name, one in shapes.items()}
-    html = _Html(texts, parts, rooflines)
+    folds = {
+        language: {
+            file_in(kernel_file(kernel), language): counter_columns(source.raw, language)
+            for kernel in view.kernels
+            if (source := sources.get(kernel.kernel_id)) and source.raw
+        }
+        for language in _languages(style)
+    }
+    html = _Html(texts, parts, rooflines, folds=folds)
     return _write(run.directory.report, files, drawn, known, style, html)
 
 
@@ -384,7 +394,7 @@ def _html_pages(html: _Html, names: Iterable[str], style: Style) -> dict[str, st
         language: {s.key: section_html(s, figures, language) for s in html.sections}
         for language in _languages(style)
     }
-    return html_pages(html.texts, figures, style.templates, sections)
+    return html_pages(html.texts, figures, style.templates, sections, html.folds)
 
 
 def _mark(picture: str) -> str:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from nsight_prof.parsers.run.run import Run
-from nsight_prof.reports.render.html_page import html_pages
+from nsight_prof.reports.profile.provenance import RawCounter
+from nsight_prof.reports.render.folds import counter_columns
+from nsight_prof.reports.render.html_page import html_page
 from nsight_prof.reports.render.report import render_report
 
 Ask = Callable[..., Any]
@@ -82,9 +84,10 @@ def test_a_spot_tells_its_number_and_leads_to_the_kernel(page: str, in_browser: 
 
 def test_counters_unfold_from_what_is_packed(in_browser: Ask) -> None:
     name = "counters/kernel-1.md"
-    counters = "| Counter | Value |\n| --- | ---: |\n| `dram__bytes.sum` | 77 B |\n| `a<b>` | 1 |\n"
-    files = {"report.md": f"# Report\n\n[All 2 counters]({name})\n", name: counters}
-    cells = in_browser(html_pages(files, {})["report.html"], f"""
+    counters = [RawCounter("dram__bytes.sum", 77.0, "", "B"), RawCounter("a<b>", 1.0, "", "")]
+    folds = {name: counter_columns(counters, "en")}
+    page = html_page(f"# Report\n\n[All 2 counters]({name})\n", folds=folds)
+    cells = in_browser(page, f"""
       const one = document.querySelector('details[data-fold="{name}"]');
       one.open = true;
       for (let turn = 0; turn < 50 && !one.querySelector("table"); turn++)

@@ -9,16 +9,15 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.page.formats import code, escape
+from nsight_prof.reports.profile.provenance import RawCounter
 from nsight_prof.reports.render.body import Carried, body
-from nsight_prof.reports.render.folds import pack, table_of
+from nsight_prof.reports.render.folds import counter_columns, pack
 from nsight_prof.reports.render.html_page import html_page, html_pages
-from nsight_prof.reports.render.report import render_report
+from nsight_prof.reports.render.report import render_report, render_template
 from nsight_prof.reports.render.style import Style
 
 LARGEST = 3_000_000
@@ -30,6 +29,10 @@ def example() -> dict[str, str]:
     """The markdown of a recorded run's report."""
     folder = Path(__file__).resolve().parents[3] / "docs" / "example"
     return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*.md")}
+
+
+def pages_of(example: dict[str, str], figures: dict[str, str]) -> dict[str, str]:
+    return html_pages({name: t for name, t in example.items() if "/" not in name}, figures)
 
 
 def pictures(text: str) -> dict[str, str]:
@@ -44,7 +47,7 @@ def words(text: str) -> list[str]:
 
 def test_a_page_says_what_the_markdown_says(example: dict[str, str]) -> None:
     text = example["report.md"]
-    page = html_pages(example, pictures(text))["report.html"]
+    page = pages_of(example, pictures(text))["report.html"]
     page = page[: page.index('<section id="stakeholder-summary"')]
     page = re.sub(r'<details data-fold="([^"]+)">(.*?)<p>.*?</p>', r"\2", page, flags=re.S)
     plain = re.sub(r"^(!\[.*|<sub>The same as a file: \[.*)$", "", text, flags=re.M)
@@ -53,7 +56,7 @@ def test_a_page_says_what_the_markdown_says(example: dict[str, str]) -> None:
 
 
 def test_a_page_is_whole_within_itself(example: dict[str, str]) -> None:
-    for name, page in html_pages(example, pictures(example["report.md"])).items():
+    for name, page in pages_of(example, pictures(example["report.md"])).items():
         assert len(page.encode()) < LARGEST
         assert not re.search(r'src="|@import|url\((?!#)|https?://[^"]*"[^>]*>\s*</script', page)
         script = re.findall(r"<script>(.*?)</script>", page, re.S)[-1]
@@ -71,33 +74,32 @@ def test_a_page_is_whole_within_itself(example: dict[str, str]) -> None:
 
 
 def test_the_report_carries_the_summary_and_leads_there(example: dict[str, str]) -> None:
-    page = html_pages(example, {})["report.html"]
+    page = pages_of(example, {})["report.html"]
     assert '<a href="#stakeholder-summary">' in page
     title = example["stakeholder_summary.md"].splitlines()[0].removeprefix("# ")
     assert f'<h2 id="summary-{title.replace(":", "").replace(" ", "-")}">{title}</h2>' in page
 
 
 def test_packed_counters_are_those_of_the_page() -> None:
-    head = "| Counter | Value |\n| --- | ---: |\n"
-    names = (code("dram__bytes.sum"), code("sm__a|b<c>.max"))
-    rows = [f"| {name} | 77 inst |\n" for name in names]
-    pages = {f"counters/kernel-{n}.md": head + "".join(rows[:n]) for n in (1, 2)}
-    data = json.loads(gzip.decompress(base64.b64decode(pack(pages))))
-    assert set(data["pages"]) == set(pages)
-    for name, text in pages.items():
-        shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
-        cells = [html.unescape(re.sub("<[^>]+>", "", cell))
-                 for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", shown)]  # fmt: skip
-        columns = [[data["texts"][n] for n in c] for c in data["pages"][name]["columns"]]
-        assert [cell for row in zip(*columns, strict=True) for cell in row] == cells
-        assert data["pages"][name]["right"] == [False, True]
-    assert pack(pages) == pack(pages)
-
-
-@given(name=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1))
-def test_any_cell_comes_back_from_the_packed_table(name: str) -> None:
-    rows = f"| A | B |\n| --- | ---: |\n| {code(name)} | {escape(name)} |\n"
-    assert table_of(rows)[2] == [name, name]
+    counters = (
+        RawCounter("dram__bytes.sum", 77.0, "", "byte"),
+        RawCounter("sm__a|b<c>.max", None, "not counted", ""),
+    )
+    columns = counter_columns(counters, "zh")
+    rows = list(zip(*(column.texts for column in columns), strict=True))
+    assert rows[0] == ("计数器", "值")
+    text = render_template("counters.md.j2", {"source": {"raw": counters}}, language="zh")
+    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    cells = [html.unescape(re.sub("<[^>]+>", "", cell))
+             for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", shown)]  # fmt: skip
+    assert [cell for row in rows for cell in row] == cells
+    data = json.loads(gzip.decompress(base64.b64decode(pack({"kernel-1": columns}))))
+    page = data["pages"]["kernel-1"]
+    assert [tuple(data["texts"][n] for n in c) for c in page["columns"]] == [
+        column.texts for column in columns
+    ]
+    assert page["right"] == [False, True]
+    assert pack({"kernel-1": columns}) == pack({"kernel-1": columns})
 
 
 def test_names_cannot_break_a_page() -> None:
