@@ -49,13 +49,15 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make a run directory from existing Nsight files of any version.
+    """Make a run directory from existing files of Nsight or the torch profiler, of any version.
 
-    A run holds one trace (.nsys-rep, its .sqlite export, or the CSV of `nsys stats -r
-    cuda_gpu_kern_sum`), counters (.ncu-rep, or what `ncu --csv` printed; any number of files, which
-    are joined), or both. Several traces are the ranks of one job: each rank becomes a run of its
-    own in it. Files may be packed as .xz; what a file is, its content says. An .nsys-rep needs nsys
-    on this machine, the others need nothing.
+    A run holds one trace (.nsys-rep, its .sqlite export, the CSV of `nsys stats -r
+    cuda_gpu_kern_sum`, or the chrome trace of torch.profiler), counters (.ncu-rep, or what
+    `ncu --csv` printed; any number of files, which are joined), or both. A trace of nsys and one of
+    the torch profiler are joined: launches from the first, operators from the second. Several
+    traces of one tool are the ranks of one job: each rank becomes a run of its own in it. Files may
+    be packed as .xz (.gz for torch); what a file is, its content says. An .nsys-rep needs nsys on
+    this machine, the others need nothing.
 
     A named file is imported or refused. Of a folder, and those in it, whatever prof reads is taken,
     and the rest is named. How files are joined and ranks numbered: docs/importing.md in prof's
@@ -67,6 +69,8 @@ def command(
       prof import trace.sqlite counters.ncu-rep --out runs/mine && prof report runs/mine
       prof import trace.nsys-rep --stage '^prefill$' --stage '^decode$' --out runs/mine
       prof import trace.sqlite ncu/ --out runs/mine
+      prof import trace.json.gz --stage '^forward$' --out runs/torch
+      prof import trace.sqlite trace.json.gz --out runs/both
       prof import 'ncu/*.ncu-rep' --out runs/counters
       prof import rank0.sqlite rank1.sqlite --out runs/job
       prof import kern_sum.csv --out runs/summary

@@ -21,7 +21,7 @@ from nsight_prof.orchestrator.system.export import export_csv, export_sqlite
 from nsight_prof.orchestrator.system.recorded_environment import drop_environments
 from nsight_prof.orchestrator.system.stopping import stoppable
 from nsight_prof.orchestrator.system.version import prof_version
-from nsight_prof.parsers.errors import ProfError, ToolMissing, UsageError
+from nsight_prof.parsers.errors import NoKernels, ProfError, ToolMissing, UsageError
 from nsight_prof.parsers.join.ncu_files import NcuFile, added, join_files, listed
 from nsight_prof.parsers.ncu import NcuCapture
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT
@@ -43,6 +43,7 @@ from nsight_prof.parsers.run.directory import (
 
 LEFT = {"lost+found"}  # what an empty disk holds
 TRACE_FOLDER, COUNTERS_FOLDER = f"{STEPS}/1-trace", f"{STEPS}/3-counters"
+OPERATORS_FOLDER = f"{STEPS}/4-operators"
 ARTIFACTS = {
     Kind.SQLITE: "trace.sqlite",
     Kind.NSYS_REPORT: "trace.nsys-rep",
@@ -187,7 +188,7 @@ def _fill_all(run: RunDir, inputs: Inputs, work: _Import) -> None:
     if len(inputs.traces) > 1:
         _fill_job(run, inputs.traces, work)
     else:
-        _fill(run, next(iter(inputs.traces), None), inputs.counters, work)
+        _fill(run, next(iter(inputs.traces), None), inputs.counters, work, inputs.operators)
 
 
 def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
@@ -195,7 +196,10 @@ def _fill_job(job: RunDir, traces: Sequence[Given], work: _Import) -> None:
 
     def fill(run: RunDir, trace: Given, rank: int) -> Manifest:
         recipe = {**work.recipe, "name": f"{work.recipe['name']}, rank {rank}"}
-        return _fill(run, trace, (), _Import(recipe, work.say, work.copies))
+        manifest = _fill(run, trace, (), _Import(recipe, work.say, work.copies))
+        if manifest.step("trace") is None:
+            raise NoKernels(f"{trace.name} holds no kernel", "give the traces of ranks with a GPU")
+        return manifest
 
     ranks = import_ranks(job, traces, fill, work.skip)
     for sentence in ranks.notes:
@@ -223,9 +227,17 @@ def _manifest(work: _Import, names: Sequence[str]) -> Manifest:
     )
 
 
-def _fill(run: RunDir, trace: Given | None, counters: Sequence[Given], work: _Import) -> Manifest:
+def _fill(
+    run: RunDir,
+    trace: Given | None,
+    counters: Sequence[Given],
+    work: _Import,
+    operators: Given | None = None,
+) -> Manifest:
     manifest = _manifest(work, [])
-    if trace is not None:
+    if trace is not None and trace.kind is Kind.TORCH:
+        _take_torch(run, manifest, trace, work)
+    elif trace is not None:
         try:
             manifest.steps.append(_take(run, "trace", TRACE_FOLDER, trace, work))
             _add_trace_facts(manifest, run, trace.kind)
@@ -236,6 +248,9 @@ def _fill(run: RunDir, trace: Given | None, counters: Sequence[Given], work: _Im
             work.skip(trace, error)
             manifest.steps.clear()
             shutil.rmtree(run.path / TRACE_FOLDER)
+    if operators is not None:
+        manifest.steps.append(_take_operators(run, operators, work))
+        manifest.imported.append(operators.name)
     if counters:
         _take_counters(run, manifest, counters, work)
     for record in manifest.steps:
@@ -243,6 +258,48 @@ def _fill(run: RunDir, trace: Given | None, counters: Sequence[Given], work: _Im
     manifest.assumptions += [note for note in work.notes if note not in manifest.assumptions]
     write_manifest(run, manifest)
     return manifest
+
+
+def _take_operators(run: RunDir, given: Given, work: _Import) -> StepRecord:
+    """Copy a trace of the torch profiler, packed as it is, to where the operators step has it."""
+    from nsight_prof.parsers.torch.trace import open_torch_trace
+
+    folder = run.path / OPERATORS_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    packed = given.path.suffix if given.path.suffix in (".gz", ".xz") else ""
+    target = folder / f"operators.json{packed}"
+    work.copies.append((target, given))
+    shutil.copyfile(given.path, target)
+    open_torch_trace(target)  # refused now, not in the report
+    return _record("operators", OPERATORS_FOLDER, target, given)
+
+
+def _take_torch(run: RunDir, manifest: Manifest, given: Given, work: _Import) -> None:
+    """Make the operators of a trace of the torch profiler, and its launches where it has some."""
+    from nsight_prof.parsers.torch.export import TOOL, write_export
+
+    operators = _take_operators(run, given, work)
+    folder = run.path / TRACE_FOLDER
+    folder.mkdir(parents=True)
+    (source,) = (run.path / OPERATORS_FOLDER).iterdir()
+    written = write_export(source, folder / ARTIFACTS[Kind.SQLITE])
+    manifest.imported.append(given.name)
+    manifest.software |= written.versions
+    manifest.assumptions.append(
+        f"The trace is one of the {TOOL}: times of the host hold its own cost, some microseconds "
+        "for each operator, and so does idle time of the GPU."
+    )
+    if written.kernels:
+        record = _record("trace", TRACE_FOLDER, folder / ARTIFACTS[Kind.SQLITE], given)
+        manifest.steps.append(record)
+        _add_trace_facts(manifest, run, Kind.SQLITE)
+        del manifest.tools["nsys"]
+    else:
+        shutil.rmtree(folder)
+        manifest.assumptions.append(
+            f"The {TOOL} saw no kernel: the operators' times are the host's."
+        )
+    manifest.steps.append(operators)
 
 
 def _take_counters(
@@ -301,8 +358,7 @@ def _take(
         decompress(given.path, target)
     else:
         shutil.copyfile(given.path, target)
-    with target.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    record = _record(step, directory, target, given)
     if given.kind is Kind.SQLITE:
         keep_data(target)
         with reading(target, WHAT, HINT):
@@ -311,6 +367,13 @@ def _take(
         export_sqlite(target, export)
         # It holds the environments of all processes that nsys saw, where nobody can delete them.
         target.unlink()
+    return record
+
+
+def _record(step: str, directory: str, file: Path, given: Given) -> StepRecord:
+    """Return the record of a step that holds `file`, the copy of what was given."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return StepRecord(
         name=step,
         id=digest[:16],

@@ -37,11 +37,15 @@ class Given:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was found; `notes` say what was passed over, and why."""
+    """What was found; `notes` say what was passed over, and why.
+
+    `operators` is a trace of the torch profiler beside one of nsys; alone it is a trace itself.
+    """
 
     traces: tuple[Given, ...]
     counters: tuple[Given, ...]
     notes: tuple[str, ...]
+    operators: Given | None = None
 
 
 def find_inputs(asked: Sequence[Path]) -> Inputs:
@@ -69,8 +73,8 @@ def find_inputs(asked: Sequence[Path]) -> Inputs:
         shown = ", ".join(str(path) for path in asked)
         raise ArtifactUnreadable(
             f"{shown} holds no file that prof reads",
-            "it takes .nsys-rep, .sqlite, .ncu-rep, and the CSV and text that nsys stats and ncu "
-            "print",
+            "it takes .nsys-rep, .sqlite, .ncu-rep, the CSV and text that nsys stats and ncu "
+            "print, and traces of torch.profiler",
         )
     return _chosen(given, notes)
 
@@ -177,6 +181,16 @@ def _chosen(given: Sequence[Given], passed: Iterable[tuple[str, str]]) -> Inputs
             "summary adds up."
         )
     counters = tuple(item for item in given if item.kind in COUNTERS)
+    of_torch = [item for item in traces if item.kind is Kind.TORCH]
+    if of_torch and len(of_torch) < len(traces):
+        if len(traces) > 2 or len(of_torch) > 1:
+            raise UsageError(
+                f"{len(of_torch)} traces of the torch profiler and {len(traces) - len(of_torch)} "
+                "of nsys were given, and which belong together is not known",
+                "import one of each, of the same program, into a run of their own",
+            )
+        traces.remove(of_torch[0])
+        return Inputs(tuple(traces), counters, tuple(notes), of_torch[0])
     return Inputs(tuple(traces), counters, tuple(notes))
 
 

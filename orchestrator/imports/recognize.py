@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import lzma
 import re
+import zlib
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from nsight_prof.parsers.errors import ArtifactUnreadable
 from nsight_prof.parsers.reading import reason
 from nsight_prof.parsers.text import decode
+from nsight_prof.parsers.torch.events import is_trace
 
 HEAD_BYTES = 1 << 18
 # The log of a program may end with the output of a tool.
@@ -24,6 +29,8 @@ NSYS_STREAM = b"NVIDIA Nsight Systems Stream"
 LFS = b"version https://git-lfs.github.com/spec/"
 NCU_TEXT = re.compile(r"^==(PROF|ERROR|WARNING)==|^\s+Section: \S", re.MULTILINE)
 
+_OPEN: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+
 
 class Kind(StrEnum):
     """What a file is; the value says it to people."""
@@ -31,11 +38,12 @@ class Kind(StrEnum):
     SQLITE = "an SQLite export of nsys"
     NSYS_REPORT = "an nsys report"
     KERN_SUM = "a kernel summary of nsys stats"
+    TORCH = "a trace of the torch profiler"
     NCU_REPORT = "an ncu report"
     NCU_TEXT = "an ncu output (CSV or text)"
 
 
-TRACES = (Kind.SQLITE, Kind.NSYS_REPORT, Kind.KERN_SUM)
+TRACES = (Kind.SQLITE, Kind.NSYS_REPORT, Kind.KERN_SUM, Kind.TORCH)
 COUNTERS = (Kind.NCU_REPORT, Kind.NCU_TEXT)
 
 
@@ -65,6 +73,8 @@ def recognize(path: Path) -> Kind:
             "convert it with the QdstrmImporter of the nsys that made it, which stands in its "
             f"host folder: QdstrmImporter --input-file {path}; then give the report it writes",
         )
+    if is_trace(head):
+        return Kind.TORCH
     kind_of_text = _recognize_text(head)
     if kind_of_text is None and len(head) == HEAD_BYTES:
         kind_of_text = _recognize_text(read_head(path, TEXT_BYTES))
@@ -72,13 +82,14 @@ def recognize(path: Path) -> Kind:
         raise ArtifactUnreadable(
             f"{path} is none of the files that prof reads",
             "give an .nsys-rep, its .sqlite export, `nsys stats -r cuda_gpu_kern_sum --format csv`,"
-            " an .ncu-rep, or `ncu --import FILE --csv --page raw --print-units base`",
+            " an .ncu-rep, `ncu --import FILE --csv --page raw --print-units base`, or the chrome "
+            "trace of torch.profiler",
         )
     return kind_of_text
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """Return the first bytes of a file, unpacked where it is an .xz file.
+    """Return the first bytes of a file, unpacked where it is an .xz or .gz file.
 
     Raises:
         ArtifactUnreadable: it does not exist or cannot be unpacked.
@@ -88,12 +99,10 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
             raise ArtifactUnreadable(
                 f"{path} is no regular file", "give a file; of a pipe, write it to a file first"
             )
-        if path.suffix != ".xz":
-            with path.open("rb") as stream:
-                return stream.read(size)
-        with lzma.open(path) as packed:
-            return packed.read(size)
-    except (lzma.LZMAError, EOFError, MemoryError) as error:
+        with _OPEN.get(path.suffix, open)(path, "rb") as stream:
+            head: bytes = stream.read(size)
+            return head
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, MemoryError) as error:
         raise ArtifactUnreadable(
             f"{path} cannot be unpacked: {reason(error)}", "copy it again"
         ) from error

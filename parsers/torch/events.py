@@ -29,8 +29,10 @@ _SPACE = " \t\r\n"
 _ENDS = tuple(",]}" + _SPACE)
 
 
-def read_events(path: Path) -> Iterator[Event]:
+def read_events(path: Path, facts: Event | None = None) -> Iterator[Event]:
     """Yield the events of a trace (.json, also .gz or .xz) in the order of the file.
+
+    `facts` gets what else the trace says: its GPUs, versions, the time of its clock.
 
     Raises:
         ArtifactUnreadable: the file is cut off, damaged, or no chrome trace.
@@ -39,7 +41,7 @@ def read_events(path: Path) -> Iterator[Event]:
         with _open(path) as stream:
             packed = path.suffix in (".gz", ".xz")
             limit = most_unpacked(path) if packed else math.inf
-            yield from _events(_Text(stream, limit))
+            yield from _events(_Text(stream, limit), {} if facts is None else facts)
     except (
         *(OSError, EOFError, lzma.LZMAError, zlib.error, ValueError),
         *(RecursionError, MemoryError),
@@ -48,6 +50,14 @@ def read_events(path: Path) -> Iterator[Event]:
             f"{path} cannot be read as a trace of the torch profiler: {error}",
             "record it again, or leave the step out: prof run RECIPE --set operators.enabled=false",
         ) from error
+
+
+def is_trace(head: bytes) -> bool:
+    """Tell from the first bytes of a file whether it is a chrome trace with events of Kineto."""
+    start = head.lstrip()
+    return start[:1] in (b"{", b"[") and (
+        b'"traceEvents"' in head or b'"deviceProperties"' in head or b'"cat": "cpu_op"' in head
+    )
 
 
 def _open(path: Path) -> IO[str]:
@@ -115,7 +125,7 @@ class _Text:
         return bool(added)
 
 
-def _events(text: _Text) -> Iterator[Event]:
+def _events(text: _Text, facts: Event) -> Iterator[Event]:
     if text.peek() == "[":  # a chrome trace may be the bare list
         yield from _list(text)
         return
@@ -128,7 +138,7 @@ def _events(text: _Text) -> Iterator[Event]:
             found = True
             yield from _list(text)
         else:
-            text.value()
+            facts[key] = text.value()
         if text.peek() != "}":
             text.take(",")
     if not found:

@@ -109,7 +109,7 @@ def open_torch_trace(path: Path, stages: Stages = ()) -> TorchTrace:
 
     try:
         items = read_items(read_events(path), stage_of)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ArtifactUnreadable(
             f"{path} has an event that is not as the torch profiler writes it: {error!r}",
             "record it again with a released torch (2.4 or newer)",
