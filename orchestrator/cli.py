@@ -27,6 +27,7 @@ COMMANDS = {
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "plan": "Say what to do, in which order, what each step saves and what it costs.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",
+    "rank": "Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.",
     "recipe": "List, show and check recipes.",
     "report": "Render the report of a run again; needs no GPU.",
     "roofs": "Show the measured roofs: what a GPU can really do.",

@@ -119,7 +119,10 @@ def command(
 
 def _of_rank(job: RunDir, rank: int) -> Path:
     """Return the run directory of one rank of a job."""
-    ranks = [record.rank for record in read_manifest(job).ranks]
+    from nsight_prof.orchestrator.ranks.folder import gather
+
+    gather(job)
+    ranks = [record.rank for record in read_manifest(job).ranks if not record.reason]
     if not ranks:
         raise UsageError(f"{job.path} is one run, without ranks", "leave out --rank")
     if rank not in ranks:
@@ -178,17 +181,19 @@ def _attach(run: RunDir, roofs: Path) -> None:
 
 def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, of every variant of a sweep, or of the ranks of a job."""
+    from nsight_prof.orchestrator.ranks.folder import gather
     from nsight_prof.orchestrator.report.reporting import compare_variants, make_report, report_job
 
     # What a run was asked for stands in its recipe; only what is asked for now is handed on.
     given = () if style is None else (style,)
+    gather(run)
     manifest = read_manifest(run)
     if manifest.recipe.get("templates") and (style is None or style.templates is None):
         display.warning(
             "the recipe of the run names templates of its own, which are used only where they are "
             f"asked for: --templates {manifest.recipe['templates']}"
         )
-    if manifest.ranks:
+    if manifest.ranks or manifest.job:
         return report_job(run, style, display.warning)
     variants = manifest.variants
     if not variants:

@@ -130,6 +130,12 @@ def import_files(
     return RunDir(out)
 
 
+def import_report(report: Path, out: Path, recipe: dict[str, Any]) -> Manifest:
+    """Make the run directory `out`, which is new, from one .nsys-rep; raises as `import_files`."""
+    given = Given(report, Kind.NSYS_REPORT, report.name)
+    return _fill(RunDir(out), given, (), _Import({**RECIPE, **recipe}, lambda _: None))
+
+
 @contextmanager
 def _in_place_when_whole(out: Path) -> Iterator[Path]:
     """Give a folder to fill; what it holds at the end, and without an error, is then in `out`.

@@ -52,8 +52,8 @@ def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -
             refused = error
             shutil.rmtree(run.path)
             continue
-        identity = _identity(run)
-        found.records.append(_record(rank, given, member, identity))
+        identity = identity_of(run)
+        found.records.append(rank_record(rank, given.name, member, identity))
         found.members.append(member)
         identities.append(identity)
         _check_distinct(found.records)
@@ -63,18 +63,20 @@ def import_ranks(job: RunDir, traces: Sequence[Given], fill: Fill, skip: Skip) -
     return found
 
 
-def _identity(run: RunDir) -> Identity:
+def identity_of(run: RunDir) -> Identity:
+    """Return host, times, processes and devices of the trace of a run."""
     path = run.artifact("trace", "trace.sqlite")
-    assert path is not None  # `fill` made it
+    assert path is not None  # whoever imported it made it
     with open_trace(path) as trace:
         return trace.identity()
 
 
-def _record(rank: int, given: Given, member: Manifest, identity: Identity) -> RankRecord:
+def rank_record(rank: int, file: str, member: Manifest, identity: Identity) -> RankRecord:
+    """Return what the manifest of a job keeps of a rank with the run `member`."""
     uuids = {gpu.get("device"): str(gpu.get("uuid") or "") for gpu in member.gpus}
     return RankRecord(
         rank=rank,
-        file=given.name,
+        file=file,
         sha256=member.steps[0].inputs["sha256"],
         host=identity.host,
         started_ns=identity.begin_ns,

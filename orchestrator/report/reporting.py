@@ -81,6 +81,8 @@ def report_job(
     _check_address_space()
     manifest = read_manifest(job)
     for record in manifest.ranks:
+        if record.reason:
+            continue
         substep(f"rank {record.rank}")
         try:
             check_artifacts(job.rank(record.rank))

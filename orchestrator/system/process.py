@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +115,39 @@ def run(command: Command, waits: Callable[[float], None] | None = None) -> Finis
         signal=_signal_name(code),
         tail=_tail(command.stdout) + _tail(command.stderr),
     )
+
+
+def run_attached(argv: Sequence[str], waits: Callable[[], None]) -> int:
+    """Run a program on prof's own stdin, stdout and stderr; return its exit code, as a shell does.
+
+    `waits` is called a few times a second; what it raises ends the program. SIGPIPE is ignored in
+    the program: whoever read its output may be gone.
+
+    Raises:
+        StepFailed: the program cannot be started.
+    """
+
+    def prepare() -> None:
+        end_with_parent()
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    try:
+        process = subprocess.Popen(argv, restore_signals=False, preexec_fn=prepare)
+    except OSError as error:
+        raise StepFailed(
+            f"{argv[0]} cannot be started: {error.strerror or error}",
+            "check that the program exists and is executable",
+        ) from error
+    try:
+        while True:
+            waits()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=POLL_SECONDS)
+                return code if code >= 0 else 128 - code
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def ask(

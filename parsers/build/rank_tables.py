@@ -38,6 +38,9 @@ def build_rank_tables(job: RunDir) -> None:
     rows: list[dict[str, Any]] = []
     sums = _Kernels()
     for record in read_manifest(job).ranks:
+        if record.reason:
+            rows.append(_row(record, problem=record.reason))
+            continue
         try:
             rows += _rank_rows(job.rank(record.rank), record)
             sums.add(record.rank, tables.read(job.rank(record.rank).tables, "kernels"))

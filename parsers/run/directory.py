@@ -86,7 +86,8 @@ class RankRecord:
     """One rank of a job, whose run directory is `RunDir.rank(rank)`.
 
     `file` is the trace as the user called it. `host` is empty and `started_ns` (the start of the
-    capture, UTC) None where the trace does not tell.
+    capture, UTC) None where the trace does not tell. `reason` says why there is no trace of a rank
+    that was to be traced.
     """
 
     rank: Annotated[int, Field(ge=0, lt=MOST_RANKS)]
@@ -96,6 +97,23 @@ class RankRecord:
     started_ns: int | None = None
     pids: list[int] = field(default_factory=list)
     gpu_uuids: list[str] = field(default_factory=list)
+    local_rank: int | None = None
+    reason: str = ""
+
+
+@dataclass
+class JobRecord:
+    """What `prof rank` knows of the whole job.
+
+    `id` is the same for all ranks of one job. `size` is the number of its ranks, `traced` those
+    that were to be traced; None where the launcher does not tell. `launcher` is the variable that
+    the ranks are from.
+    """
+
+    id: str
+    size: int | None
+    traced: list[int] | None
+    launcher: str
 
 
 @dataclass
@@ -107,8 +125,8 @@ class Manifest:
     `recipe` is the recipe as resolved (after `extends` and `--set`); `assumptions` are sentences
     for the report; `tools`, `gpus`, `software` describe the machine that captured, never the
     reader's. A job of several traces has `ranks`, and `rank_basis` says where their numbers are
-    from. `counter_files` are the names of several files of ncu that were imported together, kept as
-    `counters_stem(0)` and so on.
+    from; `job` is there where `prof rank` captured it. `counter_files` are the names of several
+    files of ncu that were imported together, kept as `counters_stem(0)` and so on.
     """
 
     run_id: str
@@ -127,6 +145,7 @@ class Manifest:
     ranks: list[RankRecord] = field(default_factory=list)
     rank_basis: str = ""
     counter_files: list[str] = field(default_factory=list)
+    job: JobRecord | None = None
 
     def step(self, name: str) -> StepRecord | None:
         """Return the record of the step called `name`, or None where the run has no such step."""

@@ -98,6 +98,7 @@ class RankKernelRow:
 class JobView:
     """A job of several ranks. `rank_basis` says where the numbers of the ranks are from.
 
+    `rank_count` is how many ranks have numbers, of the `rank_total` that should have.
     `rest_ranks` and `rest_kernels` are rows of the tables that the page does not show.
     `gpu_time_ns` is the sum over all GPUs of the job. `caveats` is what a reader must know.
     """
@@ -107,6 +108,7 @@ class JobView:
     run_id: str
     created: str
     rank_count: int
+    rank_total: int
     rank_basis: str
     gpu_time_ns: float | None
     ranks: tuple[RankRow, ...]
@@ -132,7 +134,8 @@ def job_view(path: Path) -> JobView:
         question=str(manifest.recipe.get("question", "")),
         run_id=manifest.run_id,
         created=manifest.created,
-        rank_count=len(manifest.ranks),
+        rank_count=len({row.rank for row in ranks if not row.problem}),
+        rank_total=len(_expected(manifest)),
         rank_basis=manifest.rank_basis,
         gpu_time_ns=total or None,
         ranks=ranks[:MOST_RANKS],
@@ -141,6 +144,12 @@ def job_view(path: Path) -> JobView:
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
         caveats=tuple(_caveats(manifest, ranks)),
     )
+
+
+def _expected(manifest: Manifest) -> set[int]:
+    """Return the ranks that should have numbers, as far as that is known."""
+    traced = manifest.job.traced if manifest.job is not None else None
+    return {record.rank for record in manifest.ranks} | set(traced or ())
 
 
 def _rank(row: Row) -> RankRow:
@@ -177,7 +186,9 @@ def _caveats(manifest: Manifest, ranks: Sequence[RankRow]) -> Iterator[Text]:
     yield NO_CLOCK
     numbers = sorted(record.rank for record in manifest.ranks)
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
-    if missing:
+    if manifest.job is not None:
+        yield from _job_caveats(manifest)
+    elif missing:
         yield Text(
             "{n} of the ranks {first} to {last} are here; nothing is known of {missing}.",
             n=len(numbers),
@@ -197,6 +208,23 @@ def _caveats(manifest: Manifest, ranks: Sequence[RankRow]) -> Iterator[Text]:
                 problem=Verbatim(row.problem),
             )
     yield from (Text("{assumption}", assumption=Verbatim(a)) for a in manifest.assumptions)
+
+
+def _job_caveats(manifest: Manifest) -> Iterator[Text]:
+    """Say which ranks of a captured job left nothing, and how many were not to be traced."""
+    expected, job = _expected(manifest), manifest.job
+    absent = sorted(expected - {record.rank for record in manifest.ranks})
+    if absent:
+        yield Text(
+            "Nothing is known of these ranks, which were to be traced: {missing}.",
+            missing=", ".join(map(str, absent[:8])) + (", …" if len(absent) > 8 else ""),
+        )
+    if job is not None and job.size is not None and job.size > len(expected):
+        yield Text(
+            "{n} of the {size} ranks were traced; of the others nothing is stated.",
+            n=len(expected),
+            size=job.size,
+        )
 
 
 def job_section(view: JobView) -> Section:
@@ -220,6 +248,15 @@ def job_section(view: JobView) -> Section:
 
 
 def _findings(view: JobView) -> Iterator[Finding]:
+    if view.rank_count < view.rank_total:
+        yield Finding(
+            "missing_ranks",
+            Text(
+                "{n} of {total} ranks have numbers; of the others nothing is stated.",
+                n=view.rank_count,
+                total=view.rank_total,
+            ),
+        )
     timed = [row for row in view.ranks if row.kernel_ns is not None]
     if not timed:
         return

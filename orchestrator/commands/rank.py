@@ -1,0 +1,92 @@
+"""`prof rank`: traces ranks of a job inside of whatever launches them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from nsight_prof.orchestrator.ranks.launcher import parse_selection, read_launch, run_alone
+from nsight_prof.orchestrator.terminal.say import say
+
+
+@click.command("rank", context_settings={"ignore_unknown_options": True})
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@click.option(
+    "--trace",
+    default="",
+    metavar="RANKS",
+    help="Ranks to trace: all, none, first-of-node, every:8, or numbers (0,8). [default: all of up "
+    "to 8 ranks, else first-of-node]",
+)
+@click.option(
+    "--rank-from", default="", metavar="NAME", help="Environment variable that holds the rank."
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder on a disk of each node for what nsys writes. [default: $TMPDIR]",
+)
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    metavar="REGEX",
+    help="NVTX range names that are stages of the program; the outermost ranges by default.",
+)
+@click.option(
+    "--nsys",
+    "nsys_options",
+    multiple=True,
+    metavar="OPTION",
+    help="Option for nsys profile, as --nsys=--capture-range=cudaProfilerApi. May be given often.",
+)
+@click.option(
+    "--flush",
+    "flush_s",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long nsys may write its report after the program has ended.",
+)
+def command(
+    run: Path,
+    program: tuple[str, ...],
+    trace: str,
+    rank_from: str,
+    scratch: Path | None,
+    stages: tuple[str, ...],
+    nsys_options: tuple[str, ...],
+    flush_s: float,
+) -> None:
+    """Trace ranks of a job inside of any launcher; the exit code is that of COMMAND.
+
+    The launcher starts `prof rank` in place of the program, on each rank. A rank that is not traced
+    becomes the program at once. A traced one runs under nsys in a session of its own: signals of
+    the launcher go to the program alone, and nsys has time to write its report, even where the
+    launcher kills. Export and tables are made on the node, and renamed into RUN/ranks/0003 when
+    whole. RUN lies in a folder that all nodes share; a second job in it is refused. More:
+    docs/ranks.md in prof's repository.
+
+    \b
+    Examples:
+      torchrun --nproc-per-node 8 --no-python prof rank runs/job -- python train.py
+      srun prof rank runs/job-$SLURM_JOB_ID --trace 0,8 -- python train.py
+      mpirun -n 16 prof rank runs/job --trace every:4 -- ./app
+      prof report runs/job
+    """
+    launch = read_launch(os.environ, rank_from)
+    selection = parse_selection(trace, launch)
+    if launch.restart:
+        say(f"rank {launch.rank} is not traced: the launcher started the job again", err=True)
+    if launch.restart or not selection.has(launch):
+        run_alone(program)
+    from nsight_prof.orchestrator.ranks.capture import Rank, capture
+    from nsight_prof.parsers.run.directory import RunDir
+
+    rank = Rank(launch, selection, program, scratch, nsys_options, stages, flush_s)
+    click.get_current_context().exit(capture(RunDir(run.absolute()), rank))

@@ -1,0 +1,1 @@
+"""Captures and analyses jobs of many ranks."""

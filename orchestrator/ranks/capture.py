@@ -1,0 +1,117 @@
+"""`prof rank`: traces one rank of a job inside of its launcher, and keeps the trace.
+
+Report, export and tables are made on the node, and renamed into the shared folder when whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsight_prof.orchestrator.ranks.folder import claim, record
+from nsight_prof.orchestrator.ranks.keeper import SHIM, Keeper, keep
+from nsight_prof.orchestrator.ranks.launcher import Launch, Selection
+from nsight_prof.orchestrator.system.discover import Tool, find_nsys
+from nsight_prof.orchestrator.terminal.say import say
+from nsight_prof.orchestrator.tools import nsys
+from nsight_prof.parsers.errors import ProfError, StepFailed
+from nsight_prof.parsers.run.directory import RankRecord, RunDir
+
+REPORT = "trace"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What is traced: the program of one rank, and how.
+
+    `scratch` is a folder on a disk of this node; `stages` are regular expressions of NVTX ranges;
+    `flush_s` is how long nsys may write after the program has ended.
+    """
+
+    launch: Launch
+    selection: Selection
+    command: tuple[str, ...]
+    scratch: Path | None = None
+    nsys_options: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    flush_s: float = 300.0
+
+
+def capture(job: RunDir, rank: Rank) -> int:
+    """Trace the rank, keep its run in `job.rank(…)`, and return the exit code of its program.
+
+    Whatever goes wrong with the trace is said on stderr and kept as the reason why it is missing.
+
+    Raises:
+        UsageError: another job, or another process with this rank, has written there.
+        ToolMissing: nsys is missing; the program was not started.
+    """
+    tool = find_nsys(os.environ)
+    partial = claim(job, rank.launch, rank.selection)
+    scratch = Path(tempfile.mkdtemp(prefix=f"prof-rank-{rank.launch.rank}-", dir=rank.scratch))
+    return keep(lambda keeper: _captured(job, rank, tool, (partial, scratch), keeper))
+
+
+def _captured(
+    job: RunDir, rank: Rank, tool: Tool, folders: tuple[Path, Path], keeper: Keeper
+) -> int:
+    partial, scratch = folders
+    pid_file = scratch / "pid"
+    request = nsys.TraceRequest(
+        program=tool.program,
+        output=scratch / REPORT,
+        target=(sys.executable, "-IS", "-c", SHIM, str(pid_file), *rank.command),
+        extra_args=rank.nsys_options,
+    )
+    code = 1
+    try:
+        code = keeper.run(nsys.profile_argv(request, tool.features), pid_file, rank.flush_s)
+        _keep(job, rank, partial, scratch)
+    except (ProfError, OSError) as error:
+        _missing(rank, partial, scratch, error)
+    return code
+
+
+def _keep(job: RunDir, rank: Rank, partial: Path, scratch: Path) -> None:
+    """Make export and tables on this node, copy them, and give them their name."""
+    from nsight_prof.orchestrator.imports.importing import import_report
+    from nsight_prof.orchestrator.imports.ranks import identity_of, rank_record
+    from nsight_prof.parsers.build.refresh import refresh_tables
+
+    report = scratch / f"{REPORT}.nsys-rep"
+    if not report.is_file() or not report.stat().st_size:
+        raise StepFailed("nsys left no report", "its words are in the output of the job")
+    run = RunDir(scratch / "run")
+    name = f"{job.path.name}, rank {rank.launch.rank}"
+    member = import_report(report, run.path, {"name": name, "stages": list(rank.stages)})
+    refresh_tables(run)
+    found = rank_record(rank.launch.rank, report.name, member, identity_of(run))
+    shutil.copytree(run.path, partial, dirs_exist_ok=True)
+    record(partial, found, rank.launch)
+    os.rename(partial, job.rank(rank.launch.rank).path)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _missing(rank: Rank, partial: Path, scratch: Path, error: ProfError | OSError) -> None:
+    """Say why the job has no trace of this rank, and where it is if it is anywhere."""
+    import socket
+
+    host = socket.gethostname()
+    reason = error.message if isinstance(error, ProfError) else str(error)
+    captured = [*scratch.glob(f"{REPORT}.*")]
+    if captured:
+        reason += f"; what was captured is on {host} in {scratch}"
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for path in partial.iterdir() if partial.is_dir() else ():
+        # A shared folder that is full has room again for the reason.
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with suppress(OSError):
+        record(partial, RankRecord(rank.launch.rank, host=host, reason=reason), rank.launch)
+    with suppress(OSError):  # who read our output may be gone
+        say(f"warning: rank {rank.launch.rank} has no trace: {reason}", err=True)

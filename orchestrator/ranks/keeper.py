@@ -1,0 +1,127 @@
+"""Keeps a rank's profiler alive when its launcher tears the job down.
+
+torchrun, srun and Ray end the processes of a job with SIGTERM and soon after with SIGKILL, while
+nsys still writes its report. So nsys and what follows run in a process of a session of its own, the
+keeper. The process that the launcher knows passes its signals on to the profiled program alone; if
+it is killed, the keeper ends the program and still keeps what was captured.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from nsight_prof.orchestrator.system.process import POLL_SECONDS, run_attached
+from nsight_prof.orchestrator.system.process_tree import adopting, end_with_parent
+from nsight_prof.parsers.errors import StepFailed
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+GRACE_S = 10.0
+"""Time that a program has after SIGTERM once its launcher has killed the process it knows."""
+FAILED = 1
+# Writes its process id for the keeper and becomes the program, with the signals of a fresh process:
+# nsys itself ignores SIGPIPE, since the pipe to a launcher that has gone must not end it.
+SHIM = """
+import os, signal, sys
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+with open(sys.argv[1], "w") as stream:
+    stream.write(str(os.getpid()))
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"error: {sys.argv[2]} cannot be started: {error.strerror}")
+"""
+
+
+def keep(work: Callable[[Keeper], int]) -> int:
+    """Run `work` in a session of its own, wait for it, and return its exit code."""
+    launched = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        code = FAILED
+        try:
+            os.setsid()
+            end_with_parent()
+            code = work(Keeper(launched))
+        finally:
+            os._exit(code)
+    for number in PASSED_ON:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os.kill(pid, number))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class Keeper:
+    """Runs a program under a profiler, and passes signals on to the program alone."""
+
+    def __init__(self, launched: int) -> None:
+        self._launched, self._program, self._ended = launched, 0, 0.0
+        self._pending: list[int] = []
+        self._orphaned = 0.0
+        for number in PASSED_ON:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, _: self._pending.append(number))
+
+    def run(self, argv: list[str], pid_file: Path, flush_s: float) -> int:
+        """Run `argv`, whose program writes its process id to `pid_file`; return the exit code.
+
+        Raises:
+            StepFailed: the profiler still runs `flush_s` after its program; it is ended.
+        """
+
+        def waits() -> None:
+            self._find(pid_file)
+            self._pass_on()
+            if self._ended and time.monotonic() - self._ended > flush_s:
+                raise StepFailed(
+                    f"nsys did not end within {flush_s:.0f} s after the program",
+                    "give it more time: --flush SECONDS, or trace less: a capture range, --nsys",
+                )
+
+        with adopting():
+            code = run_attached(argv, waits)
+            return code if not _runs(self._program) else self._outlived(waits)
+
+    def _outlived(self, waits: Callable[[], None]) -> int:
+        """Wait for a program that still runs after its profiler, which left it to this process."""
+        while True:
+            pid, status = os.waitpid(self._program, os.WNOHANG)
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            waits()
+            time.sleep(POLL_SECONDS)
+
+    def _find(self, pid_file: Path) -> None:
+        if not self._program:
+            with suppress(OSError, ValueError):
+                self._program = int(pid_file.read_text())
+        elif not self._ended and not _runs(self._program):
+            self._ended = time.monotonic()
+
+    def _pass_on(self) -> None:
+        now = time.monotonic()
+        if not self._orphaned and os.getppid() != self._launched:
+            self._orphaned = now
+            self._pending.append(signal.SIGTERM)
+        if self._orphaned and now - self._orphaned > GRACE_S:
+            self._pending.append(signal.SIGKILL)
+        if self._program:
+            pending, self._pending = self._pending, []
+            for number in pending if not self._ended else ():
+                with suppress(ProcessLookupError):
+                    os.kill(self._program, number)
+
+
+def _runs(pid: int) -> bool:
+    """Tell whether a process (0: none) runs; an ended one that nobody has waited for does not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(fields) and fields[0] not in "ZX"

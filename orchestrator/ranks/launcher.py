@@ -1,0 +1,144 @@
+"""Reads from the environment which rank of which job this process is, whatever launched it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nsight_prof.parsers.errors import StepFailed, UsageError
+
+# Rank, rank on the node, number of ranks. Slurm's come after those of MPI: inside of sbatch,
+# processes that mpirun starts have the SLURM_PROCID of their node.
+LAUNCHERS = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun, Ray Train, DeepSpeed, Accelerate
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "", ""),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    ("VLLM_DP_RANK", "VLLM_DP_RANK_LOCAL", "VLLM_DP_SIZE"),
+)
+JOB = (
+    "TORCHELASTIC_RUN_ID",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMIX_NAMESPACE",
+    "RAY_JOB_ID",
+)
+"""Variables that are the same for all ranks of a job, and differ between jobs."""
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+ALL_UP_TO = 8
+"""Ranks of a job up to which all are traced where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One rank of a job: `size` (number of ranks) and `local` (rank on the node) may be unknown.
+
+    `variable` is what the rank was read from; `job` is the same for all ranks of one job; `restart`
+    counts how often the launcher started the job again.
+    """
+
+    rank: int
+    local: int | None
+    size: int | None
+    variable: str
+    job: str
+    restart: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which ranks are traced: `ranks`, or each `every`-th, or the first of each node, or all."""
+
+    ranks: frozenset[int] | None = None
+    every: int = 1
+    first_of_node: bool = False
+
+    def has(self, launch: Launch) -> bool:
+        """Tell whether this rank is traced."""
+        if self.ranks is not None:
+            return launch.rank in self.ranks
+        if self.first_of_node:
+            return launch.local == 0
+        return launch.rank % self.every == 0
+
+    def expected(self, size: int | None) -> list[int] | None:
+        """Return the traced ranks of a job of `size` ranks; None where that cannot be known."""
+        if size is None or self.first_of_node:
+            return None
+        chosen = range(0, size, self.every) if self.ranks is None else sorted(self.ranks)
+        return [rank for rank in chosen if rank < size]
+
+
+def read_launch(environment: Mapping[str, str], rank_from: str = "") -> Launch:
+    """Return which rank this process is; `rank_from` names a variable to read it from.
+
+    Raises:
+        UsageError: no launcher's variable is set, or the number is none.
+    """
+    launchers = ((rank_from, "", ""),) if rank_from else LAUNCHERS
+    for rank, local, size in launchers:
+        if (number := _number(environment, rank)) is not None:
+            return Launch(
+                number,
+                _number(environment, local),
+                _number(environment, size),
+                rank,
+                " ".join(f"{name}={environment[name]}" for name in JOB if name in environment),
+                _number(environment, RESTARTS) or 0,
+            )
+    wanted = " nor ".join(name for name, _, _ in launchers)
+    raise UsageError(
+        f"which rank this is, is not known: neither {wanted} holds a number"
+        if not rank_from
+        else f"which rank this is, is not known: {rank_from} holds no number",
+        "start prof rank by the launcher of the job (torchrun --no-python, srun, mpirun), or name "
+        "the variable that holds the rank: --rank-from NAME",
+    )
+
+
+def parse_selection(text: str, launch: Launch) -> Selection:
+    """Parse `all`, `none`, `0,8`, `every:8` or `first-of-node`; "": all of few, else one a node.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if not text:
+        few = launch.size is None or launch.size <= ALL_UP_TO or launch.local is None
+        return Selection(first_of_node=not few)
+    if text in ("all", "none", "first-of-node"):
+        return Selection(
+            frozenset() if text == "none" else None, first_of_node=text == "first-of-node"
+        )
+    word, _, step = text.partition(":")
+    if word == "every" and step.isdecimal() and int(step) > 0:
+        return Selection(every=int(step))
+    numbers = [number.strip() for number in text.split(",")]
+    if all(number.isdecimal() for number in numbers):
+        return Selection(frozenset(map(int, numbers)))
+    raise UsageError(
+        f"--trace {text} names no ranks", "give all, none, first-of-node, every:8, or numbers: 0,8"
+    )
+
+
+def run_alone(command: Sequence[str]) -> int:
+    """Become the program of a rank that is not traced.
+
+    Raises:
+        StepFailed: it cannot be started.
+    """
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        raise StepFailed(
+            f"{command[0]} cannot be started: {error.strerror or error}",
+            "check that the program exists and is executable",
+        ) from error
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() else None
