@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, shared_options
+from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.recipe.languages import LANGUAGES
+from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 
 REGRESSION = 1

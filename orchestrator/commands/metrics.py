@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, shared_options
+from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal import completion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nsight_prof.orchestrator.commands import completion, shared_options
+from nsight_prof.orchestrator.commands import shared_options
 from nsight_prof.orchestrator.commands.report import as_data
 from nsight_prof.orchestrator.predict.plan_file import Planned
+from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.run.directory import RunDir, read_manifest

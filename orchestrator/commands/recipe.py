@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, shared_options
+from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say, say_error
 from nsight_prof.orchestrator.terminal.suggesting import SuggestingGroup
 

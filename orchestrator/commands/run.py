@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsight_prof.orchestrator.commands import completion, shared_options
+from nsight_prof.orchestrator.commands import shared_options
+from nsight_prof.orchestrator.terminal import completion
 from nsight_prof.orchestrator.terminal.say import say
 
 if TYPE_CHECKING:

@@ -104,15 +104,15 @@ def _begin(job: RunDir, launch: Launch, selection: Selection) -> None:
         job=JobRecord(launch.job, launch.size, selection.expected(launch.size), launch.variable),
     )
     if not job.manifest_path.exists():
-        own = RunDir(job.path / f".rank-{launch.rank}-{socket.gethostname()}-{os.getpid()}")
-        own.path.mkdir()
+        temporary = RunDir(job.path / f".rank-{launch.rank}-{socket.gethostname()}-{os.getpid()}")
+        temporary.path.mkdir()
         try:
-            write_manifest(own, manifest)
+            write_manifest(temporary, manifest)
             with suppress(FileExistsError):  # a link is made whole or not at all, on NFS as well
-                os.link(own.manifest_path, job.manifest_path)
+                os.link(temporary.manifest_path, job.manifest_path)
         finally:
-            own.manifest_path.unlink(missing_ok=True)
-            own.path.rmdir()
+            temporary.manifest_path.unlink(missing_ok=True)
+            temporary.path.rmdir()
     found = read_manifest(job).job
     if found is None or found.id != launch.job:
         raise UsageError(
