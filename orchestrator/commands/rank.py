@@ -63,14 +63,14 @@ def command(
     nsys_options: tuple[str, ...],
     flush_s: float,
 ) -> None:
-    """Trace ranks of a job inside of any launcher; the exit code is that of COMMAND.
+    """Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.
 
-    The launcher starts `prof rank` in place of the program, on each rank. A rank that is not traced
-    becomes the program at once. A traced one runs under nsys in a session of its own: signals of
-    the launcher go to the program alone, and nsys has time to write its report, even where the
-    launcher kills. Export and tables are made on the node, and renamed into RUN/ranks/0003 when
-    whole. RUN lies in a folder that all nodes share; a second job in it is refused. More:
-    docs/ranks.md in prof's repository.
+    The exit code is that of COMMAND. The launcher starts `prof rank` in place of it, on each rank.
+    A rank that is not traced becomes the program at once. A traced one runs under nsys in a session
+    of its own: signals of the launcher go to the program alone, and nsys has time to write its
+    report, even where the launcher kills. Export and tables are made on the node, and renamed into
+    RUN/ranks/0003 when whole. RUN lies in a folder that all nodes share; a second job in it is
+    refused. More: docs/ranks.md in prof's repository.
 
     \b
     Examples:
