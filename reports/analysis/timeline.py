@@ -19,6 +19,7 @@ from nsight_prof.reports.analysis.gpu_times import gpu_of
 MOST_LAUNCHES = 5_000_000
 """Launches up to which single ones are looked at: a table of them takes about a gigabyte."""
 QUEUE = ["device", "pid", "context", "stream"]
+OF_LAUNCH = ["stage", "nvtx_path", "memory_before"]
 OF_KERNEL = ["short_name", "name", "library", "category"]
 Mask = NDArray[np.bool_]
 
@@ -28,14 +29,14 @@ def timeline(run: Run) -> pd.DataFrame | None:
     """Return the launches by stream and start; None where they are not known, or too many.
 
     Columns: kernel_id, start_ns, end_ns, duration_ns, gpu, queue (one number per stream), stage,
-    nvtx_path, and short_name, name, library, category of the kernel.
+    nvtx_path, memory_before, and short_name, name, library, category of the kernel.
     """
     if not 0 < run.kernels["calls"].sum() <= MOST_LAUNCHES:
         return None
     launches = run.launches
     if launches.empty:
         return None
-    frame = launches[["kernel_id", "start_ns", "duration_ns", "stage", "nvtx_path"]].copy()
+    frame = launches[["kernel_id", "start_ns", "duration_ns", *OF_LAUNCH]].copy()
     frame["gpu"] = gpu_of(run, launches)
     frame["kernel_id"] = frame["kernel_id"].astype(str)
     for column in ("stage", "nvtx_path"):
@@ -52,10 +53,11 @@ def timeline(run: Run) -> pd.DataFrame | None:
 def runs(frame: pd.DataFrame, mask: Mask) -> pd.DataFrame:
     """Return runs of launches of one stream and stage in which `mask` holds throughout.
 
-    Columns first and last (exclusive) are positions in `frame`.
+    A copy or memset between two launches ends a run. Columns first and last (exclusive) are
+    positions in `frame`.
     """
-    new = _breaks(frame)
-    return _runs(mask, new)
+    moved = frame["memory_before"].diff().fillna(0).to_numpy() > 0
+    return _runs(mask, _breaks(frame) | moved)
 
 
 def _breaks(frame: pd.DataFrame) -> Mask:

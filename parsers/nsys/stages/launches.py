@@ -69,7 +69,17 @@ def _columns(work: Work, chunk: slice) -> pd.DataFrame:
     frame["stage"] = pd.Categorical.from_codes(stage, pd.Index(found.stages))
     frame["nvtx_path"] = _category([None, *found.path_texts[1:]], found.path[call])
     frame["graph_node"] = _graph_node(rows.graph_node, chunk, len(frame))
+    frame["memory_before"] = _memory_before(work, rows.start[chunk], queue)
     return frame
+
+
+def _memory_before(work: Work, start: Array, queue: Array) -> Array:
+    """Number of copies and memsets of a GPU and process that began before each of its kernels."""
+    found, memory = np.zeros(len(start), np.int64), work.memory
+    for code, (device, pid) in enumerate(memory.places):
+        here = (queue[:, 0] == device) & (queue[:, 3] == pid)
+        found[here] = np.searchsorted(memory.start[memory.place == code], start[here])
+    return found
 
 
 def _known(numbers: Array) -> pd.Series:

@@ -69,8 +69,9 @@ class Judged:
 
     `cause` is the one that explains it; None where nothing does but its roof. `nearest` is the
     resource with the highest share of its roof, `roof` that roof (None: not known, or the issue
-    slots). `floor` is the shortest launch where the gain ends there, and `doubts` what
-    contradicts the bound or the cause: the number, and what it says.
+    slots). `floor` is the shortest launch where the gain ends there, `fixed` the same where it
+    stays beside the work of a short kernel at its roof, and `doubts` what contradicts the bound or
+    the cause: the number, and what it says.
     """
 
     row: Row
@@ -81,6 +82,7 @@ class Judged:
     nearest: str = ""
     roof: Ceiling | None = None
     floor: Floor | None = None
+    fixed: Floor | None = None
     doubts: tuple[tuple[Evidence, Text], ...] = ()
 
     @property

@@ -182,12 +182,15 @@ def _busy_row(label: Text, value: float, column: str, row: Row) -> list[Evidence
 
 def _shortest(judged: Judged) -> list[Evidence]:
     """Return what the gain rests on where it ends at the shortest launch of the trace."""
-    if judged.floor is None:
+    floor, limit = judged.floor, Text("no launch gets shorter")
+    if judged.fixed is not None:
+        floor, limit = judged.fixed, Text("stays in each launch, whatever it does")
+    if floor is None:
         return []
     mean = Number(number(judged.row["mean_ns"]), "ns", _cells(judged.row, ("kernels.mean_ns",)))
     return [
         Evidence(Text("mean launch"), mean, source=NSYS),
-        judged.floor.evidence(Text("no launch gets shorter")),
+        floor.evidence(limit),
     ]
 
 
@@ -207,6 +210,6 @@ def _doubts(judged: Judged) -> int:
     # One launch of many kinds of work tells of no other: that alone is doubt enough.
     uneven = 2 * is_mixed(row)
     # The shortest launch is that of another kernel: a limit of the gain, no forecast of this one.
-    floored = judged.floor is not None
+    floored = judged.floor is not None or judged.fixed is not None
     unknown = math.isnan(number(row["share"]))
     return uneven + sum((differs, row["loose_join"], unknown, floored, bool(judged.doubts)))

@@ -13,6 +13,7 @@ from nsight_prof.parsers.metrics.catalogue import catalogue
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.evidence import threshold
 from nsight_prof.reports.analysis.profiled import is_mixed, kernel_time, weight
+from nsight_prof.reports.analysis.shortest_launch import Floor
 from nsight_prof.reports.findings.kernels.causes import Judged
 from nsight_prof.reports.findings.kernels.evidence import confidence, evidence
 from nsight_prof.reports.findings.kernels.judge import is_near, judge
@@ -366,6 +367,8 @@ def _verdict(finding: Finding, group: Sequence[Judged], in_rows: bool = False) -
     gain = _mixed(finding, group) or _gain(finding, lead)
     if in_rows:
         gain = _in_rows(finding)
+    elif lead.fixed is not None:
+        gain = Text("{text}{sentence}", text=gain, sentence=_start(lead.fixed))
     return Text(
         "{kernel}{variants} takes {share} of the GPU time ({time} in {calls}{stages}); {limit}."
         "{others}{doubts} {gain}",
@@ -447,7 +450,8 @@ def _gain(finding: Finding, lead: Judged) -> Text:
         )
     if finding.bound != "latency":
         return Text(
-            "At the full roof it would save at most {gain} of the GPU time ({time}).", **values
+            "At the full roof it would save at most {gain} of the GPU time ({time}).",
+            **values,
         )
     less = "" if _issue_known(lead) else Text(", less if its issue slots are full")
     return Text(
@@ -503,6 +507,15 @@ def _floor(lead: Judged) -> Text | str:
         ": down to {time} per launch, {origin}",
         time=Number(lead.floor.ns, "ns"),
         origin=lead.floor.origin,
+    )
+
+
+def _start(fixed: Floor) -> Text:
+    """Return what of each launch of a short kernel stays at any roof."""
+    return Text(
+        " The {time} that a launch takes whatever it does ({origin}) stay.",
+        time=Number(fixed.ns, "ns"),
+        origin=fixed.origin,
     )
 
 

@@ -25,6 +25,8 @@ from nsight_prof.reports.findings.kernels.roofs import ROOFS
 from nsight_prof.reports.findings.kernels.rule import DEFECT
 from nsight_prof.reports.page import Evidence, Number, Ref, Text, Verbatim
 
+SHORT_NS = 20_000.0
+"""A kernel this short is some launches long: its start and end are a part of its time."""
 BORDER = 5.0
 """Per cent of a roof below LATENCY_BELOW within which a kernel may be limited by it as well."""
 
@@ -45,7 +47,10 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
     found, abstained = explain(row, context)
     cause = explanation(row, found)
     gain = _gain(row, cause)
+    fixed = floor if cause is None and _keeps_its_start(row, floor) else None
     bounded = _above_floor(row, floor, gain)
+    if fixed is not None:
+        bounded = max(0.0, gain - fixed.ns / number(row["mean_ns"]))
     use = {k: v for k, v in resource_use(row, context).items() if not math.isnan(v)}
     nearest = max(use, key=lambda key: use[key], default="")
     if cause is not None:
@@ -62,7 +67,8 @@ def _judged(row: Row, context: Context, floor: Floor) -> Judged:
         roof=_roof(
             row, context, nearest if row["bound_by"] == "latency" else text(row["bound_by"])
         ),
-        floor=floor if bounded < gain else None,
+        floor=floor if bounded < gain and fixed is None else None,
+        fixed=fixed,
         doubts=(*contradictions(row, context, conditions), *_borderline(row)),
     )
 
@@ -135,6 +141,18 @@ def _gain(row: Row, cause: Cause | None) -> float:
     if cause is not None and not math.isnan(cause.gain):
         return max(0.0, cause.gain)
     return max(0.0, 1 - number(row["roof_share"]))
+
+
+def _keeps_its_start(row: Row, floor: Floor) -> bool:
+    """Tell whether a kernel at its roof is so short that its start and end are a part of its time.
+
+    A launch takes t0 + work / roof: what the shortest launch of the trace takes stays.
+    """
+    return (
+        text(row["bound_by"]) != "latency"
+        and bool(floor.kernel)
+        and (0 < number(row["mean_ns"]) < SHORT_NS)
+    )
 
 
 def _above_floor(row: Row, floor: Floor, gain: float) -> float:

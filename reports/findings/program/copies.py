@@ -74,14 +74,30 @@ CASTS_AND_COPIES = Rule(
 
 
 class Kind(NamedTuple):
-    """Kernels that move data and whose names match `pattern`; `required`: where a program must."""
+    """Kernels that move data and whose names match `pattern`; `required`: where a program must.
+
+    `remedy` is what to do, and the same for readers who do not know GPUs, where it is special.
+    """
 
     pattern: str
     label: Text
     required: Text | None = None
+    remedy: tuple[Text, Text] | None = None
 
 
 KINDS = (
+    # cuDNN's Tensor Core kernels work on channels-last images, and convert others before and after.
+    Kind(
+        r"nchwTo|nhwcTo",
+        Text("conversions between channels-first and channels-last"),
+        remedy=(
+            Text(
+                "Keep model and images channels-last: model.to(memory_format=torch.channels_last), "
+                "and the same for the inputs, so that convolutions read them as they are."
+            ),
+            Text("keep images in the layout that the GPU's convolutions use (channels last)"),
+        ),
+    ),
     # PyTorch's <type>_copy_kernel_cuda are its casts from and to FP32 (Copy.cu).
     Kind(
         r"\bwith cast\b|(?:float16|float8_\w+|tofloat32)_copy_kernel_cuda",
@@ -250,6 +266,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
     shares = rows.groupby("short_name", sort=False)["share"].sum().sort_values(ascending=False)
     keys = dict(zip(rows["short_name"][::-1], rows["kernel_id"][::-1], strict=True))
     kinds = _kinds(rows)
+    largest = max(kinds, key=lambda kind: number(kinds[kind].value))
+    action, advice = largest.remedy or (rule.action, rule.advice)
     avoidable = sum(number(value.value) for kind, value in kinds.items() if kind.required is None)
     return [
         rule.finding(
@@ -293,6 +311,8 @@ def casts_and_copies(run: Run) -> list[Finding]:
             gain_kernel=1.0,
             gain_program=number(share.value),
             gain_ns=number(time.value),
+            action=action,
+            plain=advice,
             confidence="medium" if 2 * avoidable > number(time.value) else "low",
         )
     ]

@@ -4,14 +4,19 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.analysis.timeline import runs, timeline
+from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
+from nsight_prof.reports.findings.program.copies import casts_and_copies
 from nsight_prof.reports.verdicts.ranking import findings
+from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, of_cause
 
 Recorded = Callable[[str], Run]
@@ -70,3 +75,43 @@ def test_without_a_trace_the_launches_that_were_counted_weigh_findings(imported:
     assert saved == sorted(saved, reverse=True)
     shares = [one.gain_kernel for one in found]
     assert shares != sorted(shares, reverse=True)  # the order of shares is another one
+
+
+def test_a_copy_between_short_kernels_ends_their_row(recorded_run_of: Recorded) -> None:
+    frame = timeline(recorded_run_of("h200-top-kernels"))
+    assert frame is not None
+    everything = np.ones(len(frame), np.bool_)
+    between = frame["memory_before"].diff().fillna(0) > 0
+    assert between.sum() > 50  # memsets of split-K products
+    first = set(runs(frame, everything)["first"])
+    assert set(np.flatnonzero(between)) <= first
+    assert len(runs(frame.assign(memory_before=0), everything)) < len(first)
+
+
+def test_copies_before_a_launch_are_those_of_the_trace(imported: Recorded) -> None:
+    run = imported("nsys/hpcgroup+pipit/perlmutter-cloverleaf-cuda.sqlite")
+    before = run.launches["memory_before"]
+    assert before.is_monotonic_increasing
+    assert 0 < before.max() <= run.memory_operations["calls"].sum()
+
+
+def test_a_short_product_keeps_what_each_launch_takes(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    short = [j for j in judge(run) if j.fixed is not None and j.row["category"] == "gemm"]
+    assert short
+    for judged in short:
+        mean, fixed = number(judged.row["mean_ns"]), judged.fixed
+        assert fixed is not None
+        assert mean < 20_000
+        roof = number(judged.row["roof_share"]) * mean
+        assert mean * (1 - judged.gain) == pytest.approx(min(mean, roof + fixed.ns))
+
+
+def test_convolutions_that_convert_their_layout_name_the_remedy(recorded_run_of: Recorded) -> None:
+    recorded = recorded_run_of("h200-planted-defects-second")
+    ((_, run),) = stage_runs(recorded, ["defect/fp32_gemm"])
+    layouts = run.kernels["name"].str.contains("nchwTo|nhwcTo")
+    (found,) = casts_and_copies(run)
+    assert "torch.channels_last" in english(found.action)
+    label = "of it conversions between channels-first and channels-last"
+    assert evidence(found, label) == run.kernels.loc[layouts, "total_ns"].sum()
