@@ -63,6 +63,7 @@ TABLES = {
     "telemetry": "One row per sample of a GPU by NVML, beside the measurement.",
     "engine_stats": "One row per sample of the serving engine's own counters.",
     "engines": "One row per start of the serving engine, with how it was configured.",
+    "predictions": "One row per request: what the model answered, and where the whole of it is.",
     "stage_work": "One row per stage: FLOPs and bytes, as the target counted them.",
     "vllm_totals": "One row per repeat: what vLLM's own counters say of it.",
     "engine_steps": "One row per step of the serving engine in the trace, for each GPU.",

@@ -28,7 +28,11 @@ from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
 from nsight_prof.parsers.build.operator_tables import operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
-from nsight_prof.parsers.build.serving_tables import serving_frames, stage_work_frames
+from nsight_prof.parsers.build.serving_tables import (
+    prediction_frames,
+    serving_frames,
+    stage_work_frames,
+)
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.counters import build_counters
@@ -100,6 +104,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
         frames["bench_runs"] = benched.tables.bench_runs
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
     frames |= serving_frames(run, gaps) | stage_work_frames(run, gaps)
+    frames |= prediction_frames(run, gaps)
     frames |= operator_frames(run, frames, folder, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))

@@ -14,6 +14,7 @@ from nsight_prof.parsers.run.directory import RunDir, read_manifest
 from nsight_prof.parsers.serving.points import build_points
 from nsight_prof.parsers.serving.records import ServingRecords, join_serving, read_serving
 from nsight_prof.parsers.tables import check
+from nsight_prof.parsers.torch.predictions import read_predictions
 from nsight_prof.parsers.torch.static_compute import FILE, read_static_compute
 
 RESULT = "result.jsonl"
@@ -69,3 +70,14 @@ def stage_work_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
         except ProfError as error:
             gaps.add("stage_work", error.message)
     return {"stage_work": check(pd.DataFrame(rows), "stage_work")} if rows else {}
+
+
+def prediction_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return table `predictions`; none where no target wrote any."""
+    rows = []
+    for step in STEPS:
+        try:
+            rows += read_predictions(run, step)
+        except ProfError as error:
+            gaps.add("predictions", error.message)
+    return {"predictions": check(pd.DataFrame(rows), "predictions")} if rows else {}

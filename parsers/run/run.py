@@ -226,6 +226,11 @@ class Run:
         return self._read("engines")
 
     @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """Table `predictions`: what a model answered to each request."""
+        return self._read("predictions")
+
+    @cached_property
     def stage_work(self) -> pd.DataFrame:
         """Table `stage_work`: FLOPs and bytes of stages, as the target counted them."""
         return self._read("stage_work")

@@ -19,6 +19,7 @@ from nsight_prof.reports.page.section import (
     Table,
 )
 from nsight_prof.reports.page.values import (
+    Document,
     Interval,
     Name,
     Number,
@@ -33,6 +34,7 @@ from nsight_prof.reports.page.values import (
 __all__ = [
     "Bullets",
     "Column",
+    "Document",
     "Evidence",
     "Fact",
     "Figure",

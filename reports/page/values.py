@@ -177,13 +177,23 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
+class Document:
+    """A file of the run, which its name leads to: `path` is relative to the run."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Word:
     """A fixed word of data, as the label of a counter: translated where the language has it."""
 
     text: str
 
 
-Value: TypeAlias = int | str | Number | Interval | Name | Text | Verbatim | Word | Sequence["Value"]
+Value: TypeAlias = (
+    int | str | Number | Interval | Name | Text | Verbatim | Document | Word | Sequence["Value"]
+)
 """What a placeholder or a cell can hold; several are shown as a list. A str is no sentence."""
 
 

@@ -7,11 +7,13 @@ import re
 import string
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from nsight_prof.reports.page import formats, units
 from nsight_prof.reports.page.catalogue import ENGLISH, catalogue
 from nsight_prof.reports.page.section import Column
 from nsight_prof.reports.page.values import (
+    Document,
     Interval,
     Name,
     Number,
@@ -178,10 +180,12 @@ class Writer:
             return self._number(value, digits, unit)
         if isinstance(value, Interval):
             return self.markup.escape(self._interval(value, digits, unit))
-        if isinstance(value, Word):
-            return self.markup.escape(self.word(value.text))
-        if isinstance(value, Verbatim):
-            return self.markup.escape(value.text)
+        if isinstance(value, Document):
+            # Pages lie in a folder of the run.
+            return self.markup.link(self.markup.code(value.name), quote(f"../{value.path}"))
+        if isinstance(value, Word | Verbatim):
+            text = self.word(value.text) if isinstance(value, Word) else value.text
+            return self.markup.escape(text)
         if isinstance(value, int):
             return self.markup.escape(f"{value:,}")
         if isinstance(value, str):

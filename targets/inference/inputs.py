@@ -19,6 +19,7 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from nsight_prof.targets.inference.dataset import Box, Sample
 from nsight_prof.targets.inference.model import Loaded, kinds, special_tokens
 from nsight_prof.targets.serving.failures import EngineFailure
+from nsight_prof.targets.serving.word_tokenizer import has_tokenizer
 
 IMAGES = ("pixel_values",)
 SOUNDS = ("input_features", "input_values")
@@ -63,7 +64,9 @@ class Inputs:
         source = (loaded.found.path, loaded.trusted)
         sees = model.main_input_name in IMAGES or hasattr(model, "get_image_features")
         hears = model.main_input_name in SOUNDS
-        self.tokenizer = _from_folder(AutoTokenizer, source)
+        # transformers 5 makes an empty tokenizer of a folder that has none.
+        has_one = not loaded.found.local or has_tokenizer(Path(loaded.found.path))
+        self.tokenizer = _from_folder(AutoTokenizer, source) if has_one else None
         given = args.dataset_root is not None or args.filelist is not None
         self._images = args.images or int(given or model.main_input_name in IMAGES)
         self._processor: Any = None

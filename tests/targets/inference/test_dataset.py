@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nsight_prof.targets.inference.dataset import add_dataset_arguments, read_samples
+from nsight_prof.targets.inference.dataset import (
+    Box,
+    add_dataset_arguments,
+    read_samples,
+)
 from nsight_prof.targets.serving.failures import EngineFailure
 
 
@@ -69,3 +73,36 @@ def test_the_bundled_pages_are_small_and_have_prompts() -> None:
     assert sum(path.stat().st_size for path in pages.iterdir()) < 200_000
     found = samples("--filelist", pages / "prompts.jsonl")
     assert [name for name, _, _ in found] == sorted(path.stem for path in pages.glob("*.png"))
+
+
+def test_conversations_give_their_first_turn(root: Path) -> None:
+    said = [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "This."}]
+    rows = [{"conversations": said, "image": "b.png"}, {"conversations": said[1:]}]
+    (root / "chat.json").write_text(json.dumps(rows[:1]))
+    assert samples("--filelist", root / "chat.json") == [("b", 1, "What?")]
+    (root / "chat.json").write_text(json.dumps(rows))
+    with pytest.raises(EngineFailure, match="conversation 2 has no turn of a human"):
+        samples("--filelist", root / "chat.json")
+
+
+def test_annotated_pages_bring_their_boxes(root: Path) -> None:
+    (root / "images").mkdir()
+    (root / "images" / "p.png").touch()
+    part = {"category_type": "title", "poly": [10, 20, 90, 20, 90, 40, 10, 40]}
+    left_out = part | {"ignore": True}
+    row = {"layout_dets": [part, left_out], "page_info": {"image_path": "p.png"}}
+    (root / "OmniDocBench.json").write_text(json.dumps([row]))
+    parser = ArgumentParser()
+    add_dataset_arguments(parser)
+    (page,) = read_samples(parser.parse_args(["--dataset-root", str(root)]))
+    assert page.images == (root / "images" / "p.png",)
+    assert page.boxes == (Box("title", (10, 20, 90, 40)),)
+
+
+def test_a_list_that_is_none_is_told(root: Path) -> None:
+    (root / "x.json").write_text('[{"prompt": 1}]')
+    with pytest.raises(EngineFailure, match="entry 1 is no sample"):
+        samples("--filelist", root / "x.json")
+    (root / "x.json").write_text("{")
+    with pytest.raises(EngineFailure, match="is no JSON"):
+        samples("--filelist", root / "x.json")

@@ -89,6 +89,25 @@ def test_times_the_batch_without_and_with_the_profiler(target: Target) -> None:
     assert [(s["index"], s["outputs"], s["tokens"]) for s in steps] == [(i, 8, 8) for i in range(6)]
 
 
+def test_images_of_a_data_set_stand_before_the_text(target: Target, root: Path) -> None:
+    pages = root / "targets/inference/datasets/pages"
+    words = ("--model", "qwen2.5-vl-7b", "--batch", "2", "--dataset-root", str(pages))
+    done = target.run(*words, "--samples", "1", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    places = (620 // 28) * (877 // 28) + 2  # between its beginning and its end
+    assert {r["prompt_tokens"] for r in target.records("request")} == {places + 40}
+    (_, given, _) = target.calls("LLM")[0]
+    asked = {"limit_mm_per_prompt": {"image": 1, "video": 0}, "mm_processor_cache_gb": 0}
+    assert asked.items() <= given.items()
+    assert not Path(given["tokenizer"]).exists()  # what was made up is gone
+
+
+def test_a_model_without_eyes_takes_no_images(target: Target) -> None:
+    done = target.run("--images", "1")
+    assert done.returncode == 1
+    assert "only a model of the Qwen VL family gets made up" in done.stderr
+
+
 def test_profiles_one_batch_only_and_each_step_of_it(target: Target) -> None:
     done = target.run("--repeats", "3")
     assert done.returncode == 0, done.stderr

@@ -162,6 +162,36 @@ def test_a_server_without_metrics_and_counts_is_measured(start: Start, tmp_path:
     assert all("token_times_s" not in one for one in found["request"])
 
 
+def test_a_server_that_runs_already_is_measured_and_left(
+    start: Start, root: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    module = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    fake = Server(
+        [*module, "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "4096"],
+        os.environ | {"PYTHONPATH": str(root / "tests" / "fakes" / "vllm_server")},
+    )
+    with fake:
+        while nobody_listens(port):
+            assert not fake.ended
+            time.sleep(0.05)
+        process = start("--url", f"http://127.0.0.1:{port}/v1/", fake="nothing")
+        _, log = process.communicate()
+        assert process.returncode == 0, log
+        assert not fake.ended
+    found = records(tmp_path / "out.jsonl")
+    assert [case["status"] for case in found["case"]] == ["ok"] * 3
+    assert {case["params"]["model"] for case in found["case"]} == {"fake-1b"}
+    (engine,) = found["engine"]
+    # What only the one who started it knows stays unknown.
+    told = {"model": "fake-1b", "served_by": "vllm", "mode": None, "dummy_weights": None}
+    assert told.items() <= engine.items()
+    process = start("--url", f"http://127.0.0.1:{port}", fake="nothing")
+    _, log = process.communicate()
+    assert process.returncode == 1
+    assert f"error: no server answers at http://127.0.0.1:{port}" in log
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_with_its_children(
     start: Start, tmp_path: Path, number: signal.Signals

@@ -30,6 +30,8 @@ DEFAULTS: dict[str, Any] = {
     "enable_layerwise_nvtx_tracing": False,
     "async_scheduling": None,
     "trust_remote_code": False,
+    "limit_mm_per_prompt": None,
+    "mm_processor_cache_gb": 4,
 }
 
 EngineArgs = make_dataclass(

@@ -16,6 +16,27 @@ from vllm.v1.metrics.reader import Counter, Gauge, Histogram
 TINY = {"vocab_size": 512, "max_position_embeddings": 2048, "torch_dtype": "bfloat16"}
 
 
+class Renderer:
+    """Widens the place of an image to as many tokens as it has pixels by 28 x 28."""
+
+    def __init__(self, config: dict[str, Any], args: dict[str, Any]) -> None:
+        self._token, self._args = config.get("image_token_id"), args
+
+    def render_cmpl(self, prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return prompts as the engine takes them."""
+        assert (Path(self._args["model"]) / "preprocessor_config.json").is_file()
+        assert (Path(self._args["tokenizer"]) / "tokenizer.json").is_file()
+        return [self._rendered(prompt) for prompt in prompts]
+
+    def _rendered(self, prompt: dict[str, Any]) -> dict[str, Any]:
+        images = iter(prompt["multi_modal_data"]["image"])
+        ids: list[int] = []
+        for token in prompt["prompt_token_ids"]:
+            size = next(images).size if token == self._token else None
+            ids += [token] * (1 if size is None else (size[0] // 28) * (size[1] // 28))
+        return {"type": "multimodal", "prompt_token_ids": ids}
+
+
 class LLM:
     """Starts an engine."""
 
@@ -27,8 +48,9 @@ class LLM:
         mode = "eager" if args.get("enforce_eager") else "cuda-graphs"
         _failures.at_start(model, mode, own)
         path = Path(model) / "config.json"
-        config = json.loads(path.read_text()) if path.is_file() else TINY
-        self.llm_engine = LLMEngine(args, config)
+        config: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else TINY
+        self.llm_engine = LLMEngine(args, {**config.get("text_config", {}), **config})
+        self.llm_engine.renderer = Renderer(config, args)
         self._profiler = (args.get("profiler_config") or {}).get("profiler")
         self._statistics = not args["disable_log_stats"]
         self._estimates = bool(args.get("enable_mfu_metrics"))
