@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +31,10 @@ from nsight_prof.parsers.run.directory import (
     write_manifest,
 )
 from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.render import drawing
+from nsight_prof.reports.render.drawing import Drawn
+from nsight_prof.reports.render.gallery import Picture
+from nsight_prof.reports.render.style import MARKDOWN, Style
 
 pytest_plugins = ["tests.ran"]
 
@@ -62,6 +66,17 @@ def no_wait_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_second_process_draws() -> Iterator[None]:
+    """All cores have tests already; a fork of this process would cost more than it draws.
+
+    Tests of the second process import what starts it; `prof` as a program has it as well.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "drawing_beside", lambda: nullcontext(drawing.draw_here))
+        yield
+
+
 @pytest.fixture
 def timeout_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
     """Lets the time of started programs be over once a function returns something true.
@@ -84,6 +99,17 @@ def timeout_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures have tests of their own: whoever asks for this looks at text."""
+
+    def blank(picture: Picture, style: Style) -> Drawn:
+        named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
+        return Drawn(picture.name, named, "<svg></svg>")
+
+    monkeypatch.setattr(drawing, "_drawn", blank)
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ class Plan:
     @cached_property
     def trace(self) -> Trace | None:
         """The recorded engine: of this very model where there is one, else of the same split."""
-        found = [trace for source in self.sources if (trace := source.trace()) is not None]
+        found = [source.trace for source in self.sources if source.trace is not None]
         here = self.settings.tensor_parallel
         found.sort(
             key=lambda t: (

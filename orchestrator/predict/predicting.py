@@ -170,7 +170,7 @@ def validate(
 
 def _errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
     costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
-    trace = truth.trace()
+    trace = truth.trace
     if trace is not None:
         for row in kernel_errors(costs, trace):
             yield row | recorded

@@ -42,9 +42,15 @@ class Source:
         """Name of the run."""
         return self.path.resolve().name
 
+    @cached_property
+    def _tables(self) -> dict[str, pd.DataFrame]:
+        return {}
+
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of the run."""
-        return tables.read(RunDir(self.path).tables, name)
+        if name not in self._tables:
+            self._tables[name] = tables.read(RunDir(self.path).tables, name)
+        return self._tables[name]
 
     @cached_property
     def gpu(self) -> Row:
@@ -158,8 +164,9 @@ class Source:
         lengths = int(point["prompt_tokens"]), int(point["output_tokens"])
         return tuple(Request(float(came - start), *lengths) for came in found["arrival_s"])
 
+    @cached_property
     def trace(self) -> Trace | None:
-        """Return the recorded steps of an engine with graphs; None where the run traced none."""
+        """The recorded steps of an engine with graphs; None where the run traced none."""
         points = self.table("serving_points")
         traced = points[
             points["source"].eq(TRACE)

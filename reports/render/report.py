@@ -123,9 +123,9 @@ def render_report(run: Run, given: Style | None = None, draw: Draw = draw_here) 
     if run.is_prediction:
         prediction = prediction_view(run)
         metrics = {METRICS: render_prediction_metrics(prediction, run)}
-        return _render_prediction(run, prediction, "prediction.md.j2", metrics, style)
+        return _render_prediction(run, prediction, "prediction.md.j2", metrics, style, draw)
     if run.is_imported_operators:
-        return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style)
+        return _render_prediction(run, operators_view(run), "operators.md.j2", {}, style, draw)
     view = report_view(run)
     events = read_trace(run)
     first = overview_pictures(overview(run, view, copies_of(run, events[0])))
@@ -219,9 +219,15 @@ def _render_bench(run: Run, style: Style, draw: Draw) -> ReportPaths:
 
 
 def _render_prediction(
-    run: Run, view: PredictionView, template: str, files: Mapping[str, str], style: Style
+    run: Run,
+    view: PredictionView,
+    template: str,
+    files: Mapping[str, str],
+    style: Style,
+    draw: Draw,
 ) -> ReportPaths:
     """Render a prediction, or what predictions are made from; `files` are further ones."""
+    drawn = draw(bench_pictures(view.sections), style)
     markdown: dict[str, str] = {}
     texts: dict[str, str] = {}
     for language in _languages(style):
@@ -234,7 +240,6 @@ def _render_prediction(
             pages |= _in_language({REPORT: page(content | {"sections": sections})}, language)
     first = [Writer().text(sentence) for sentence in view.answer]
     html = _Html(texts, sections=view.sections)
-    drawn = draw_here(bench_pictures(view.sections), style)
     return _write(run.directory.report, {**markdown, **files}, drawn, first, style, html)
 
 

@@ -40,8 +40,8 @@ def first_point(run: Path) -> Row:
 
 
 @pytest.fixture
-def predicted(tmp_path: Path) -> Callable[..., Path]:
-    """Predicts into a new folder; the arguments are those of the command."""
+def drawn(tmp_path: Path) -> Callable[..., Path]:
+    """Predicts into a new folder, with pictures; the arguments are those of the command."""
 
     def run(*words: str) -> Path:
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
@@ -49,6 +49,12 @@ def predicted(tmp_path: Path) -> Callable[..., Path]:
         return out
 
     return run
+
+
+@pytest.fixture
+def predicted(drawn: Callable[..., Path], no_pictures: None) -> Callable[..., Path]:
+    """The same without pictures."""
+    return drawn
 
 
 def test_a_datasheet_predicts_a_floor(predicted: Callable[..., Path]) -> None:
@@ -93,11 +99,11 @@ def test_scripts_get_all_numbers_of_a_prediction(
 
 
 def test_pictures_show_loads_their_ends_and_what_steps_are_made_of(
-    predicted: Callable[..., Path],
+    drawn: Callable[..., Path],
 ) -> None:
     words = ("qwen2.5-7b", "--gpu", "a100-sxm-40gb", "--prompt", "512,8000", "--max-num-seqs", "64")
     batches = ",".join(map(str, range(1, 41)))
-    out = predicted(*words, "--batch", batches, "--rate", "2,4")
+    out = drawn(*words, "--batch", batches, "--rate", "2,4")
     report = (out / "report" / "report.md").read_text()
     pictures = sorted(path.stem for path in (out / "report").glob("*.svg"))
     assert pictures == [

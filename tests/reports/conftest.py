@@ -31,10 +31,6 @@ from nsight_prof.parsers.run.run import Run
 from nsight_prof.parsers.run.selection import SelectedKernel, Selection, write_selection
 from nsight_prof.reports.profile.view_models import ReportView
 from nsight_prof.reports.profile.views import report_view
-from nsight_prof.reports.render import drawing
-from nsight_prof.reports.render.drawing import Drawn
-from nsight_prof.reports.render.gallery import Picture
-from nsight_prof.reports.render.style import MARKDOWN, Style
 from tests.recorded import with_tables
 from tests.reports.browser import in_browser
 
@@ -341,17 +337,6 @@ def _stalls() -> pd.DataFrame:
         total = sum(ratios.values())
         rows += [(f"k{number:010x}", r, v, v / total) for r, v in ratios.items()]
     return pd.DataFrame(rows, columns=list(tables.empty("stalls").columns))
-
-
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures have tests of their own: whoever asks for this looks at text."""
-
-    def blank(picture: Picture, style: Style) -> Drawn:
-        named = {f"{picture.name}.svg": b"<svg/>"} if MARKDOWN in style.formats else {}
-        return Drawn(picture.name, named, "<svg></svg>")
-
-    monkeypatch.setattr(drawing, "_drawn", blank)
 
 
 @pytest.fixture(scope="session")
