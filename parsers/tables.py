@@ -117,8 +117,8 @@ def read(folder: Path, table: str) -> pd.DataFrame:
         return check(frame.assign(**dict.fromkeys(lacking, "")), table)
 
 
-def parts(path: Path, rows: int, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-    """Read a table's file part by part, `rows` rows at a time; raises as `read`."""
+def batches(path: Path, rows: int, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+    """Read a table's file batch by batch, `rows` rows at a time; raises as `read`."""
     with parquet_file(path) as file:
         batches = file.iter_batches(rows, columns=columns)
         while True:

@@ -20,8 +20,8 @@ def put_in_place(new: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         os.rename(folder, old)
         os.rename(new, folder)
-    for left in (new, old):
-        shutil.rmtree(left, ignore_errors=True)
+    for stale in (new, old):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _exchange(a: Path, b: Path) -> bool:

@@ -41,10 +41,10 @@ def list_recipes(as_json: bool, quiet: bool) -> None:
       prof recipe list
       prof recipe list --quiet | xargs prof recipe check
     """
-    from nsight_prof.orchestrator.recipe.files import bundled, own
+    from nsight_prof.orchestrator.recipe.files import bundled, user_recipes
     from nsight_prof.orchestrator.recipe.read import load_recipe
 
-    paths = {path.stem: path for path in (*bundled(), *own())}
+    paths = {path.stem: path for path in (*bundled(), *user_recipes())}
     found = [
         {"name": name, "question": load_recipe(path).question, "file": str(path)}
         for name, path in sorted(paths.items())

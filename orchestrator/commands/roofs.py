@@ -104,9 +104,9 @@ def _of_this_machine() -> tuple[Path, str]:
     if here.gpus:
         found, others = find(gpu_facts(here.gpus[0], here.driver))
         if found is not None:
-            return found.path, found.match.why
+            return found.path, found.match.reason
         if others:
-            return others[0].path, f"they do not hold for this GPU now: {others[0].match.why}"
+            return others[0].path, f"they do not hold for this GPU now: {others[0].match.reason}"
     known, _ = cached()
     if len(known) == 1:
         return known[0].path, f"they are of {known[0].roofs.gpu['name']}, the only ones there are"

@@ -70,9 +70,9 @@ def find_inputs(asked: Sequence[Path]) -> Inputs:
                 raise
             notes.append((name, error.message.replace(str(path), name)))
     if not given:
-        shown = ", ".join(str(path) for path in asked)
+        listing = ", ".join(str(path) for path in asked)
         raise ArtifactUnreadable(
-            f"{shown} holds no file that prof reads",
+            f"{listing} holds no file that prof reads",
             "it takes .nsys-rep, .sqlite, .ncu-rep, the CSV and text that nsys stats and ncu "
             "print, and traces of torch.profiler",
         )

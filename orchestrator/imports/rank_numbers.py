@@ -34,9 +34,9 @@ def number_ranks(names: Sequence[str]) -> RankNumbers:
     Raises:
         UsageError: two names have one rank.
     """
-    named = [_NAMED.findall(_LOCAL.sub("", name)) for name in names]
-    if all(len(set(found)) == 1 for found in named):
-        numbers = tuple(int(found[0]) for found in named)
+    candidates = [_NAMED.findall(_LOCAL.sub("", name)) for name in names]
+    if all(len(set(found)) == 1 for found in candidates):
+        numbers = tuple(int(found[0]) for found in candidates)
         _check(numbers, names)
         if max(numbers) >= MOST_RANKS:
             raise UsageError(

@@ -114,8 +114,8 @@ class _Names:
     """The kernels of a trace by their demangled names, as they are and as both tools write them."""
 
     kernels: pd.DataFrame
-    whole: pd.Series
-    plain: pd.Series
+    full_name: pd.Series
+    bare_name: pd.Series
 
     @staticmethod
     def of(kernels: pd.DataFrame) -> _Names:
@@ -125,11 +125,11 @@ class _Names:
     def ids_of(self, kernel: SelectedKernel) -> list[str]:
         """Return the kernels that a name of `nsys stats` stands for, [] where none."""
         start, bare = kernel.name.rstrip(".\u2026"), plain_name(kernel.name)
-        ways = [self.whole == kernel.name, self.plain == bare]
+        ways = [self.full_name == kernel.name, self.bare_name == bare]
         if start != kernel.name:  # a text table cuts long names
-            ways.append(self.whole.str.startswith(start))
+            ways.append(self.full_name.str.startswith(start))
         if "<" not in bare:
-            ways.append(self.plain.str.partition("<")[0] == bare)
+            ways.append(self.bare_name.str.partition("<")[0] == bare)
         shaped = pd.Series(True, index=self.kernels.index)
         if kernel.grid:
             same_grid = self.kernels["grid"] == kernel.grid

@@ -109,8 +109,8 @@ def _deviation_matrix(
     with fewer launches would be missed.
     """
     codes, ids = pd.factorize(frame["kernel_id"])
-    reach = int(frame["position"].groupby(codes).max().min()) + 1
-    width = min(reach, MAX_SKIP + 1) + MAX_COUNT - 1
+    fewest_launches = int(frame["position"].groupby(codes).max().min()) + 1
+    width = min(fewest_launches, MAX_SKIP + 1) + MAX_COUNT - 1
     matrix = np.full((len(ids), width), np.inf)
     position = frame["position"].to_numpy()
     near = position < width
@@ -132,4 +132,4 @@ def _best_window(matrix: NDArray[np.float64], weight: NDArray[np.float64]) -> tu
             return start, count
         found.append((float(outside[start]), start, count))
     lowest = min(found)[0]
-    return next((start, count) for part, start, count in found if part < lowest + WORTH)
+    return next((start, count) for deviation, start, count in found if deviation < lowest + WORTH)

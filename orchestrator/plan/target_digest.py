@@ -49,7 +49,7 @@ def _used(path: Path, root: Path) -> set[Path]:
         waiting += _imported(file, root)
         # The outermost package holds targets that have nothing to do with each other.
         start = f"{file.stem}*" if file.parent.parent == root else "**/*"
-        found |= {beside for kind in BESIDE for beside in file.parent.glob(f"{start}{kind}")}
+        found |= {sibling for kind in BESIDE for sibling in file.parent.glob(f"{start}{kind}")}
     return found
 
 

@@ -92,9 +92,9 @@ def _first(work: Workload) -> Workload:
 
 def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]:
     gpus, engine = planned.settings.tensor_parallel, now.predictor.engine
-    for other in (gpus // 2, gpus * 2):
-        if other:
-            yield SPLIT, str(other), partial(_split, planned, now, other, work)
+    for count in (gpus // 2, gpus * 2):
+        if count:
+            yield SPLIT, str(count), partial(_split, planned, now, count, work)
     for gpu in datasheets():
         if gpu != planned.gpu.name:
             yield GPU, gpu, partial(_elsewhere, planned, now, gpu, work)
@@ -113,9 +113,9 @@ def _choices(planned: Plan, now: Prediction, work: Workload) -> Iterator[Choice]
         yield KV_CACHE, FP8, partial(_typed, planned, now, KV_CACHE, work)
 
 
-def _with(now: Prediction, **parts: Any) -> Prediction:
+def _with(now: Prediction, **changes: Any) -> Prediction:
     """Return a prediction with other parts of its predictor."""
-    return replace(now, predictor=replace(now.predictor, **parts))
+    return replace(now, predictor=replace(now.predictor, **changes))
 
 
 def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
@@ -123,13 +123,13 @@ def _split(planned: Plan, now: Prediction, gpus: int, work: Workload) -> Row:
     return point_row(_same_host(replace(planned, settings=settings, notes=[]), now), work)
 
 
-def _same_host(other: Plan, now: Prediction) -> Prediction:
+def _same_host(plan: Plan, now: Prediction) -> Prediction:
     """Return the prediction of another plan by the same engine.
 
     What the host adds is taken over where it is not known.
     """
-    other.engine = now.predictor.engine
-    prediction, host = other.prediction(), asdict(now.predictor.host)
+    plan.engine = now.predictor.engine
+    prediction, host = plan.prediction(), asdict(now.predictor.host)
     found = asdict(prediction.predictor.host)
     del found["untraced"]  # how a profiler slows this engine is known of the recorded one
     known = {key: value for key, value in found.items() if not math.isnan(value)}
@@ -138,10 +138,10 @@ def _same_host(other: Plan, now: Prediction) -> Prediction:
 
 def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     """Predict another GPU; the host is taken to be the same, and its price is not known."""
-    other = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
-    other.fitted = planned.fitted
-    kv_tokens = other.kv_tokens(now.predictor.engine)
-    there = _with(now, gpu=other.gpu, costs=other.costs)
+    elsewhere = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
+    elsewhere.fitted = planned.fitted
+    kv_tokens = elsewhere.kv_tokens(now.predictor.engine)
+    there = _with(now, gpu=elsewhere.gpu, costs=elsewhere.costs)
     return point_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
 
 

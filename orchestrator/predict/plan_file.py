@@ -75,9 +75,9 @@ def _value(path: Path, name: str, value: Any, option: click.Parameter) -> Any:
     """Return a value as the command line has it: lists and mappings are joined by commas."""
     if isinstance(value, Mapping):
         value = [f"{key}:{inner}" for key, inner in value.items()]
-    values = [str(one) for one in (value if isinstance(value, list) else [value])]
+    values = [str(item) for item in (value if isinstance(value, list) else [value])]
     if name in PATHS:
-        values = [_path_in_folder(path, one) for one in values]
+        values = [_path_in_folder(path, item) for item in values]
     return values if option.multiple else ",".join(values)
 
 

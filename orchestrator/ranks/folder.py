@@ -45,11 +45,11 @@ def claim(job: RunDir, launch: Launch, selection: Selection) -> Path:
         UsageError: another job, or another process with this rank, has written there.
     """
     _begin(job, launch, selection)
-    place = job.rank(launch.rank).path
-    partial = place.with_name(place.name + PARTIAL)
+    path = job.rank(launch.rank).path
+    partial = path.with_name(path.name + PARTIAL)
     partial.parent.mkdir(exist_ok=True)
     try:
-        if place.exists():
+        if path.exists():
             raise FileExistsError
         partial.mkdir()
     except FileExistsError:

@@ -61,18 +61,18 @@ def bundled() -> list[Path]:
 
 def own_folders() -> list[Path]:
     """Return the user's folders of recipes: those of PROF_RECIPES, then ~/.config/prof."""
-    named = os.environ.get("PROF_RECIPES", "").split(os.pathsep)
+    configured = os.environ.get("PROF_RECIPES", "").split(os.pathsep)
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return [Path(os.path.expanduser(one)) for one in (*named, f"{home}/prof") if one]
+    return [Path(os.path.expanduser(folder)) for folder in (*configured, f"{home}/prof") if folder]
 
 
-def own() -> list[Path]:
+def user_recipes() -> list[Path]:
     """Return the recipe files of the user's folders, each name once."""
     found = {p.stem: p for folder in reversed(own_folders()) for p in folder.glob("*.yaml")}
     return [found[name] for name in sorted(found)]
 
 
-def find_recipe(name: str, beside: Path | None = None, apart: Path | None = None) -> Path:
+def find_recipe(name: str, start: Path | None = None, exclude: Path | None = None) -> Path:
     """Return the file of a recipe given by path or by name.
 
     A name is sought in the user's folders, then among the bundled ones; recipes/NAME.yaml is a name
@@ -80,19 +80,21 @@ def find_recipe(name: str, beside: Path | None = None, apart: Path | None = None
 
     Args:
         name: a path or a name.
-        beside: folder of the recipe that extends it, where it is sought first.
-        apart: that recipe's file, which is not meant where its own name stands for a bundled one.
+        start: folder of the recipe that extends it, where it is sought first.
+        exclude: that recipe's file, which is not meant where its own name stands for a bundled one.
 
     Raises:
         RecipeError: there is none; the hint names the nearest bundled ones.
     """
     wanted = Path(os.path.expanduser(name))
-    places = [beside / wanted] if beside else []
+    places = [start / wanted] if start else []
     places.append(wanted)
     if wanted.parent in (Path("."), Path("recipes")):
         file = f"{wanted.name.removesuffix('.yaml')}.yaml"
-        named = [folder / file for folder in (*own_folders(), bundled_folder())]
-        places += [one for one in named if apart is None or one.resolve() != apart.resolve()]
+        candidates = [folder / file for folder in (*own_folders(), bundled_folder())]
+        places += [
+            path for path in candidates if exclude is None or path.resolve() != exclude.resolve()
+        ]
     for candidate in places:
         if os.path.isfile(candidate):  # also for what no file can be called: too long, a NUL in it
             return candidate
@@ -119,43 +121,43 @@ def read_layers(path: Path) -> list[Layer]:
 
 
 def _read_with_parents(path: Path, below: tuple[Path, ...], layers: dict[Path, Layer]) -> None:
-    place = path.resolve()
-    if place in below:
-        chain = " -> ".join(p.name for p in (*below, place))
+    resolved = path.resolve()
+    if resolved in below:
+        chain = " -> ".join(p.name for p in (*below, resolved))
         raise RecipeError(
             f"{below[0]}: the recipes extend each other in a circle: {chain}",
             "remove `extends` from one of them",
         )
-    if place in layers:
+    if resolved in layers:
         return
     layer = _read_layer(path)
     parents = layer.data.get("extends")
     for name in [parents] if isinstance(parents, str) else parents or []:
         if isinstance(name, str):  # the schema refuses all else
-            _read_with_parents(_parent(layer, name, path), (*below, place), layers)
-    layers[place] = layer
+            _read_with_parents(_parent(layer, name, path), (*below, resolved), layers)
+    layers[resolved] = layer
 
 
 def _parent(layer: Layer, name: str, path: Path) -> Path:
     """Return the file of a recipe that `layer`, the file `path`, extends."""
-    beside = path.parent
+    folder = path.parent
     try:
-        return find_recipe(name, beside, path)
+        return find_recipe(name, folder, path)
     except RecipeError as error:
-        file = beside / f"{name}.yaml"
+        file = folder / f"{name}.yaml"
         hint = f"did you mean {file.name}? " if os.path.isfile(file) else ""
         raise RecipeError(
             f"{layer.where(('extends',))}: extends: {error.message}", hint + error.hint
         ) from error
 
 
-def find_choice(group: str, name: str, beside: Sequence[Path]) -> Path:
+def find_choice(group: str, name: str, recipe_folders: Sequence[Path]) -> Path:
     """Return the file `group`/`name`.yaml of a choice: beside a recipe, the user's, bundled.
 
     Raises:
         RecipeError: there is none; the hint names those that there are.
     """
-    near = [folder for folder in beside if folder != bundled_folder()]
+    near = [folder for folder in recipe_folders if folder != bundled_folder()]
     folders = [folder / group for folder in (*near, *own_folders(), bundled_folder())]
     for folder in folders:
         if os.path.isfile(folder / f"{name}.yaml"):

@@ -33,7 +33,7 @@ def _lines(data: Mapping[str, Any], path: KeyPath, layers: Sequence[Layer]) -> I
             yield from _lines(value, here, layers)
             continue
         found = (layer.where(here) for layer in reversed(layers))
-        origin = next((place for place in found if place is not None), None)
+        origin = next((position for position in found if position is not None), None)
         line = f"{indent}{_dumped(key)}: {_dumped(value)}"
         yield f"{line}\n" if origin is None else f"{line}  # {' '.join(origin.split())}\n"
 

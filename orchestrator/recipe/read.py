@@ -49,7 +49,7 @@ def load_with_layers(
     """Return a recipe as `load_recipe` does, and the layers that it was merged from, in order."""
     path = find_recipe(str(path_or_name))
     files = read_layers(path)
-    own = len(files) - 1
+    recipe_layer = len(files) - 1
     folders = _folders(files)
     choices, values = _choices(overrides)
     for group, choice in choices.items():
@@ -57,7 +57,7 @@ def load_with_layers(
     folders = _folders(files)
     layers = [*files, *map(parse_override, values)]
     data = merge(layers)
-    if not any("name" in layer.data for layer in layers[own:]):
+    if not any("name" in layer.data for layer in layers[recipe_layer:]):
         data["name"] = path.name.removesuffix(".yaml")
     recipe = with_templates(_validated(data, layers), folders).found_in(folders)
     expand(recipe)

@@ -37,9 +37,9 @@ def first_recipe(command: Sequence[str]) -> str:
     path = Path(command[0])
     is_python = path.suffix == ".py"
     source = path.read_text("utf-8", errors="replace")[:LONGEST] if is_python else ""
-    shown = shlex.join(command)
+    command_line = shlex.join(command)
     lines = [
-        f"# {path.stem}: which kernels of {' '.join(shown.split())} take the GPU time?",
+        f"# {path.stem}: which kernels of {' '.join(command_line.split())} take the GPU time?",
         "#",
         "# All keys with their meaning: prof recipe schema. What it resolves to, and where each",
         "# value comes from: prof recipe show THIS_FILE --resolved",

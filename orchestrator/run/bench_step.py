@@ -96,7 +96,8 @@ def _run(step: Step, turn: Turn, label: str, folder: Path, work: Work, result: R
     program = measuring_program(work.program, out, turn)
     tool = Tool("target", program.argv[0], "", frozenset())
     logs = f"-{turn.repeat}-{turn.process}"
-    what = Call(step.name, tool, list(program.argv), folder, step.timeout_s, part=label, logs=logs)
+    argv = list(program.argv)
+    what = Call(step.name, tool, argv, folder, step.timeout_s, substep=label, logs=logs)
     result.argv = result.argv or what.argv
 
     try:
@@ -159,11 +160,11 @@ def _failure_text(ended_turn: Ended, label: str) -> str:
     return f"{label} failed {when}: {ended_turn.error.message}"
 
 
-def _append(log: Path, whole: Path, label: str) -> None:
+def _append(log: Path, step_log: Path, label: str) -> None:
     """Move the log of one process to the end of that of the step, under a heading."""
     if not log.is_file():
         return
-    with whole.open("ab") as end:
+    with step_log.open("ab") as end:
         end.write(f"--- {label}\n".encode())
         with log.open("rb") as begin:
             shutil.copyfileobj(begin, end)

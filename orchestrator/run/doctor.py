@@ -150,12 +150,12 @@ def _roofs(gpus: Gpus) -> list[Check]:
         return []
     found, others = roofs_cache.find(gpu_facts(gpus.gpus[0], gpus.driver))
     if found is not None:
-        reason = f"; {found.match.why}" if found.match.why else ""
+        reason = f"; {found.match.reason}" if found.match.reason else ""
         number = len(found.roofs.roofs)
         return [Check("roofs", "ok", f"{number} measured {found.roofs.measured}{reason}")]
     reason = "not measured on this GPU"
     if others:
-        reason = f"those of {others[0].roofs.measured} do not hold now: {others[0].match.why}"
+        reason = f"those of {others[0].roofs.measured} do not hold now: {others[0].match.reason}"
     remedy = f"{roofs_cache.MEASURE}; until then reports use counters and data sheets"
     return [Check("roofs", "warning", reason, remedy)]
 

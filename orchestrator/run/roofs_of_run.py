@@ -77,7 +77,7 @@ def attach_given(run: RunDir, given: Path) -> None:
             f"measure that GPU: {roofs_cache.MEASURE}",
         )
     write_roofs(run.path / ROOFS_FILE, replace(file, given=True))
-    _say(manifest, _whose(file, "" if match.fit == Fit.EXACT else match.why))
+    _say(manifest, _whose(file, "" if match.fit == Fit.EXACT else match.reason))
     write_manifest(run, manifest)
 
 
@@ -105,13 +105,13 @@ def _from_cache(manifest: Manifest, path: Path) -> str:
     found, others = roofs_cache.find(facts)
     if found is not None:
         _copy(found.path, path)
-        return _whose(found.roofs, "" if found.match.fit == Fit.EXACT else found.match.why)
+        return _whose(found.roofs, "" if found.match.fit == Fit.EXACT else found.match.reason)
     if not others:
         return ""
     newest = others[0]
     return (
         f"{ABOUT} of a {facts['name']} exist (run {newest.roofs.run_id}) and are not used: "
-        f"{newest.match.why}; measure again: {roofs_cache.MEASURE}"
+        f"{newest.match.reason}; measure again: {roofs_cache.MEASURE}"
     )
 
 

@@ -237,9 +237,10 @@ def _profile(
     environment = dict(ncu.ENVIRONMENT)
     if work.recipe.bench is None:  # a benchmark gets the file as its argument
         environment[RESULTS_VARIABLE] = str(folder / RESULTS)
-    what = Call(step.name, tool, argv, folder, step.timeout_s, environment, told=folder / NCU_LOG)
+    log = folder / NCU_LOG
+    what = Call(step.name, tool, argv, folder, step.timeout_s, environment, tool_log=log)
     finished = call(work, what)
-    mask_file(folder / NCU_LOG, work.machine.environment.secrets, forms=True)
+    mask_file(log, work.machine.environment.secrets, forms=True)
     return finished, what
 
 

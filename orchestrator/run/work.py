@@ -59,10 +59,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Call:
-    """One start of a tool for a step; `own` are variables that the tool itself needs.
+    """One start of a tool for a step; `variables` are variables that the tool itself needs.
 
-    `part` says which of several programs of a step it is ("process 2 of 3"), `logs` is then a part
-    of the names of its logs: stdout-1-2.log. `told` is a log that the tool writes besides.
+    `substep` says which of several programs of a step it is ("process 2 of 3"), `logs` is then in
+    the names of its logs: stdout-1-2.log. `tool_log` is a log that the tool writes besides.
     """
 
     step: str
@@ -70,10 +70,10 @@ class Call:
     argv: list[str]
     folder: Path
     timeout_s: float | None
-    own: Mapping[str, str] = field(default_factory=dict)
-    part: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    substep: str = ""
     logs: str = ""
-    told: Path | None = None
+    tool_log: Path | None = None
 
     @property
     def stdout(self) -> Path:
@@ -96,7 +96,7 @@ def call(work: Work, what: Call) -> Finished:
     write_atomic(what.folder / "command.json", _record(work, what))
     command = Command(
         argv=tuple(what.argv),
-        env={**environment.variables, **what.own},
+        env={**environment.variables, **what.variables},
         cwd=work.program.cwd,
         stdout=what.stdout,
         stderr=what.stderr,
@@ -104,7 +104,7 @@ def call(work: Work, what: Call) -> Finished:
     )
 
     def waits(seconds: float) -> None:
-        work.progress.doing(what.step, what.part, environment.redact(_last_words(what)))
+        work.progress.doing(what.step, what.substep, environment.redact(_last_words(what)))
         work.progress.waits(what.step, seconds)
 
     try:
@@ -117,7 +117,7 @@ def call(work: Work, what: Call) -> Finished:
 
 def _last_words(what: Call) -> str:
     """Return the last line of what the tool and its target tell people while they run."""
-    logs = [log for log in (what.stderr, what.told) if log is not None and log.is_file()]
+    logs = [log for log in (what.stderr, what.tool_log) if log is not None and log.is_file()]
     newest = sorted(logs, key=lambda log: log.stat().st_mtime_ns, reverse=True)
     return next(filter(None, map(last_line, newest)), "")
 
@@ -181,7 +181,7 @@ def _record(work: Work, what: Call) -> str:
     record = {
         "argv": environment.redact_words(what.argv),
         "cwd": str(work.program.cwd),
-        "environment": {**telling, **environment.shown(), **what.own},
+        "environment": {**telling, **environment.redacted(), **what.variables},
         "withheld": list(environment.withheld),
         "tool": {"name": what.tool.name, "version": what.tool.version, "note": what.tool.note},
         "timeout_s": what.timeout_s,

@@ -37,7 +37,7 @@ class Tree:
     group: int | None = None
     others: frozenset[int] | None = None
 
-    def left(self) -> list[int]:
+    def running(self) -> list[int]:
         """Return those that run; adopted ones that have ended are reaped."""
         table = _processes()
         needle = f"{MARK}={self.mark}".encode()
@@ -54,7 +54,7 @@ class Tree:
 
     def signal(self, number: signal.Signals) -> list[int]:
         """Send a signal to all that run, and return them."""
-        remaining = self.left()
+        remaining = self.running()
         for pid in remaining:
             # It may have ended meanwhile, or belong to another user (sudo): not ours to end.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -74,7 +74,7 @@ class Tree:
             while remaining and time.monotonic() < deadline:
                 time.sleep(0.05)
                 reap()
-                remaining = self.left()
+                remaining = self.running()
         finally:
             if remaining:
                 self.signal(signal.SIGKILL)

@@ -43,7 +43,10 @@ def drop_environments(sqlite: Path) -> int:
         ArtifactUnreadable: the file is damaged, or no SQLite database.
     """
     try:
-        with contextlib.closing(sqlite3.connect(sqlite)) as database, whole_file(sqlite) as whole:
+        with (
+            contextlib.closing(sqlite3.connect(sqlite)) as database,
+            whole_file(sqlite) as copy,
+        ):
             # What is deleted must not be copied to a journal file.
             database.execute("PRAGMA journal_mode = MEMORY")
             database.execute("PRAGMA trusted_schema = OFF")
@@ -51,7 +54,7 @@ def drop_environments(sqlite: Path) -> int:
             dropped = _drop(database)
             database.commit()
             # Unused room of the pages still holds them, also those that nsys itself moved.
-            database.execute("VACUUM INTO ?", [str(whole)])
+            database.execute("VACUUM INTO ?", [str(copy)])
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             raise OSError(errno.ENOSPC, "No space left on device", str(sqlite)) from error

@@ -148,9 +148,9 @@ def writing(run: Path) -> Iterator[None]:
     """
     read_manifest(RunDir(run))
     sweep = run.absolute().parent.parent
-    held = [sweep] if run.absolute().parent.name in (VARIANTS, RANKS) else []
+    parents = [sweep] if run.absolute().parent.name in (VARIANTS, RANKS) else []
     with ExitStack() as stack:
-        for folder in (*held, run):
+        for folder in (*parents, run):
             if folder is run or (folder / MANIFEST).is_file():
                 try:
                     stack.enter_context(locked(folder))

@@ -132,7 +132,7 @@ class Environment:
             return [REDACTED for _ in value]
         return self.redact_all(value)
 
-    def shown(self) -> dict[str, str]:
+    def redacted(self) -> dict[str, str]:
         """Return the recipe's variables for a record: secret-looking values redacted."""
         return {name: self.shown_value(name, self.variables[name]) for name in self.chosen}
 

@@ -57,13 +57,13 @@ class Display:
         else:
             self._line(f"{step}: {escape(waits_for)}")
 
-    def doing(self, step: str, part: str, detail: str) -> None:
+    def doing(self, step: str, substep: str, detail: str) -> None:
         """Show part and detail beside the spinner; else a line where a new part begins."""
         if self._waiting is not None and self.live:
-            self._waiting.says = ": ".join(filter(None, (part, detail)))
-        elif part != self._part:
-            self._line(f"{step}: {escape(part)}")
-        self._part, self._detail = part, detail
+            self._waiting.says = ": ".join(filter(None, (substep, detail)))
+        elif substep != self._part:
+            self._line(f"{step}: {escape(substep)}")
+        self._part, self._detail = substep, detail
 
     def waits(self, step: str, seconds: float) -> None:
         """Say now and then that the step still lives; the spinner counts by itself."""

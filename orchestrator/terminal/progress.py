@@ -16,10 +16,10 @@ class Progress(Protocol):
     def started(self, step: str, waits_for: str) -> None:
         """Say that a step starts, and what it waits for: `nsys profile python llm_block.py`."""
 
-    def doing(self, step: str, part: str, detail: str) -> None:
+    def doing(self, step: str, substep: str, detail: str) -> None:
         """Say what a running step does now: `process 2 of 3`, and the last line that it printed.
 
-        `part` is empty where the step has no parts, `detail` where it has printed nothing.
+        `substep` is empty where the step has no parts, `detail` where it has printed nothing.
         """
 
     def waits(self, step: str, seconds: float) -> None:
@@ -41,7 +41,7 @@ class Silent:
     def started(self, step: str, waits_for: str) -> None:
         """Ignore it."""
 
-    def doing(self, step: str, part: str, detail: str) -> None:
+    def doing(self, step: str, substep: str, detail: str) -> None:
         """Ignore it."""
 
     def waits(self, step: str, seconds: float) -> None:

@@ -17,10 +17,10 @@ def explain(log: str) -> ProfError | None:
 
 def explain_itself(log: str) -> ProfError | None:
     """Return what a target says of its own failure (`error: …`, `hint: …`), or None."""
-    said = _last_words(log.splitlines())
-    if said is None:
+    explanation = _last_words(log.splitlines())
+    if explanation is None:
         return None
-    message, hint = said
+    message, hint = explanation
     known = first_known([entry for entry in EXPLANATIONS if entry[1] is _no_gpu], message)
     kind = ToolMissing if known is not None else StepFailed
     return kind(f"the target says: {message}", hint)

@@ -152,10 +152,10 @@ def _given_roofs(run: RunDir, gpus: pd.DataFrame, gaps: Gaps) -> Measured | None
     match = matches(file, facts)
     of_this_gpu = facts["name"] in (None, file.gpu["name"])
     if match.fit is Fit.NO and not (file.given and of_this_gpu):
-        gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.why}")
+        gaps.add("measured_roofs", f"those of run {file.run_id} do not hold here: {match.reason}")
         return None
     # Cases are set against the roofs as they were measured: they run at many clocks.
-    return Measured(file.roofs, file.measured, file.run_id, False, match.why, is_bench(run))
+    return Measured(file.roofs, file.measured, file.run_id, False, match.reason, is_bench(run))
 
 
 def run_facts(run: RunDir, gpus: pd.DataFrame) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def with_fractions(
             gaps.add("bench", "there are no measured roofs of this GPU", "roof_fraction")
         return bench
     source = "this run"
-    if not measured.own:
+    if not measured.measured_here:
         source = f"run {measured.run_id}, measured {measured.when}"
         source += f" ({measured.caveat})" if measured.caveat else ""
     l2_bytes = number(records(gpus)[0]["l2_bytes"]) if len(gpus) else math.nan
@@ -189,7 +189,7 @@ def roofs_file(
     run: RunDir, benched: Benched, measured: Measured, gpus: pd.DataFrame
 ) -> RoofsFile | None:
     """Return the roofs that the run measured as a file to keep; None where it measured none."""
-    if not measured.own or not measured.roofs["is_ceiling"].fillna(False).any():
+    if not measured.measured_here or not measured.roofs["is_ceiling"].fillna(False).any():
         return None
     first = benched.conditions[0] if benched.conditions else {}
     of_run = run_facts(run, gpus)

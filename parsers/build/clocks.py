@@ -22,8 +22,8 @@ def without_impossible_clocks(
     Kernels of two us have them: cycles and time are not of the same moment (2.50 GHz of an H200
     of 1.98, ncu 2025.3.1).
     """
-    most = gpus["clock_hz"].max() * ROUNDING
-    beyond = counters["sm_clock_hz"] > most
+    limit = gpus["clock_hz"].max() * ROUNDING
+    beyond = counters["sm_clock_hz"] > limit
     if catalogue().family(chip) not in FIXED or not beyond.any():
         return counters, tables.empty("gaps")
     rows = [
@@ -33,5 +33,5 @@ def without_impossible_clocks(
         for row in records(counters[beyond])
     ]  # fmt: skip
     gaps = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["gaps"]])
-    kept = counters["sm_clock_hz"].mask(beyond)
-    return counters.assign(sm_clock_hz=kept), tables.check(gaps, "gaps")
+    plausible = counters["sm_clock_hz"].mask(beyond)
+    return counters.assign(sm_clock_hz=plausible), tables.check(gaps, "gaps")

@@ -20,7 +20,7 @@ class Gaps:
         """Say why `table` is not available, or one column or one row (kernel, case) of it."""
         self._rows.append((table, row, column, reason, ""))
 
-    def told(self, reason: str) -> bool:
+    def has_reason(self, reason: str) -> bool:
         """Whether this reason is there already, of whatever table."""
         return any(row[3] == reason for row in self._rows)
 

@@ -49,7 +49,7 @@ def serving_frames(run: RunDir, gaps: Gaps) -> dict[str, pd.DataFrame]:
             continue
         files.append(found)
         for problem in found.problems:
-            if not gaps.told(problem):  # table bench reads the same lines of step bench
+            if not gaps.has_reason(problem):  # table bench reads the same lines of step bench
                 where = "" if step == "bench" else f"step {step}: "
                 gaps.add("serving_points", f"{where}{problem}")
     records = join_serving(files)

@@ -31,7 +31,7 @@ from nsight_prof.parsers.torch.trace import GemmKernel, is_product, is_reduction
 Runs = Mapping[str, Sequence[Sequence[GemmKernel]]]
 BY_BOTH, BY_ORDER, BY_NAME = "order and name", "order", "name"
 
-_plain = lru_cache(maxsize=4096)(plain_name)
+_bare_name = lru_cache(maxsize=4096)(plain_name)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Row:
     join: str = ""
     reason: str = ""
     launches: list[Launch] = field(default_factory=list)
-    seen: list[GemmKernel] = field(default_factory=list)
+    kernels: list[GemmKernel] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _join_stage(
             if gemm_kernel.gemm is not None:
                 row = _row(rows, gemm_kernel, launch.kernel_id)
                 row.launches.append(launch)
-                same = _plain(gemm_kernel.name) == _plain(known[launch.kernel_id].name)
+                same = _bare_name(gemm_kernel.name) == _bare_name(known[launch.kernel_id].name)
                 row.join = BY_BOTH if same else BY_ORDER
     if reason:
         rows = _by_name(runs, ranks, known, reason)
@@ -203,17 +203,20 @@ def _by_name(
     by_kernel: dict[tuple[str, str], list[Launch]] = defaultdict(list)
     for launch in (launch for rank in ranks for launch in rank):
         kernel = known[launch.kernel_id]
-        by_kernel[_plain(kernel.name), kernel.grid].append(launch)
+        by_kernel[_bare_name(kernel.name), kernel.grid].append(launch)
     shapes: dict[tuple[str, str], set[Gemm | None]] = defaultdict(set)
     every = [kernel for run in runs for kernel in run]
     for gemm_kernel in every:
-        shapes[_plain(gemm_kernel.name), gemm_kernel.grid].add(gemm_kernel.gemm)
+        shapes[_bare_name(gemm_kernel.name), gemm_kernel.grid].add(gemm_kernel.gemm)
     rows: dict[tuple[Gemm, str, str, str], _Row] = {}
-    for key in dict.fromkeys((_plain(gemm_kernel.name), gemm_kernel.grid) for gemm_kernel in every):
+    for key in dict.fromkeys(
+        (_bare_name(gemm_kernel.name), gemm_kernel.grid) for gemm_kernel in every
+    ):
         alike = {
             (gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module): gemm_kernel
             for gemm_kernel in every
-            if (_plain(gemm_kernel.name), gemm_kernel.grid) == key and gemm_kernel.gemm is not None
+            if (_bare_name(gemm_kernel.name), gemm_kernel.grid) == key
+            and gemm_kernel.gemm is not None
         }
         launches = by_kernel.get(key, [])
         joins = bool(launches) and len(shapes[key]) == 1 and len(alike) == 1
@@ -244,7 +247,7 @@ def _add_seen(
             for row in by_shape.get(
                 (gemm_kernel.gemm, gemm_kernel.operator, gemm_kernel.module), []
             ):
-                row.seen.append(gemm_kernel)
+                row.kernels.append(gemm_kernel)
 
 
 def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any]:
@@ -253,7 +256,7 @@ def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any
     middle = float(median(times)) if times else nan
     gemm, kernel = row.gemm, known.get(row.kernel_id)
     name = classify(kernel.name) if kernel else None
-    kernel_names = [kernel.name for kernel in row.seen]
+    kernel_names = [kernel.name for kernel in row.kernels]
     moved = nan if gemm.bytes is None else gemm.bytes
     return {
         "stage": stage,
@@ -278,7 +281,7 @@ def _cells(stage: str, row: _Row, known: Mapping[str, _Kernel]) -> dict[str, Any
         "median_ns": middle,
         "reduction_ns": float(median(reductions)) if reductions else nan,
         "total_ns": float(sum(times)) if times else nan,
-        "operator_ns": float(median(kernel.duration for kernel in row.seen))
+        "operator_ns": float(median(kernel.duration for kernel in row.kernels))
         if kernel_names
         else nan,
         "flops": gemm.flops,
@@ -313,7 +316,7 @@ def split_k(gemm: Gemm, name: str, grid: str) -> int | None:
     if "split-K" not in known.short_name and "splitk" not in name.lower():
         return 1 if known.library == "cuBLAS" and known.tile else None
     size = sides(known.tile)
-    blocks = math.prod(int(part) for part in re.findall(r"\d+", grid)) if grid else 0
+    blocks = math.prod(int(extent) for extent in re.findall(r"\d+", grid)) if grid else 0
     if size is None or not blocks:
         return None
     tiles = gemm.batch * min(

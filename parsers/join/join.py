@@ -144,9 +144,9 @@ class _Matcher:
                 return _Match(next(iter(found)), "name", "")
             if found:
                 reason = "more than one kernel has this name, grid and block"
-        return _none(reason or self._why(kernel))
+        return _none(reason or self._reason(kernel))
 
-    def _why(self, kernel: _Kernel) -> str:
+    def _reason(self, kernel: _Kernel) -> str:
         if not kernel.grid or not kernel.block:
             return "the result has no grid and block"
         same_name = [k for k in self._theirs if _same_name(k, kernel)]

@@ -24,7 +24,7 @@ DURATION = "gpu__time_duration.sum"
 SAME_DURATION = 0.01
 """Relative difference up to which two durations are one that was printed with three digits."""
 GPU_NAME = "device__attribute_display_name"
-CAPABILITY = tuple(f"device__attribute_compute_capability_{part}" for part in ("major", "minor"))
+CAPABILITY = tuple(f"device__attribute_compute_capability_{level}" for level in ("major", "minor"))
 MOST_NAMES, MOST_FILES = 8, 40
 
 Launch = dict[Hashable, Any]
@@ -280,14 +280,14 @@ def added(files: pd.DataFrame, limit: int = MOST_FILES) -> list[str]:
     """
     rows = files.to_dict("records")
     idle = [str(row["file"]) for row in rows if not row["new_values"]]
-    said = [f"{row['file']} adds {_what(row)}" for row in rows if row["new_values"]]
-    if len(said) > limit:
+    sentences = [f"{row['file']} adds {_what(row)}" for row in rows if row["new_values"]]
+    if len(sentences) > limit:
         total = files[["new_launches", "new_kernels", "new_values"]].sum()
-        said = [f"{len(rows)} files of ncu add {_what(total.to_dict())}"]
+        sentences = [f"{len(rows)} files of ncu add {_what(total.to_dict())}"]
     if idle:
         verb = "adds" if len(idle) == 1 else "add"
-        said.append(f"{listed(idle, MOST_NAMES)} {verb} nothing that other files do not hold")
-    return said
+        sentences.append(f"{listed(idle, MOST_NAMES)} {verb} nothing that other files do not hold")
+    return sentences
 
 
 def _what(row: dict[Hashable, Any]) -> str:

@@ -77,7 +77,7 @@ class _Evaluation:
         self.values[column.name] = value
         reasons = notes.copy()
         for row in map(str, value.index[value.isna()]):
-            reasons[row], self.kinds[column.name, row] = self._why(column, row)
+            reasons[row], self.kinds[column.name, row] = self._missing_reason(column, row)
         self.reasons[column.name] = reasons
         if column.gate is not None:
             self._gate(column, *column.gate)
@@ -106,7 +106,7 @@ class _Evaluation:
     def _input(self, name: str) -> pd.Series | None:
         return self.values[name] if name in self.values else self.inputs.get(name)
 
-    def _why(self, column: MetricColumn, row: str) -> tuple[str, str]:
+    def _missing_reason(self, column: MetricColumn, row: str) -> tuple[str, str]:
         """Return why a value is missing, by the first source that could have given it; its kind."""
         source = self._expected(column)
         if source is None:

@@ -255,9 +255,9 @@ def busiest(*pipes: pd.Series) -> pd.Series:
     return pd.concat(pipes, axis=1).max(axis=1, skipna=False)
 
 
-def share_pct(part: pd.Series, whole: pd.Series) -> pd.Series:
+def share_pct(numerator: pd.Series, denominator: pd.Series) -> pd.Series:
     """Per cent that a part has of a whole."""
-    return ratio(part, whole) * 100.0
+    return ratio(numerator, denominator) * 100.0
 
 
 def percent_of(pct: pd.Series, base_pct: pd.Series) -> pd.Series:
@@ -265,9 +265,9 @@ def percent_of(pct: pd.Series, base_pct: pd.Series) -> pd.Series:
     return pct * base_pct / 100.0
 
 
-def quotient(part: pd.Series, whole: pd.Series) -> pd.Series:
+def quotient(numerator: pd.Series, denominator: pd.Series) -> pd.Series:
     """One amount for each of another; unknown where there is none of the other."""
-    return ratio(part, whole)
+    return ratio(numerator, denominator)
 
 
 def fusable_share(
@@ -287,9 +287,9 @@ def fusable_share(
     return share_pct(pairs, add(fadd, fmul, ffma, dadd, dmul, dfma))
 
 
-def where_it_matters(value: pd.Series, part: pd.Series, whole: pd.Series) -> pd.Series:
+def where_it_matters(value: pd.Series, amount: pd.Series, total: pd.Series) -> pd.Series:
     """The value where its traffic is at least 1 % of the level's; unknown elsewhere."""
-    return value.where(part >= NEGLIGIBLE * whole)
+    return value.where(amount >= NEGLIGIBLE * total)
 
 
 def sector_efficiency(
@@ -348,7 +348,7 @@ def limiter(
 
 
 def _limits(lowest: Mapping[Hashable, bool]) -> str | None:
-    names = [str(name) for name, holds in lowest.items() if holds]
+    names = [str(name) for name, is_lowest in lowest.items() if is_lowest]
     return "warps" if "warps" in names else ", ".join(names) or None
 
 

@@ -196,7 +196,7 @@ def dimensions(sizes: str | Sequence[int | None]) -> str | None:
     """Return "(32, 4, 1)" or three numbers as 32x4x1; None where unknown or zero."""
     if isinstance(sizes, str):
         match = _DIMENSIONS.match(sizes.strip())
-        sizes = [int(part) for part in match.groups()] if match else []
+        sizes = [int(size) for size in match.groups()] if match else []
     if len(sizes) != 3 or not all(sizes):
         return None
     return "x".join(str(size) for size in sizes)

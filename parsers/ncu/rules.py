@@ -73,7 +73,7 @@ def rules_of_action(action: Any, profile: int, library: Any) -> list[RuleResult]
 
 
 def _of_report(result: Any, profile: int, library: Any) -> RuleResult:
-    said = result.rule_message()
+    message = result.rule_message()
     pct, scope = math.nan, ""
     if result.has_speedup_estimation():
         estimate = result.speedup_estimation()
@@ -82,9 +82,9 @@ def _of_report(result: Any, profile: int, library: Any) -> RuleResult:
         profile=profile,
         section=result.section_identifier(),
         rule=result.rule_identifier(),
-        kind=_kind(said["type"], library),
-        title=said["title"],
-        message=plain_message(said["message"]),
+        kind=_kind(message["type"], library),
+        title=message["title"],
+        message=plain_message(message["message"]),
         speedup_pct=pct,
         speedup_of=scope,
         metrics=", ".join(dict.fromkeys(m["name"] for m in result.focus_metrics())),

@@ -82,15 +82,17 @@ def read_banner(text: str) -> Banner:
 
 def no_data(path: Path, banner: Banner) -> ArtifactUnreadable | PermissionRefused:
     """Return the error for an output of ncu that holds no result."""
-    said = "; ".join(banner.errors + banner.warnings)
-    if "ERR_NVGPUCTRPERM" in said:
+    messages = "; ".join(banner.errors + banner.warnings)
+    if "ERR_NVGPUCTRPERM" in messages:
         return PermissionRefused(
             f"{path}: ncu was refused access to the GPU performance counters (ERR_NVGPUCTRPERM)",
             "run as root, or let all users profile: NVreg_RestrictProfilingToAdminUsers=0 for the "
             "nvidia module, https://developer.nvidia.com/ERR_NVGPUCTRPERM",
         )
     if banner.errors:
-        return ArtifactUnreadable(f"{path}: ncu failed: {said}", "remove the cause, profile again")
+        return ArtifactUnreadable(
+            f"{path}: ncu failed: {messages}", "remove the cause, profile again"
+        )
     if banner.passes:
         return ArtifactUnreadable(
             f"{path} is the log of a run that profiled {len(banner.passes)} kernels, without them",
@@ -98,7 +100,7 @@ def no_data(path: Path, banner: Banner) -> ArtifactUnreadable | PermissionRefuse
         )
     if banner.warnings:
         return NoKernels(
-            f"{path}: ncu profiled no kernel: {said}",
+            f"{path}: ncu profiled no kernel: {messages}",
             "check the kernel filter, and that the program launches kernels on this GPU",
         )
     return ArtifactUnreadable(

@@ -23,30 +23,34 @@ def added(frames: Mapping[int, pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
         ArtifactUnreadable: some are by grid and block, others not, and they are not the same.
     """
     different = _different(frames)
-    left = _of_other_launches(different)
+    summaries = _of_other_launches(different)
     notes = []
     if again := [line for line in frames if line not in different]:
         notes.append(f"Tables that stand in the file before count once (lines {_listed(again)}).")
-    shaped = [line for line, frame in left.items() if frame["grid"].ne("").any()]
-    if shaped and len(shaped) < len(left):
+    shaped = [line for line, frame in summaries.items() if frame["grid"].ne("").any()]
+    if shaped and len(shaped) < len(summaries):
         raise ArtifactUnreadable(
-            f"holds {len(left)} kernel summaries (lines {_listed(left)}), of which some are by "
-            f"grid and block (lines {_listed(shaped)}) and others of other launches are not",
+            f"holds {len(summaries)} kernel summaries (lines {_listed(summaries)}), of which some "
+            f"are by grid and block (lines {_listed(shaped)}) and others of other launches are not",
             "keep those of one kind in a file of its own",
         )
-    if len(left) == 1:
-        return next(iter(left.values())), notes
-    parts = [frame.assign(nth=frame.groupby(_KEY[:3]).cumcount()) for frame in left.values()]
-    together = pd.concat(parts, ignore_index=True)
+    if len(summaries) == 1:
+        return next(iter(summaries.values())), notes
+    numbered = [
+        frame.assign(nth=frame.groupby(_KEY[:3]).cumcount()) for frame in summaries.values()
+    ]
+    together = pd.concat(numbered, ignore_index=True)
     notes.append(
-        f"{len(left)} kernel summaries stand in the file (lines {_listed(left)}), of ranks of one "
-        "job or of separate runs, which it does not tell: their calls and times are added. For one "
-        "alone, keep it in a file of its own."
+        f"{len(summaries)} kernel summaries stand in the file (lines {_listed(summaries)}), of "
+        "ranks of one job or of separate runs, which it does not tell: their calls and times are "
+        "added. For one alone, keep it in a file of its own."
     )
-    return _sum(together, whole=sum(float(f["whole_ns"].iloc[0]) for f in left.values())), notes
+    return _sum(
+        together, whole_ns=sum(float(f["whole_ns"].iloc[0]) for f in summaries.values())
+    ), notes
 
 
-def _sum(together: pd.DataFrame, whole: float) -> pd.DataFrame:
+def _sum(together: pd.DataFrame, whole_ns: float) -> pd.DataFrame:
     groups = together.groupby(_KEY, sort=False)
     frame = groups.agg(
         calls=("calls", "sum"),
@@ -61,16 +65,16 @@ def _sum(together: pd.DataFrame, whole: float) -> pd.DataFrame:
     several = frame["parts"] > 1
     frame["mean_ns"] = frame["mean_ns"].mask(several, frame["total_ns"] / frame["calls"])
     frame[["median_ns", "std_ns"]] = frame[["median_ns", "std_ns"]].mask(several)
-    return frame.drop(columns="parts").reset_index().drop(columns="nth").assign(whole_ns=whole)
+    return frame.drop(columns="parts").reset_index().drop(columns="nth").assign(whole_ns=whole_ns)
 
 
 def _different(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
     """Return the summaries without those that are the same to the digit."""
-    left: dict[int, pd.DataFrame] = {}
+    distinct: dict[int, pd.DataFrame] = {}
     for line, frame in frames.items():
-        if not any(_equal(frame, other) for other in left.values()):
-            left[line] = frame
-    return left
+        if not any(_equal(frame, earlier) for earlier in distinct.values()):
+            distinct[line] = frame
+    return distinct
 
 
 def _of_other_launches(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:
@@ -79,7 +83,8 @@ def _of_other_launches(frames: Mapping[int, pd.DataFrame]) -> dict[int, pd.DataF
     return {
         line: frame
         for line, frame in frames.items()
-        if frame["grid"].ne("").any() or not any(_same_launches(frame, other) for other in finer)
+        if frame["grid"].ne("").any()
+        or not any(_same_launches(frame, summary) for summary in finer)
     }
 
 

@@ -314,12 +314,12 @@ def _without_quantization(frames: dict[str, pd.DataFrame]) -> list[str]:
         return notes
     size = ["dtype", "m", "k"]
     known = frames[SCALE].groupby(size)["seconds"].median()
-    whole = known + frames[COMPUTE].groupby(size)["seconds"].median()
-    inside = whole.reindex(pd.MultiIndex.from_frame(products[size])).to_numpy()
+    total = known + frames[COMPUTE].groupby(size)["seconds"].median()
+    inside = total.reindex(pd.MultiIndex.from_frame(products[size])).to_numpy()
     seconds = products["seconds"].where(~narrow, products["seconds"] - inside)
     frames[GEMM] = products.assign(seconds=seconds)[~block & seconds.notna()]
     source = frames[COMPUTE]["source"].iloc[0]
-    frames[COMPUTE] = whole.dropna().reset_index().assign(kind=DYNAMIC, source=source)
+    frames[COMPUTE] = total.dropna().reset_index().assign(kind=DYNAMIC, source=source)
     return notes
 
 

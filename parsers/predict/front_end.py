@@ -88,14 +88,14 @@ def token_seconds(requests: pd.DataFrame) -> float:
     `requests`: those of one closed loop (table `requests`). Where the token times of some were not
     kept, the others' are farther apart.
     """
-    kept = requests[requests["token_times_s"].notna()]
-    if kept.empty:
+    timed = requests[requests["token_times_s"].notna()]
+    if timed.empty:
         return math.nan
     times = [
         np.array(json.loads(str(text)), dtype=float) + start
-        for text, start in zip(kept["token_times_s"], kept["arrival_s"], strict=True)
+        for text, start in zip(timed["token_times_s"], timed["arrival_s"], strict=True)
     ]
     between = np.diff(np.sort(np.concatenate(times)))
-    step = float(np.median(np.concatenate([np.diff(one) for one in times])))
+    step = float(np.median(np.concatenate([np.diff(request_times) for request_times in times])))
     near = between[between < SAME_STEP * step]
-    return float(near.mean()) * len(kept) / len(requests) if len(near) else math.nan
+    return float(near.mean()) * len(timed) / len(requests) if len(near) else math.nan

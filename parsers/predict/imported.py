@@ -559,13 +559,13 @@ class Completed:
         return self.imported if self.imported.has_quantization(operator) else self.small
 
     def _of_products(self, operator: Operator) -> Products | MatrixProducts:
-        own, imported = self.products.get(operator.dtype), self._imported(operator.dtype)
-        if own is None or imported is None:
-            return own or self.imported.products(operator.dtype)
-        if own.has(operator):
-            return own
-        nearer = imported.has(operator) or imported.residuals.width < own.residuals.width
-        return imported if nearer else own
+        measured, imported = self.products.get(operator.dtype), self._imported(operator.dtype)
+        if measured is None or imported is None:
+            return measured or self.imported.products(operator.dtype)
+        if measured.has(operator):
+            return measured
+        nearer = imported.has(operator) or imported.residuals.width < measured.residuals.width
+        return imported if nearer else measured
 
     def _imported(self, dtype: str) -> MatrixProducts | None:
         try:
@@ -582,7 +582,9 @@ class Completed:
         """Return the residuals of products, of the narrower source, and of small operators."""
         same, others = (
             min(found, key=lambda residuals: residuals.width)
-            for found in zip(*((one.anchored, one.residuals) for one in self.both()), strict=True)
+            for found in zip(
+                *((source.anchored, source.residuals) for source in self.both()), strict=True
+            )
         )
         return Spread(same, others, self.small.spread().small if self.small else SMALL)
 
@@ -647,7 +649,8 @@ def _imports(costs: Costs, operator: Operator) -> bool:
 def _choice(costs: Completed) -> list[str]:
     """Return how products are chosen, where own cases and tables both have them."""
     ends = [
-        f"{one.residuals.low - 1:+.0%} to {one.residuals.high - 1:+.0%}" for one in costs.both()
+        f"{source.residuals.low - 1:+.0%} to {source.residuals.high - 1:+.0%}"
+        for source in costs.both()
     ]
     if len(ends) < 2:
         return []

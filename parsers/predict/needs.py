@@ -82,24 +82,24 @@ def narrowed(step: StepTime, found: Measurement, spread: Spread | None) -> Narro
         spread: how far benchmarks on such a GPU lie from what they left out; None: none were made.
     """
     total = step.gpu_s
-    now = after = told = 0.0
-    for part in step.breakdown:
-        width = part.seconds.high - part.seconds.low
-        weight = width if math.isfinite(step.seconds.high) else _unbounded(part)
-        better = part.operator.kind in found.kinds and part.tier < found.tier
+    now = after = improved = 0.0
+    for item in step.breakdown:
+        width = item.seconds.high - item.seconds.low
+        weight = width if math.isfinite(step.seconds.high) else _unbounded(item)
+        better = item.operator.kind in found.kinds and item.tier < found.tier
         now += width
-        told += weight if better else 0.0
-        after += min(_width(part, found.tier, spread), width) if better else width
-    whole = now if math.isfinite(now) else sum(map(_unbounded, step.breakdown))
-    return Narrowed(now / total, after / total, told / whole if whole else 0.0)
+        improved += weight if better else 0.0
+        after += min(_width(item, found.tier, spread), width) if better else width
+    total_width = now if math.isfinite(now) else sum(map(_unbounded, step.breakdown))
+    return Narrowed(now / total, after / total, improved / total_width if total_width else 0.0)
 
 
-def _unbounded(part: Part) -> float:
+def _unbounded(item: Part) -> float:
     """Return the seconds of an operator that nothing bounds above; 0 for others."""
-    return 0.0 if math.isfinite(part.seconds.high) else part.seconds.value
+    return 0.0 if math.isfinite(item.seconds.high) else item.seconds.value
 
 
-def _width(part: Part, tier: str, spread: Spread | None) -> float:
+def _width(item: Part, tier: str, spread: Spread | None) -> float:
     """Return the width of an operator's interval where it is measured for a tier, in seconds.
 
     NaN where no benchmark tells.
@@ -107,6 +107,6 @@ def _width(part: Part, tier: str, spread: Spread | None) -> float:
     if spread is None:
         return math.nan
     residuals = spread.same if tier > T1 else spread.others
-    if part.operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
+    if item.operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
         residuals = spread.small
-    return part.seconds.value * (residuals.high - residuals.low)
+    return item.seconds.value * (residuals.high - residuals.low)

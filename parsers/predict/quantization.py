@@ -101,9 +101,9 @@ def _groups(method: str, groups: object) -> Quantized:
 def _check_ignored(method: str, found: Mapping[str, Any]) -> None:
     keys = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
     names = [str(name) for key in keys for name in found.get(key) or ()]
-    kept = [name for name in names if _matrix(name)]
-    if kept:
-        raise _unknown(method, f"{kept[0]} stays in 16 bits, so that layers differ")
+    unquantized = [name for name in names if _matrix(name)]
+    if unquantized:
+        raise _unknown(method, f"{unquantized[0]} stays in 16 bits, so that layers differ")
 
 
 def _matrix(name: str) -> bool:
@@ -128,9 +128,9 @@ def _block(method: str) -> UsageError:
     )
 
 
-def _unknown(method: str, why: str) -> UsageError:
+def _unknown(method: str, reason: str) -> UsageError:
     return UsageError(
-        f"weights quantized by {method} cannot be predicted: {why}",
+        f"weights quantized by {method} cannot be predicted: {reason}",
         "fp8 with a scale for each tensor or channel is known; profile others: prof run "
         "vllm-kernels --set target.args.model=MODEL",
     )

@@ -173,8 +173,8 @@ class Predictor:
                 found = self._estimate(item)
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
-            part = 1.0 if step.prefill else self.host.untraced
-            self._steps[step] = Seconds(*(max(value * part, host) for value in gpu))
+            scale = 1.0 if step.prefill else self.host.untraced
+            self._steps[step] = Seconds(*(max(value * scale, host) for value in gpu))
         return self._steps[step]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:

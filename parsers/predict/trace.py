@@ -109,8 +109,8 @@ class Trace:
         where no others were recorded.
         """
         steps = [item for item in self.steps if (item.kind == DECODE) == (kind == DECODE)]
-        whole = [item for item in steps if not item.rows] if kind != DECODE else []
-        each = min(item.layer_gap_s for item in whole or steps) / self.shape.layers
+        prefill_only = [item for item in steps if not item.rows] if kind != DECODE else []
+        each = min(item.layer_gap_s for item in prefill_only or steps) / self.shape.layers
         return each * layers + min(item.rest_gap_s for item in steps)
 
 
@@ -218,12 +218,12 @@ def replayed(rows: Iterable[Row], points: Sequence[Batch]) -> Iterator[tuple[int
     """
     waiting: deque[list[int]] = deque()
     generating: list[list[int]] = []
-    left, number = deque(points), -1
+    pending, number = deque(points), -1
     for row in rows:
         if not waiting and not generating:
-            if not left:
+            if not pending:
                 return
-            batch, number = left.popleft(), number + 1
+            batch, number = pending.popleft(), number + 1
             waiting = deque([batch.prompt, 0, batch.output] for _ in range(batch.requests))
         if row["decode_requests"] != len(generating):
             return
@@ -380,7 +380,7 @@ class _Anchors:
         """Return the anchors; of equal sizes the median counts."""
         found: dict[tuple[float, float], list[tuple[Operator, float]]] = defaultdict(list)
         for item in items:
-            found[_place(item[0])].append(item)
+            found[_coordinates(item[0])].append(item)
         sizes: dict[float, dict[float, tuple[Operator, float]]] = defaultdict(dict)
         for (size, work), same in sorted(found.items()):
             sizes[size][work] = (same[0][0], float(np.median([seconds for _, seconds in same])))
@@ -391,7 +391,7 @@ class _Anchors:
         first = next(iter(self.sizes.values()))
         if len(self.sizes) == len(first) == 1 and operator.kind not in (Kind.PRODUCT, Kind.PREFILL):
             return self._shifted(base, operator, *next(iter(first.values())))
-        size, work = _place(operator)
+        size, work = _coordinates(operator)
         if operator.kind in (Kind.POINTWISE, Kind.COLLECTIVE):
             return _line(size, [(at, found[1.0][1]) for at, found in self.sizes.items()])
         factors = [
@@ -410,7 +410,7 @@ class _Anchors:
         return max(seconds + more, seconds / 2)
 
 
-def _place(operator: Operator) -> tuple[float, float]:
+def _coordinates(operator: Operator) -> tuple[float, float]:
     """Return size and work per size of an operator, along which its costs are interpolated."""
     if operator.kind is Kind.PREFILL:
         return operator.m, operator.flops / operator.m

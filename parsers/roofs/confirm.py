@@ -149,12 +149,12 @@ def _l2(counts: _Counts) -> Verdict:
     l2 = _known(counts.l2, "L2 traffic")
     reached = l2 / _known(counts.work, "bytes of the work")
     dram, l2_traffic = _known(counts.dram, "DRAM traffic"), _traffic(counts, l2, "L2 traffic")
-    said = f"DRAM {dram / l2_traffic:.2%} of that"
+    measured = f"DRAM {dram / l2_traffic:.2%} of that"
     if counts.latency:
         # The L2's hit rate tells less: it is over all units, 54 % in a chase that misses each time.
         dram = max(0.0, dram - counts.idle_dram)
         l2_traffic *= DRAM_ACCESS / SECTOR
-        said = f"DRAM served {dram / l2_traffic:.2%} of them"
+        measured = f"DRAM served {dram / l2_traffic:.2%} of them"
     # L1 merges loads of a line that is on its way already: what it serves so is a leak, too (0.3 to
     # 0.98 of the bytes came to L2 where blocks of an SM read the same, H200, ncu 2025.3.1).
     minimum = 1 - LEAK
@@ -164,7 +164,7 @@ def _l2(counts: _Counts) -> Verdict:
             f"L2 moved {_times(reached, counts)}",
             f"{minimum:g} to {1 + MOVED:g}",
         ),
-        (dram <= LEAK * l2_traffic, said, f"at most {LEAK:.0%}"),
+        (dram <= LEAK * l2_traffic, measured, f"at most {LEAK:.0%}"),
     ]
     if counts.reads and not math.isnan(counts.l1_hit_pct):
         words = f"L1 hits {counts.l1_hit_pct:.1f} %"
@@ -244,14 +244,14 @@ def _wanted(counts: _Counts) -> str:
 
 
 def _all(checks: list[tuple[bool, str, str]]) -> Verdict:
-    failed = [f"{words}, wanted {wanted}" for holds, words, wanted in checks if not holds]
+    failed = [f"{words}, wanted {wanted}" for passed, words, wanted in checks if not passed]
     if failed:
         return Verdict(False, "; ".join(failed))
     return Verdict(True, ", ".join(words for _, words, _ in checks))
 
 
-def _verdict(holds: bool, words: str, wanted: str) -> Verdict:
-    return _all([(holds, words, wanted)])
+def _verdict(passed: bool, words: str, wanted: str) -> Verdict:
+    return _all([(passed, words, wanted)])
 
 
 def _known(value: float, what: str) -> float:

@@ -66,10 +66,10 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True)
 class Match:
-    """Whether the roofs of a file hold for a GPU; `why` is a clause, empty for EXACT."""
+    """Whether the roofs of a file hold for a GPU; `reason` is a clause, empty for EXACT."""
 
     fit: Fit
-    why: str = ""
+    reason: str = ""
 
 
 def gpu_facts(gpu: Mapping[str, Any], driver: str | None = None) -> dict[str, Any]:

@@ -26,15 +26,15 @@ SOURCES = ("measured", "counters", "datasheet")
 class Measured:
     """Measured roofs for a run: table `measured_roofs`, when and by which run they were measured.
 
-    `own`: the run measured them itself. `as_measured`: they stand at the clocks they were measured
-    at, and not at those of the run; so they do for `own` ones. `caveat` is a clause for
-    roofs of another GPU of the same kind.
+    `measured_here`: the run measured them itself. `as_measured`: they stand at the clocks they were
+    measured at, as those of the run itself do, and not at the run's. `caveat` is a clause for roofs
+    of another GPU of the same kind.
     """
 
     roofs: pd.DataFrame
     when: str = ""
     run_id: str = ""
-    own: bool = True
+    measured_here: bool = True
     caveat: str = ""
     as_measured: bool = False
 
@@ -102,7 +102,7 @@ def _from_measured(measured: Measured, metrics: pd.DataFrame) -> Iterator[dict[s
         level, dtype = str(row["level_or_pipe"]), str(row["dtype"] or "")
         value, scaled = float(row["value"]), ""
         clock_of, clock = _clock_of(row)
-        if clock_of and not (measured.own or measured.as_measured):
+        if clock_of and not (measured.measured_here or measured.as_measured):
             here, _ = _clock(by_profile, Roof(level, "", 1.0, clock_of, dtype))
             if 0 < here < clock:
                 scaled = f"; {value:.4g} {row['unit']} at {clock / 1e9:.3f} GHz, scaled to"
@@ -124,7 +124,7 @@ def _clock_of(row: dict[Any, Any]) -> tuple[str, float]:
 def _how(row: dict[Any, Any], measured: Measured) -> str:
     """Say how a measured roof came about."""
     when = f", measured {measured.when}" if measured.when else ""
-    run = f" by run {measured.run_id}" if measured.run_id and not measured.own else ""
+    run = f" by run {measured.run_id}" if measured.run_id and not measured.measured_here else ""
     processes = "1 process" if row["processes"] == 1 else f"{row['processes']} processes"
     tried = f", best of {row['candidates']} tried" if row["candidates"] != 1 else ""
     counts = f"{row['samples']} samples in {processes}"

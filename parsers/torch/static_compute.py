@@ -24,8 +24,8 @@ def read_static_compute(path: Path, source: str) -> list[Row]:
         ArtifactUnreadable: the file cannot be read or holds something else.
     """
     try:
-        with plain_file(path) as plain:
-            return list(_rows(json.loads(plain.read_text(encoding="utf-8")), source))
+        with plain_file(path) as readable:
+            return list(_rows(json.loads(readable.read_text(encoding="utf-8")), source))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactUnreadable(
             f"{path} cannot be read: {type(error).__name__}: {error}",

@@ -223,16 +223,16 @@ def _row(rows: dict[tuple[str, ...], _Row], stage: str, of: Item | GpuWork) -> _
     item = of if isinstance(of, Item) else of.item
     operator = None if item is None or graph else item.operator
     if operator is not None:
-        parts = (operator.name, _shapes(operator.dims), _dtypes(operator.types))
-        key: tuple[str, ...] = (stage, *parts)
+        columns = (operator.name, _shapes(operator.dims), _dtypes(operator.types))
+        key: tuple[str, ...] = (stage, *columns)
     elif graph:
-        parts = (CUDA_GRAPH, "", "")
-        key = (stage, *parts)
+        columns = (CUDA_GRAPH, "", "")
+        key = (stage, *columns)
     else:
-        parts = (NO_OPERATOR, "", "")
-        key = (stage, *parts, of.name)
+        columns = (NO_OPERATOR, "", "")
+        key = (stage, *columns, of.name)
     if key not in rows:
-        rows[key] = _Row(*parts)
+        rows[key] = _Row(*columns)
     return rows[key]
 
 

@@ -43,7 +43,7 @@ def read_launches(path: Path) -> Launches:
     with tables.parquet_file(path) as file:
         columns = Columns(file.metadata.num_rows, np.int64, np.uint32, np.int32)
     book: Codebook[tuple[int, ...]] = Codebook()
-    for frame in tables.parts(path, 1 << 17, ["start_ns", "duration_ns", *_QUEUE]):
+    for frame in tables.batches(path, 1 << 17, ["start_ns", "duration_ns", *_QUEUE]):
         with reading(path, *tables.WHAT):
             queued = [frame[name].fillna(-1).to_numpy(np.int64) for name in _QUEUE]
             duration = frame["duration_ns"].to_numpy(np.int64)
@@ -54,7 +54,7 @@ def read_launches(path: Path) -> Launches:
 
 
 def _frames(path: Path) -> Iterator[pd.DataFrame]:
-    for frame in tables.parts(path, ROWS):
+    for frame in tables.batches(path, ROWS):
         with reading(path, *tables.WHAT):
             checked = tables.check(frame, "launches")
         yield checked

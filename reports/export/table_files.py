@@ -78,7 +78,7 @@ def _csv(source: Path, target: Path) -> None:
         names = [name for name in file.schema_arrow.names if not name.startswith("__index")]
     with target.open("w", encoding="utf-8", newline="") as stream:
         write_csv(pd.DataFrame(columns=names), stream)
-        for frame in tables.parts(source, ROWS, names):
+        for frame in tables.batches(source, ROWS, names):
             write_csv(frame, stream, header=False)
 
 

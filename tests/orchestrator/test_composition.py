@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from nsight_prof.orchestrator.cli import main
-from nsight_prof.orchestrator.recipe.files import own
+from nsight_prof.orchestrator.recipe.files import user_recipes
 from nsight_prof.orchestrator.recipe.origins import with_origins
 from nsight_prof.orchestrator.recipe.read import load_recipe, load_with_layers
 from nsight_prof.orchestrator.recipe.starting import first_recipe
@@ -50,7 +50,7 @@ def test_the_folders_of_the_user_go_first(
     recipe = load_recipe("top-kernels")
     assert (recipe.select.top_k, recipe.target.file) == (7, "llm_block.py")
     assert load_recipe("inference", ["model=vit-base"]).target.args["batch"] == 3
-    assert [path.stem for path in own()] == ["top-kernels"]
+    assert [path.stem for path in user_recipes()] == ["top-kernels"]
 
 
 def test_every_value_says_where_it_comes_from(write: Write) -> None:

@@ -48,7 +48,7 @@ def test_secrets_are_withheld_unless_the_recipe_passes_them() -> None:
     chosen = choose_environment(user, {"HF_TOKEN": "${HF_TOKEN}", "X": "1"})
     assert chosen.variables == {"PATH": "/bin", "HF_TOKEN": "hf_abcdefgh", "X": "1"}
     assert chosen.withheld == ("API_KEY",)
-    assert chosen.shown() == {"HF_TOKEN": "[redacted]", "X": "1"}
+    assert chosen.redacted() == {"HF_TOKEN": "[redacted]", "X": "1"}
     assert chosen.redact("Bearer hf_abcdefgh, k-123456789") == "Bearer [redacted], [redacted]"
 
 

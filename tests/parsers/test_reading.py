@@ -46,7 +46,7 @@ def test_the_work_on_a_table_is_not_said_of_its_file(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="of_ours"), tables.parquet_file(path):
         fails()
     pd.DataFrame({"a": range(10)}).to_parquet(path)
-    for frame in tables.parts(path, 4):
+    for frame in tables.batches(path, 4):
         assert len(frame) <= 4
     with pytest.raises(ArtifactUnreadable, match=r"stages\.parquet cannot be read as a table"):
         tables.read(tmp_path, "stages")

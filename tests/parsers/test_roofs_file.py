@@ -109,7 +109,7 @@ def test_roofs_hold_for_the_same_gpu_driver_and_clocks(
 ) -> None:
     match = matches(file(), GPU | change)
     assert match.fit is fit
-    assert words in match.why
+    assert words in match.reason
 
 
 def test_the_manifest_names_clocks_in_its_own_way() -> None:

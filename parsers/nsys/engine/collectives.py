@@ -46,7 +46,7 @@ def waits(works: list[RankWork]) -> list[Collectives]:
             if not alike:
                 waited.append(None)
                 continue
-            of_ranks = np.stack([durations[other][step] for other in range(len(works))])
+            of_ranks = np.stack([durations[peer][step] for peer in range(len(works))])
             waited.append(int((of_ranks[rank] - of_ranks.min(axis=0)).sum()))
         found.append(Collectives(masks[rank], waited))
     return found

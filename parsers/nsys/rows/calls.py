@@ -45,7 +45,7 @@ class Calls:
         self.by_id = np.argsort(ids)
         self.ids = ids[self.by_id]
 
-    def place(self, thread_id: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
+    def locate(self, thread_id: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
         """Place ranges on the axis: indices of those that enclose calls, first and last position.
 
         A range encloses the calls of its thread that start in [start, end); last is exclusive.

@@ -109,7 +109,7 @@ def _read(db: Database, calls: Calls, *, text: bool) -> tuple[Ranges, Codebook[_
 
     def read_chunk(columns: list[Array]) -> tuple[list[Array], _Coded, int]:
         start, end, thread, number, *texts = columns
-        keep, first, last = calls.place(thread, start, end)
+        keep, first, last = calls.locate(thread, start, end)
         if names_elsewhere and (number[keep] & _NO_ID == _NO_ID).any():
             raise _NeedText
         coded = coded_names([number[keep], thread[keep] >> 24], texts, keep)

@@ -16,18 +16,18 @@ from nsight_prof.parsers.nsys.sqlite.schema import ISSUED_KEY, PROCESS, check_ti
 class Operations:
     """GPU operations as columns; `call` is the API call's key, later its index.
 
-    `place` is a code into `places` (device and process).
+    `place_code` is a code into `places` (device and process).
     """
 
     start: Array
     duration: Array
     call: Array
-    place: Array
+    place_code: Array
     places: list[tuple[int, int]]
 
     def pick(self, at: Array) -> Operations:
         """Those at positions `at`, or where the mask `at` holds."""
-        columns = (self.start[at], self.duration[at], self.call[at], self.place[at])
+        columns = (self.start[at], self.duration[at], self.call[at], self.place_code[at])
         return Operations(*columns, self.places)
 
 

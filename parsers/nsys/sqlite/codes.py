@@ -60,14 +60,14 @@ class Columns:
     def append(self, *columns: Array) -> None:
         """Add the rows of one part."""
         rows = slice(self._rows, self._rows + len(columns[0]))
-        for number, part in enumerate(columns):
+        for number, values in enumerate(columns):
             column = self._columns[number]
-            wider = np.promote_types(column.dtype, part.dtype)
+            wider = np.promote_types(column.dtype, values.dtype)
             if wider != column.dtype:
                 wide = np.empty(len(column), wider)
                 wide[: self._rows] = column[: self._rows]
                 self._columns[number] = column = wide
-            column[rows] = part
+            column[rows] = values
         self._rows = rows.stop
 
     def finish(self) -> list[Array]:

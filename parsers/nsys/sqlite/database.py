@@ -167,7 +167,7 @@ class Database:
 
         waiting: deque[Future[T]] = deque()
         try:
-            for first, last in self._parts(table):
+            for first, last in self._rowid_ranges(table):
                 waiting.append(self._pool.submit(task, first, last))
                 if len(waiting) > READERS:
                     yield waiting.popleft().result()
@@ -182,7 +182,7 @@ class Database:
         first, last = self._ends(table)
         return min(last - first + 1, self._bytes)  # a row takes some bytes
 
-    def _parts(self, table: str) -> Iterable[tuple[int, int]]:
+    def _rowid_ranges(self, table: str) -> Iterable[tuple[int, int]]:
         """First and last rowid of each part of a table."""
         first, last = self._ends(table)
         if last - first < self._bytes:

@@ -34,7 +34,9 @@ def on_gpu(operations: Operations, devices: Devices, gpu: int) -> Operations:
     """Those of `operations` that ran on `gpu`, also of the only one those of no known device."""
     if len(devices.gpus) < 2:
         return operations
-    return operations.pick(np.flatnonzero(devices.of(operations.places, operations.place) == gpu))
+    return operations.pick(
+        np.flatnonzero(devices.of(operations.places, operations.place_code) == gpu)
+    )
 
 
 def _of_calls(found: Attributed, calls: list[Array]) -> Attributed:

@@ -211,10 +211,10 @@ def _tell(gaps: _Gaps, issuing: _Calls, long: _Calls, waiting: Array) -> _Told:
     # In progress when the GPU ran dry, and done before the call that ended the gap: it waited.
     # Among waiting calls only: a long one that starts as a wait ends would hide it.
     waits = long.pick(np.flatnonzero(np.isin(long.name, waiting)))
-    held = _in_progress(waits, call.thread, gaps.start)
-    ended = np.append(waits.end, 0)[held]
-    name = np.append(waits.name, -1)[held]
-    dry = late & (held >= 0) & (ended <= call.start)
+    in_progress = _in_progress(waits, call.thread, gaps.start)
+    ended = np.append(waits.end, 0)[in_progress]
+    name = np.append(waits.name, -1)[in_progress]
+    dry = late & (in_progress >= 0) & (ended <= call.start)
     waited[dry] = name[dry]
     cause[dry & (cause == _CAUSES.index(LAUNCHES))] = _CAUSES.index(SYNCHRONISATION)
     # A call that fills more than half of the time before the launch is in progress in its middle.

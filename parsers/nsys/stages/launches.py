@@ -78,7 +78,7 @@ def _memory_before(work: Work, start: Array, queue: Array) -> Array:
     found, memory = np.zeros(len(start), np.int64), work.memory
     for code, (device, pid) in enumerate(memory.places):
         here = (queue[:, 0] == device) & (queue[:, 3] == pid)
-        found[here] = np.searchsorted(memory.start[memory.place == code], start[here])
+        found[here] = np.searchsorted(memory.start[memory.place_code == code], start[here])
     return found
 
 

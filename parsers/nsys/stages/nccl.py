@@ -226,8 +226,8 @@ def _row(call: _Call, work: Work, devices: Devices) -> dict[str, object]:
 
 def _bytes(payload: Payload) -> int | None:
     """Bytes that a rank passes to a call; None where the payload does not tell, or is damaged."""
-    said = payload.fields.get(BYTES)
-    return said if isinstance(said, int) and 0 <= said <= MOST_BYTES else None
+    size = payload.fields.get(BYTES)
+    return size if isinstance(size, int) and 0 <= size <= MOST_BYTES else None
 
 
 def _hex(communicator: object) -> str | None:
