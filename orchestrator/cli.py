@@ -26,6 +26,7 @@ COMMANDS = {
     "import": "Make a run directory from existing Nsight files of any version.",
     "init": "Write a recipe for a program.",
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
+    "monitor": "Show power, clocks, temperature, memory and throttling of the GPUs.",
     "plan": "Say what to do, in which order, what each step saves and what it costs.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",
     "rank": "Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.",

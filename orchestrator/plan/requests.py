@@ -14,13 +14,15 @@ from nsight_prof.parsers.run.selection import Selection
 
 def trace_request(recipe: Recipe, program: Program, nsys: str, folder: Path) -> TraceRequest:
     """Return the request of the trace step; the report lands in `folder`/trace.nsys-rep."""
-    capture, nvtx_range = _capture(recipe)
+    capture, ranges = _capture(recipe)
+    if isinstance(recipe.capture, NvtxCapture) and recipe.capture.is_cut:
+        capture, ranges = "all", ()
     return TraceRequest(
         program=nsys,
         output=folder / "trace",
         target=program.argv,
         capture=capture,
-        nvtx_range=nvtx_range,
+        nvtx_range=ranges[0] if ranges else "",
         python_sampling=recipe.trace.python_sampling,
         extra_args=recipe.trace.extra_args,
     )
@@ -38,7 +40,7 @@ def counters_request(
     Without a selection all kernels of the capture are profiled.
     """
     selection, metrics = chosen[0] or Selection(), chosen[1]
-    capture, nvtx_range = _capture(recipe)
+    capture, ranges = _capture(recipe)
     return CountersRequest(
         program=ncu,
         output=folder / "counters",
@@ -49,7 +51,7 @@ def counters_request(
         skip=selection.skip,
         count=selection.count,
         capture=capture,
-        nvtx_range=nvtx_range,
+        nvtx_ranges=ranges,
         clock_control=recipe.counters.clock_control,
         cache_control=recipe.counters.cache_control,
         rules=recipe.counters.rules,
@@ -58,7 +60,7 @@ def counters_request(
     )
 
 
-def _capture(recipe: Recipe) -> tuple[str, str]:
+def _capture(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
     if isinstance(recipe.capture, NvtxCapture):
-        return "nvtx", recipe.capture.nvtx
-    return recipe.capture, ""
+        return "nvtx", recipe.capture.names
+    return recipe.capture, ()

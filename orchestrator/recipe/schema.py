@@ -19,6 +19,7 @@ from nsight_prof.orchestrator.recipe.sections import (
     Target,
     Trace,
     Untraced,
+    WaitUntil,
 )
 from nsight_prof.orchestrator.recipe.values import Model, Regex, Regexes, Words, kind_of_value
 
@@ -81,7 +82,12 @@ class Recipe(Model):
     ] = Field(
         default="all",
         description="What is captured, by nsys and ncu alike: all, profiler-api (between "
-        "cudaProfilerStart and cudaProfilerStop), or {nvtx: NAME}.",
+        "cudaProfilerStart and cudaProfilerStop), {nvtx: NAME}, or {nvtx: [NAME, …], "
+        "occurrence: 2}.",
+    )
+    wait_until: WaitUntil | None = Field(
+        default=None,
+        description="A thermal gate before each step that starts the program: {below: 60C}.",
     )
     stages: Annotated[
         Annotated[Regexes, Tag("<list>")] | Annotated[NamedStages, Tag("<mapping>")],

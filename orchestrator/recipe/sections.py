@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from nsight_prof.orchestrator.recipe.values import (
     Arguments,
+    Celsius,
     Duration,
     Model,
     Regexes,
@@ -109,13 +110,48 @@ def _own_args(example: str) -> Any:
     )
 
 
-class NvtxCapture(Model):
-    """Capture one NVTX range."""
+RangeName = Annotated[str, Field(min_length=1)]
 
-    nvtx: str = Field(
-        min_length=1,
-        description="Name of the NVTX range; nsys captures its first occurrence, ncu profiles "
-        "only launches inside it.",
+
+class NvtxCapture(Model):
+    """Capture NVTX ranges by their names."""
+
+    nvtx: Annotated[
+        Annotated[RangeName, Tag("<text>")]
+        | Annotated[tuple[RangeName, ...], Field(strict=False, min_length=1), Tag("<other>")],
+        Discriminator(kind_of_value),
+    ] = Field(
+        description="Name of the NVTX range, or a list of names. Of one name nsys captures the "
+        "first occurrence; of several the whole program is traced and cut to their ranges. ncu "
+        "profiles only launches inside them.",
+    )
+    occurrence: int | None = Field(
+        default=None,
+        ge=1,
+        description="Which of the ranges of each name is kept, from 1: the whole program is traced "
+        "and cut to it. ncu cannot tell occurrences apart: counters are of launches in any.",
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the ranges."""
+        return (self.nvtx,) if isinstance(self.nvtx, str) else self.nvtx
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the trace is cut afterwards: nsys begins at the first range of one name alone."""
+        return len(self.names) > 1 or self.occurrence is not None
+
+
+class WaitUntil(Model):
+    """What must hold before a step starts the program."""
+
+    below: Celsius = Field(
+        description="Temperature that all GPUs must be below, for example 60C; a step that has "
+        "waited for `timeout` runs all the same, and the report says so."
+    )
+    timeout: Duration = Field(
+        default=300.0, description="Longest time to wait, seconds or 90s, 10m, 1h."
     )
 
 

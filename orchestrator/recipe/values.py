@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from nsight_prof.parsers.patterns import compile_pattern
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:°?C)?")
 SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -21,6 +22,14 @@ def _duration(value: object) -> object:
     if match is None:
         raise ValueError("write seconds (600) or a number with a unit: 90s, 10m, 1.5h")
     return float(match[1]) * SECONDS[match[2]]
+
+
+def _celsius(value: object) -> object:
+    """Turn 60, "60C" or "60 °C" into degrees Celsius."""
+    match = None if isinstance(value, bool) else DEGREES.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("write degrees Celsius: 60C")
+    return float(match[1])
 
 
 def _regex(value: str) -> str:
@@ -74,6 +83,14 @@ Duration = Annotated[
                 {"type": "string", "pattern": rf"^{DURATION.pattern}$"},
             ]
         }
+    ),
+]
+Celsius = Annotated[
+    float,
+    BeforeValidator(_celsius),
+    Field(gt=0, le=120),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": rf"^{DEGREES.pattern}$"}]}
     ),
 ]
 Text = Annotated[str, AfterValidator(_without_controls)]

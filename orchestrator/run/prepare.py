@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,11 @@ from nsight_prof.orchestrator.run.replay import (
     recorded_capabilities,
 )
 from nsight_prof.orchestrator.run.work import Work
+from nsight_prof.orchestrator.system.monitor import Source, open_source
 from nsight_prof.orchestrator.system.secrets import choose_environment
 from nsight_prof.orchestrator.system.version import prof_version
 from nsight_prof.orchestrator.terminal.progress import Progress, Silent
+from nsight_prof.parsers.errors import ToolMissing
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
 
 LOOKS_FOR = "tools, GPU, permission for counters, the target's packages"
@@ -81,8 +84,16 @@ def prepare(
     manifest.gpus = machine.gpus or manifest.gpus
     manifest.software |= dict(machine.software)
     manifest.assumptions = _assumptions(recipe, machine)
-    work = Work(run, recipe, program, machine, options.progress, roofs=options.roofs)
+    work = Work(run, recipe, program, machine, options.progress, None, options.roofs,
+                _source(machine))  # fmt: skip
     return work, machine.capabilities(program_digest(program), kernels_digest(recipe))
+
+
+def _source(machine: Machine) -> Source | None:
+    """Return what samples the GPUs beside the steps; None where there is none."""
+    with suppress(ToolMissing):
+        return open_source() if machine.gpus else None
+    return None
 
 
 def _assumptions(recipe: Recipe, machine: Machine) -> list[str]:

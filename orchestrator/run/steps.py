@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nsight_prof.orchestrator.plan import counting_time
@@ -13,6 +14,8 @@ from nsight_prof.orchestrator.plan.plan import Step
 from nsight_prof.orchestrator.plan.program import counting_program, step_program
 from nsight_prof.orchestrator.plan.requests import counters_request, trace_request
 from nsight_prof.orchestrator.plan.select import SelectOptions, choose_kernels
+from nsight_prof.orchestrator.recipe.schema import Recipe
+from nsight_prof.orchestrator.recipe.sections import NvtxCapture
 from nsight_prof.orchestrator.run.bench_records import (
     cut_half_line,
     ends_of,
@@ -21,6 +24,7 @@ from nsight_prof.orchestrator.run.bench_records import (
     tensor_dtypes,
 )
 from nsight_prof.orchestrator.run.bench_step import measure
+from nsight_prof.orchestrator.run.cooling import wait_until_cool
 from nsight_prof.orchestrator.run.replay import as_recorded, copy_step
 from nsight_prof.orchestrator.run.target_step import run_target
 from nsight_prof.orchestrator.run.work import (
@@ -39,6 +43,7 @@ from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import ncu, nsys, target
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
+from nsight_prof.parsers.nsys.rows.cut import open_cutter
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.run.selection import Selection, read_selection, write_selection
@@ -62,8 +67,10 @@ def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
     elif step.name == "trace" and work.recipe.trace.from_run is not None:
         copy_step(RunDir(Path(work.recipe.trace.from_run)), step.name, folder, result)
     elif step.name == "bench":
+        _cool(step, work, result)
         measure(step, folder, work, result)
     else:
+        _cool(step, work, result)
         try:
             _start(step, folder, work, result)
         finally:
@@ -72,6 +79,12 @@ def perform(step: Step, folder: Path, work: Work, result: Result) -> None:
             cut_half_line(folder / RESULTS)
             _mask(folder / RESULTS, work, result)
             _hide_reports(folder, result)
+
+
+def _cool(step: Step, work: Work, result: Result) -> None:
+    """Wait as long as the recipe says; a gate that was not met is a warning of the step."""
+    tell = partial(work.progress.doing, step.name, "")
+    result.warnings += filter(None, [wait_until_cool(work.recipe.wait_until, work.gpus, tell)])
 
 
 def _start(step: Step, folder: Path, work: Work, result: Result) -> None:
@@ -118,8 +131,20 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     export_with(tool, report, folder / SQLITE, work.machine.environment.variables)
     _mask(folder / SQLITE, work, result)
     check_trace(folder / SQLITE)
+    _cut(folder / SQLITE, work.recipe)
     if not work.recipe.trace.keep_report:
         report.unlink()
+
+
+def _cut(sqlite: Path, recipe: Recipe) -> None:
+    """Leave in the trace what the recipe captures, where nsys had to record the whole program."""
+    if not isinstance(recipe.capture, NvtxCapture) or not recipe.capture.is_cut:
+        return
+    part = sqlite.with_name(f"part-{sqlite.name}")
+    with open_cutter(sqlite) as cutter:
+        cutter.cut(recipe.capture.names, part, recipe.capture.occurrence)
+    part.replace(sqlite)
+    check_trace(sqlite)
 
 
 def check_trace(sqlite: Path) -> None:
@@ -217,6 +242,12 @@ def _counters(
         of_target = (target.explain_itself, target.explain)
         explainers = (ncu.explain_tool, *of_target, ncu.explain, *_nothing(finished))
         raise failure(finished, what, explainers, ends_of(folder / NCU_LOG))
+    capture = work.recipe.capture
+    if isinstance(capture, NvtxCapture) and capture.occurrence is not None:
+        result.warnings.append(
+            f"the trace holds occurrence {capture.occurrence} of {', '.join(capture.names)} alone; "
+            "counters are of launches in any of them, since ncu cannot tell them apart"
+        )
     _mask(folder / COUNTERS, work, result)
     _print_csv(tool, folder, work, result)
     check_counters(folder)

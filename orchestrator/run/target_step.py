@@ -54,7 +54,7 @@ def run_target(step: Step, folder: Path, work: Work, result: Result) -> None:
     if is_operators and isinstance(work.recipe.capture, NvtxCapture):
         result.warnings.append(
             "the operators are those of the whole program: torch's profiler cannot begin at the "
-            f"NVTX range {work.recipe.capture.nvtx}"
+            f"NVTX range {', '.join(work.recipe.capture.names)}"
         )
 
 

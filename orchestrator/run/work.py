@@ -13,9 +13,11 @@ from nsight_prof.orchestrator.recipe.read import Recipe
 from nsight_prof.orchestrator.run.bench_records import last_line
 from nsight_prof.orchestrator.run.machine import Machine
 from nsight_prof.orchestrator.system.discover import Tool
+from nsight_prof.orchestrator.system.monitor import Source, sampled
 from nsight_prof.orchestrator.system.process import Command, Finished, run
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.terminal.progress import Progress
+from nsight_prof.parsers.build.telemetry_tables import SAMPLES
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RunDir
 from nsight_prof.parsers.whole_file import write_atomic
@@ -35,7 +37,8 @@ RESULTS_VARIABLE, RESULTS = "PROF_RESULTS", "result.jsonl"
 class Work:
     """One run at work: where it writes, what it runs, on what machine; `replay` a recorded run.
 
-    With `roofs` its report may use measured roofs of the cache.
+    With `roofs` its report may use measured roofs of the cache. `gpus` samples them, None where
+    nothing can.
     """
 
     run: RunDir
@@ -45,6 +48,7 @@ class Work:
     progress: Progress
     replay: RunDir | None = None
     roofs: bool = True
+    gpus: Source | None = None
 
 
 @dataclass
@@ -107,8 +111,11 @@ def call(work: Work, what: Call) -> Finished:
         work.progress.doing(what.step, what.substep, environment.redact(_last_words(what)))
         work.progress.waits(what.step, seconds)
 
+    # A benchmark target samples the GPU itself, between what it times.
+    gpus = None if what.step == "bench" else work.gpus
     try:
-        finished = run(command, waits)
+        with sampled(what.folder / SAMPLES, gpus):
+            finished = run(command, waits)
     finally:
         for log in (command.stdout, command.stderr):
             mask_file(log, environment.secrets, forms=True)

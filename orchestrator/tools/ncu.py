@@ -57,7 +57,7 @@ class CountersRequest:
     `kernels`, all launches of all kernels are.
     With `rules` the sections that carry ncu's rules are collected too, and the rules applied; with
     `source` what each instruction did, and the source is taken into the report.
-    `capture` is "all", "profiler-api", or "nvtx" with the range's name in `nvtx_range`.
+    `capture` is "all", "profiler-api", or "nvtx" with the ranges' names in `nvtx_ranges`.
     """
 
     program: str
@@ -69,7 +69,7 @@ class CountersRequest:
     skip: int = 0
     count: int = 1
     capture: str = "all"
-    nvtx_range: str = ""
+    nvtx_ranges: tuple[str, ...] = ()
     clock_control: str = "none"
     cache_control: str = "none"
     rules: bool = False
@@ -175,8 +175,9 @@ def _capture(request: CountersRequest) -> list[str]:
     if request.capture == "profiler-api":
         return ["--profile-from-start", "off", "--nvtx"]
     if request.capture == "nvtx":
-        escaped = NVTX_SPECIAL.sub(r"\\\1", request.nvtx_range)
-        return ["--nvtx", "--nvtx-include", f"{escaped}/"]
+        # Given more than once, a launch inside any of them is profiled (ncu's documentation).
+        escaped = [NVTX_SPECIAL.sub(r"\\\1", name) for name in request.nvtx_ranges]
+        return ["--nvtx", *(word for name in escaped for word in ("--nvtx-include", f"{name}/"))]
     # NVTX state of each launch is recorded too: the join says in which stage it ran.
     return ["--nvtx"]
 

@@ -33,6 +33,7 @@ from nsight_prof.parsers.build.serving_tables import (
     serving_frames,
     stage_work_frames,
 )
+from nsight_prof.parsers.build.telemetry_tables import telemetry_frame
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
 from nsight_prof.parsers.join.counters import build_counters
@@ -105,6 +106,8 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
         frames["bench"] = with_fractions(benched.tables.bench, measured, frames["gpus"], gaps)
     frames |= serving_frames(run, gaps) | stage_work_frames(run, gaps)
     frames |= prediction_frames(run, gaps)
+    of_target = frames.get("telemetry", tables.empty("telemetry"))
+    frames["telemetry"] = telemetry_frame(run, of_target, gaps)
     frames |= operator_frames(run, frames, folder, gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))

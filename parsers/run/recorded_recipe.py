@@ -51,7 +51,7 @@ class RecordedRecipe(_Open):
     name: str = ""
     question: str = ""
     target: _Target | None = None
-    capture: str | dict[str, str] = ""
+    capture: str | dict[str, str | list[str] | int | None] = ""
     stages: list[Regex] | dict[str, Regex] | None = None
     untraced: _Step | None = None
     trace: _Step | None = None

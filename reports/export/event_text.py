@@ -45,6 +45,12 @@ def complete(start: int, duration: int, track: str, label: str, args: str = "") 
     return f'{{"ph":"X","ts":{micros(start)},"dur":{micros(duration)},{track},{label}{extra}}}'
 
 
+def counter(at: int, track: Track, name: str, value: float) -> str:
+    """Return a value of a curve that a viewer draws among the tracks of a process."""
+    args = encoded({"value": value})
+    return f'{{"ph":"C","ts":{micros(at)},{track},"name":{encoded(name)},"args":{args}}}'
+
+
 def instant(at: int, track: str, label: str) -> str:
     """Return an event of a thread without a length."""
     return f'{{"ph":"i","ts":{micros(at)},{track},"s":"t",{label}}}'

@@ -26,6 +26,7 @@ from nsight_prof.parsers.whole_file import written_whole
 from nsight_prof.reports.export.event_text import encoded, label
 from nsight_prof.reports.export.gpu_part import Arrows, Launches, place_gpu, read_launches
 from nsight_prof.reports.export.host_part import place_host
+from nsight_prof.reports.export.telemetry_part import telemetry_events
 from nsight_prof.reports.export.tracks import Tracks
 
 AT_ONCE = 4096  # events that are joined before they are written
@@ -70,6 +71,7 @@ def export_trace(run: Run, path: Path) -> Exported:
     if host is not None:
         streams.append(host.events(origin))
     streams.append(gpu.events(origin, arrows))
+    streams.append(telemetry_events(run.telemetry, tracks, origin, end))
     count = _write(path, _head(run, origin), itertools.chain.from_iterable(streams))
     return Exported(path, count, arrows.drawn, tuple(notes))
 

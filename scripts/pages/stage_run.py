@@ -57,7 +57,7 @@ def stage_runs(run: Run, stages: Sequence[str]) -> Iterator[tuple[str, StageRun]
 
 
 def _cut(run: Run, stage: str, cutter: Cutter, target: Path) -> StageRun:
-    cutter.cut(stage, target)
+    cutter.cut([stage], target)
     with open_trace(target, {stage: ".*"}) as trace:
         frames = {**trace_frames(trace), "launches": trace.launches()}
     ours = set(frames["kernels"]["kernel_id"])

@@ -93,10 +93,13 @@ def test_the_profiler_api_bounds_the_capture() -> None:
 
 
 def test_one_nvtx_range_bounds_the_capture_whatever_its_name() -> None:
-    request = replace(REQUEST, capture="nvtx", nvtx_range="decode[0]/a@b")
+    request = replace(REQUEST, capture="nvtx", nvtx_ranges=("decode[0]/a@b",))
     argv = ncu.counters_argv(request, FEATURES)
     assert "--nvtx" in argv
     assert value(argv, "--nvtx-include") == r"decode\[0\]\/a\@b/"
+    several = ncu.counters_argv(replace(request, nvtx_ranges=("a", "b")), FEATURES)
+    given = [several[at + 1] for at, word in enumerate(several) if word == "--nvtx-include"]
+    assert given == ["a/", "b/"]
 
 
 def test_names_are_matched_literally_and_whole() -> None:
@@ -228,7 +231,7 @@ def test_the_installed_ncu_has_every_option_that_the_commands_use(nsight: Path) 
 
     answer = ask([str(nsight / "ncu"), "--help"])
     offered = ncu.parse_features(answer.stdout)
-    request = replace(REQUEST, capture="nvtx", nvtx_range="x")
+    request = replace(REQUEST, capture="nvtx", nvtx_ranges=("x", "y"))
     argvs = [
         ncu.counters_argv(request, offered),
         ncu.counters_argv(replace(REQUEST, capture="profiler-api"), offered),

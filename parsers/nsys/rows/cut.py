@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -42,12 +42,13 @@ class Cutter:
         finally:
             db.close()
 
-    def cut(self, name: str, target: Path) -> None:
-        """Write the calls in all ranges called `name`, and the GPU work that they issued.
+    def cut(self, names: Sequence[str], target: Path, occurrence: int | None = None) -> None:
+        """Write the calls in all ranges called one of `names`, and the GPU work that they issued.
 
         Args:
-            name: text of an NVTX push/pop or start/end range that was closed.
+            names: texts of NVTX push/pop or start/end ranges that were closed.
             target: SQLite file to write; replaced where it exists.
+            occurrence: which range of each name is kept, from 1 by start; None for all.
 
         Raises:
             ArtifactUnreadable: there is no such range, or the trace is damaged.
@@ -57,7 +58,7 @@ class Cutter:
             with closing(sqlite3.connect(target)) as connection:
                 source = f"file:{quote(str(self._path.resolve()))}?mode=ro&immutable=1"
                 connection.execute("ATTACH ? AS source", (source,))
-                self._write(connection, name)
+                self._write(connection, names, occurrence)
                 connection.commit()
         except sqlite3.Error as error:
             raise ArtifactUnreadable(
@@ -65,23 +66,12 @@ class Cutter:
                 "copy the file again, or export the report again: nsys export --type sqlite",
             ) from error
 
-    def _write(self, connection: sqlite3.Connection, name: str) -> None:
-        text = "text"
-        if self._has_text_id:
-            text = f'coalesce(text, (SELECT value FROM source."{STRINGS}" WHERE id = textId))'
-        nvtx = self._tables.get(NVTX)
+    def _write(
+        self, connection: sqlite3.Connection, names: Sequence[str], occurrence: int | None
+    ) -> None:
         connection.execute("CREATE TEMP TABLE part (first, last, thread)")
-        if nvtx:
-            connection.execute(
-                f'INSERT INTO part SELECT start, end, globalTid FROM source."{nvtx}" '
-                f"WHERE {RANGES} AND end IS NOT NULL AND {text} = ?",
-                (name,),
-            )
-        if not connection.execute("SELECT 1 FROM part").fetchone():
-            raise ArtifactUnreadable(
-                f"{self._shown} has no closed NVTX range {name!r}",
-                "prof stages TRACE lists the ranges",
-            )
+        for name in names:
+            self._find(connection, name, occurrence)
         inside = (
             "EXISTS (SELECT 1 FROM part WHERE globalTid = thread AND start >= first "
             "AND start < last)"
@@ -100,6 +90,28 @@ class Cutter:
                 issued = f'SELECT correlationId, globalTid >> 24 FROM "{calls}"'
                 where = f"(correlationId, globalPid >> 24) IN ({issued})" if calls else "0"
                 connection.execute(f"{copy.format(found)} WHERE {where}")
+
+    def _find(self, connection: sqlite3.Connection, name: str, occurrence: int | None) -> None:
+        """Add the ranges of this name to the table `part`."""
+        before, nvtx, text = connection.total_changes, self._tables.get(NVTX), "text"
+        if self._has_text_id:
+            text = f'coalesce(text, (SELECT value FROM source."{STRINGS}" WHERE id = textId))'
+        limit = "" if occurrence is None else f"LIMIT 1 OFFSET {occurrence - 1}"
+        if nvtx:
+            connection.execute(
+                f'INSERT INTO part SELECT start, end, globalTid FROM source."{nvtx}" '
+                f"WHERE {RANGES} AND end IS NOT NULL AND {text} = ? ORDER BY start {limit}",
+                (name,),
+            )
+        if connection.total_changes == before:
+            raise self._absent(name, occurrence)
+
+    def _absent(self, name: str, occurrence: int | None) -> ArtifactUnreadable:
+        which = "" if occurrence is None else f" number {occurrence}"
+        return ArtifactUnreadable(
+            f"{self._shown} has no closed NVTX range {name!r}{which}",
+            "its ranges are in column nvtx_path of table launches, of a run with capture: all",
+        )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def read_identity(db: Database) -> Identity:
         f'SELECT DISTINCT globalPid >> 24 & 16777215, deviceId FROM "{table}" ORDER BY 1, 2'
     )
     ((first, last),) = db.rows(f'SELECT min(start), max(end) FROM "{table}"')
-    start = _session_start(db)
+    start = session_start(db)
     return Identity(
         host=_host(db),
         begin_ns=None if start is None else start + first,
@@ -51,7 +51,8 @@ def _host(db: Database) -> str:
     return str(rows[0][0] or "")[:LONGEST_NAME] if rows else ""
 
 
-def _session_start(db: Database) -> int | None:
+def session_start(db: Database) -> int | None:
+    """When the clock of the trace was 0, UTC in ns; None where the export does not tell."""
     table = db.table(SESSION)
     if table is None or "utcEpochNs" not in db.columns(SESSION):
         return None

@@ -28,7 +28,7 @@ def cutter(trace: Path) -> Iterator[Cutter]:
 def test_a_part_has_the_kernels_that_the_whole_trace_has_in_that_stage(
     trace: Path, cutter: Cutter, stage: str, tmp_path: Path
 ) -> None:
-    cutter.cut(stage, tmp_path / "part.sqlite")
+    cutter.cut([stage], tmp_path / "part.sqlite")
     with open_trace(trace, STAGES) as whole, open_trace(tmp_path / "part.sqlite") as part:
         expected = whole.stage_kernels().query("stage == @stage")
         found = part.kernels()
@@ -44,7 +44,7 @@ def test_the_parts_share_out_launches_copies_and_calls(
 ) -> None:
     sums = {"launches": 0, "memory": 0, "calls": 0}
     for stage in STAGES:
-        cutter.cut(stage, tmp_path / "part.sqlite")
+        cutter.cut([stage], tmp_path / "part.sqlite")
         with open_trace(tmp_path / "part.sqlite") as part:
             sums["launches"] += len(part.launches())
             sums["memory"] += int(part.memory_operations()["calls"].sum())
@@ -57,9 +57,9 @@ def test_the_parts_share_out_launches_copies_and_calls(
 
 
 def test_a_part_of_a_part_is_that_part(cutter: Cutter, tmp_path: Path) -> None:
-    cutter.cut("decode", tmp_path / "once.sqlite")
+    cutter.cut(["decode"], tmp_path / "once.sqlite")
     with open_cutter(tmp_path / "once.sqlite") as again:
-        again.cut("decode", tmp_path / "twice.sqlite")
+        again.cut(["decode"], tmp_path / "twice.sqlite")
     with (
         open_trace(tmp_path / "once.sqlite") as once,
         open_trace(tmp_path / "twice.sqlite") as twice,
@@ -69,7 +69,7 @@ def test_a_part_of_a_part_is_that_part(cutter: Cutter, tmp_path: Path) -> None:
 
 
 def test_ranges_of_one_name_are_cut_together(cutter: Cutter, tmp_path: Path, trace: Path) -> None:
-    cutter.cut("step", tmp_path / "part.sqlite")  # one for each of the 16 tokens
+    cutter.cut(["step"], tmp_path / "part.sqlite")  # one for each of the 16 tokens
     with open_trace(tmp_path / "part.sqlite", ("step",)) as part:
         (row,) = part.stages().query("stage == 'step'").to_dict("records")
     assert row["instances"] == 16
@@ -78,9 +78,30 @@ def test_ranges_of_one_name_are_cut_together(cutter: Cutter, tmp_path: Path, tra
     assert (row["launches"], row["kernel_ns"]) == (same["launches"], same["kernel_ns"])
 
 
+def test_several_names_and_one_occurrence_are_cut(
+    cutter: Cutter, tmp_path: Path, trace: Path
+) -> None:
+    with open_trace(trace, STAGES) as whole:
+        launches = whole.launches()
+    cutter.cut(STAGES, tmp_path / "both.sqlite")
+    with open_trace(tmp_path / "both.sqlite") as both:
+        assert len(both.launches()) == len(launches)
+    steps = []
+    for occurrence in (1, 16):
+        cutter.cut(["step"], tmp_path / "one.sqlite", occurrence)
+        with open_trace(tmp_path / "one.sqlite", ("step",)) as one:
+            steps.append(one.launches())
+    inside = launches[launches["nvtx_path"].astype(str).str.contains("step")]
+    assert steps[0]["start_ns"].min() == inside["start_ns"].min()
+    assert steps[1]["start_ns"].max() == inside["start_ns"].max()
+    assert len(steps[0]) == len(inside) / 16
+    with pytest.raises(ArtifactUnreadable, match="no closed NVTX range 'step' number 17"):
+        cutter.cut(["step"], tmp_path / "one.sqlite", 17)
+
+
 def test_an_absent_range_is_named(cutter: Cutter, tmp_path: Path) -> None:
     with pytest.raises(ArtifactUnreadable, match="no closed NVTX range 'warm-up'"):
-        cutter.cut("warm-up", tmp_path / "part.sqlite")
+        cutter.cut(["warm-up"], tmp_path / "part.sqlite")
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:

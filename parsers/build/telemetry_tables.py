@@ -1,0 +1,50 @@
+"""Table `telemetry`: what prof sampled beside its steps, and what serving targets sampled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.parsers.run.directory import RunDir
+
+SAMPLES = "nvml.csv"
+STEPS = ("untraced", "trace", "counters", "operators")
+
+
+def telemetry_frame(run: RunDir, of_target: pd.DataFrame, gaps: Gaps) -> pd.DataFrame:
+    """Return the samples of all steps; where a target sampled the GPU itself, those stand alone."""
+    frames = [of_target]
+    for step in STEPS:
+        path = run.artifact(step, SAMPLES)
+        if path is None or (of_target["source"] == step).any():
+            continue
+        try:
+            frames.append(_read(path, step, _trace_start(run) if step == "trace" else None))
+        except (ValueError, KeyError, OSError, ProfError) as error:
+            gaps.add("telemetry", f"{path.name} of step {step} gave nothing: {error}")
+    filled = [frame for frame in frames if not frame.empty]
+    return tables.check(pd.concat(filled), "telemetry") if filled else of_target
+
+
+def _trace_start(run: RunDir) -> int | None:
+    """When the clock of the trace was 0, UTC in ns; None where the trace does not tell."""
+    path = run.artifact("trace", "trace.sqlite")
+    if path is None:
+        return None
+    with open_trace(path) as trace:
+        return trace.started_ns()
+
+
+def _read(path: Path, step: str, trace_start_ns: int | None) -> pd.DataFrame:
+    found = pd.read_csv(path)
+    at = found.pop("utc_ns")
+    first = at.min()
+    found = found.assign(source=step, process=1, t_s=(at - first) / 1e9, trace_ns=None)
+    if trace_start_ns is not None:
+        found["trace_ns"] = at - trace_start_ns
+    return tables.check(found, "telemetry")

@@ -1,0 +1,104 @@
+"""Section of the GPU beside the program: power, clocks, temperature and throttling by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from nsight_prof.parsers.cells import text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.parsers.serving.engine import held_by
+from nsight_prof.reports.page import (
+    Column,
+    Json,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
+
+KEY, TITLE = "telemetry", Text("The GPU beside the program")
+INTRO = Text(
+    "NVML was asked beside each step, also while the program loaded; power is a mean over about a "
+    "second on recent GPUs."
+)
+_COLUMNS = (
+    ("power_w", "mean", Text("Power, mean"), "W"),
+    ("power_w", "max", Text("Power, highest"), "W"),
+    ("sm_clock_hz", "min", Text("SM clock, lowest"), "Hz"),
+    ("sm_clock_hz", "max", Text("SM clock, highest"), "Hz"),
+    ("temperature_c", "max", Text("Temperature, highest"), "°C"),
+    ("memory_used_bytes", "max", Text("Memory, highest"), "B"),
+)
+
+
+def section(run: Run) -> Section | None:
+    """Return the section; None where nothing was sampled beside the steps."""
+    samples = run.telemetry[run.telemetry["source"] != "bench"]
+    if samples.empty or not run.serving_points.empty:
+        return None
+    groups = [
+        (step, device, samples[(samples["source"] == step) & (samples["device"] == device)])
+        for step, device in dict.fromkeys(
+            zip(samples["source"].tolist(), samples["device"].tolist(), strict=True)
+        )
+    ]
+    return Section(KEY, TITLE, (INTRO, _table(groups)), numbers={"telemetry": _numbers(groups)})
+
+
+Group = tuple[str, int, pd.DataFrame]
+
+
+def _value(group: Group, column: str, statistic: str, unit: str) -> Number:
+    step, _, rows = group
+    found = rows[column].agg(statistic)
+    return Number(None if pd.isna(found) else float(found), unit, (Ref("telemetry", step, column),))
+
+
+def _held(rows: pd.DataFrame) -> Value:
+    """During how many samples something limited the clocks, and what."""
+    told = [text(cell) for cell in rows["throttle"]]
+    limited = [names for cell in told if (names := held_by(cell))]
+    if rows["throttle"].isna().all():
+        return Text("not known")
+    if not limited:
+        return Text("nothing")
+    return Text(
+        "{reasons}, in {share} of the samples",
+        reasons=[n.replace("_", " ") for n in dict.fromkeys(n for names in limited for n in names)],
+        share=Number(len(limited) / len(rows), "fraction"),
+    )
+
+
+def _table(groups: Sequence[Group]) -> Table[Group]:
+    return Table(
+        KEY,
+        Text("What NVML told during each step"),
+        [
+            Column(Text("Step"), lambda group: Verbatim(group[0])),
+            Column(Text("GPU"), lambda group: Number(group[1], "count")),
+            Column(Text("Samples"), lambda group: Number(len(group[2]), "count")),
+            *(_column(*column) for column in _COLUMNS),
+            Column(Text("Clocks held down by"), lambda group: _held(group[2])),
+        ],
+        groups,
+    )
+
+
+def _column(name: str, statistic: str, heading: Text, unit: str) -> Column[Group]:
+    return Column(heading, lambda group: _value(group, name, statistic, unit))
+
+
+def _numbers(groups: Sequence[Group]) -> Json:
+    return [
+        {"step": group[0], "gpu": group[1], "samples": len(group[2])}
+        | {
+            f"{column}_{how}": _value(group, column, how, unit).value
+            for column, how, _, unit in _COLUMNS
+        }
+        for group in groups
+    ]
