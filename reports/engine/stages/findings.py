@@ -72,12 +72,23 @@ def _compute_bound(stages: Stages, kind: Kind, work: ModelWork, floor: Floor) ->
     steady = stages.roofs.steady
     evidence = list(_above_floor(kind, floor, FLOPS))
     if floor.roof.key == "burst" and steady is not None:
-        evidence.append(
-            Text(
-                "{share} of the steady roof: the trace ends before the power limit slows the clock",
-                share=Number(kind.flop_rate / steady.value, "fraction"),
+        share = Number(kind.flop_rate / steady.value, "fraction")
+        if kind.flop_rate > steady.value:
+            evidence.append(
+                Text(
+                    "{share} of the steady roof: the trace ends before the power limit slows the "
+                    "clock",
+                    share=share,
+                )
             )
-        )
+        else:
+            evidence.append(
+                Text(
+                    "{share} of the steady roof, which is what the power limit leaves under load "
+                    "that lasts",
+                    share=share,
+                )
+            )
     return Finding(
         "compute_bound_step",
         Text(

@@ -235,7 +235,8 @@ def _kind(
 def _floor(work: ModelWork | None, steps: int, time_ns: float, roofs: Peaks) -> Floor | None:
     if work is None:
         return None
-    compute, memory = roofs.attained(work.flops.total / time_ns * 1e9), roofs.memory
+    # A floor is what cannot be beaten: no power limit is in it, which has a finding of its own.
+    compute, memory = roofs.burst or roofs.compute, roofs.memory
     if compute is None or memory is None:
         return None
     reading = work.traffic.read / memory.value / steps

@@ -35,6 +35,16 @@ BACKENDS = ("slow_backend", "older_backend")
 """Rules of findings that name a better kernel."""
 FUSIBLE = ("elementwise", "copy", "norm", "rotary", "softmax", "quantize")
 """Categories that do little with each byte: compilers fuse them with their neighbours."""
+OWN = ("", "other", "Triton", "Inductor", "CUTLASS")
+"""Libraries of kernels whose code the program's author writes, or has a compiler write."""
+OF_LIBRARY = (
+    Text(
+        "The code of this kernel is a library's: give it other sizes (multiples of 8, a larger "
+        "batch) or contiguous inputs, or try another back end or a newer version of the library."
+    ),
+    Text("try a newer version of the library, or sizes that it is faster for"),
+)
+"""Action and advice where the cause lies in code that a user of a library does not write."""
 COLUMNS = (Ref("counters", "", "bound_by"), Ref("kernels", "", "share"))
 NOTHING = Text("nothing")
 
@@ -399,6 +409,8 @@ def _advice(lead: Judged) -> tuple[Text, Text]:
     library = text(lead.row["library"])
     if fusible and lead.row["category"] in FUSIBLE and library not in ("", "other"):
         return fusible
+    if rule is not None and rule.in_code and library not in OWN:
+        return OF_LIBRARY
     if rule is LATENCY and (remedy := REMEDIES.get(text(lead.row["top_stall"]))):
         return remedy
     if rule is not None:

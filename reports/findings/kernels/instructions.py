@@ -8,6 +8,7 @@ from nsight_prof.reports.page.values import Text
 
 DIVERGENCE = Rule(
     key="divergence",
+    in_code=True,
     question="Do all threads of a warp work?",
     when=(facts.IS_MATRIX < 1)
     & (facts.THREADS_PER_INSTRUCTION < 24)
@@ -38,6 +39,7 @@ DIVERGENCE = Rule(
 )
 UNFUSED_FMA = Rule(
     key="unfused_fma",
+    in_code=True,
     question="Are multiplications and additions fused?",
     when=(facts.FUSABLE >= 10) & (facts.FP_PIPE >= 40),
     clause=lambda k: Text(

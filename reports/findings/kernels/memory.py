@@ -17,6 +17,7 @@ def _bytes(kernel: Kernel, efficiency: Fact) -> Number:
 
 UNCOALESCED_LOADS = Rule(
     key="uncoalesced_loads",
+    in_code=True,
     question="Do the threads of a warp load neighbouring addresses?",
     when=(facts.LOAD_EFFICIENCY < 80)
     & (facts.SECTOR_TIME >= 20)
@@ -54,6 +55,7 @@ UNCOALESCED_LOADS = Rule(
 )
 UNCOALESCED_STORES = Rule(
     key="uncoalesced_stores",
+    in_code=True,
     question="Do the threads of a warp store to neighbouring addresses?",
     when=(facts.STORE_EFFICIENCY < 80)
     & (facts.SECTOR_TIME >= 20)
@@ -93,6 +95,7 @@ UNCOALESCED_STORES = Rule(
 )
 UNCOALESCED = Rule(
     key="uncoalesced",
+    in_code=True,
     question="Are loads or stores scattered, where the capture does not hold them apart?",
     when=facts.LOAD_EFFICIENCY.unknown
     & facts.STORE_EFFICIENCY.unknown
@@ -129,6 +132,7 @@ UNCOALESCED = Rule(
 )
 BANK_CONFLICTS = Rule(
     key="bank_conflicts",
+    in_code=True,
     question="Do the threads of a warp meet in a bank of shared memory?",
     when=(facts.SHARED_TIME >= 20)
     & (
@@ -163,6 +167,7 @@ BANK_CONFLICTS = Rule(
 )
 LOCAL_SPILLS = Rule(
     key="local_spills",
+    in_code=True,
     question="Do registers spill to local memory?",
     when=(facts.LOCAL_SHARE >= 10) & (facts.LOCAL_TIME >= 20),
     clause=lambda k: Text(
@@ -198,6 +203,7 @@ LOCAL_SPILLS = Rule(
 )
 ATOMICS = Rule(
     key="atomics",
+    in_code=True,
     question="Do atomic operations queue for the same addresses?",
     when=(facts.ATOMICS_A_WARP >= 0.5)
     & (

@@ -131,6 +131,7 @@ TAIL = Rule(
 )
 IMBALANCE = Rule(
     key="imbalance",
+    in_code=True,
     question="Do all SMs work for the same time?",
     when=(facts.BALANCE_ALONE >= 10) & (facts.BLOCKS_MISSING < 20),
     clause=lambda k: Text(
@@ -238,6 +239,7 @@ ACHIEVED_OCCUPANCY = Rule(
 )
 SHARED_LIMITED = Rule(
     key="shared_limited",
+    in_code=True,
     question="Does shared memory leave room for warps?",
     when=(facts.IS_MATRIX < 1)
     & (facts.THEORETICAL_OCCUPANCY < 80)
@@ -276,6 +278,7 @@ SHARED_LIMITED = Rule(
 REGISTER_LIMITED = replace(
     SHARED_LIMITED,
     key="register_limited",
+    in_code=True,
     question="Do registers leave room for warps?",
     limiter="registers",
     unless=("local_spills",),
@@ -291,6 +294,7 @@ REGISTER_LIMITED = replace(
 BLOCK_LIMITED = replace(
     SHARED_LIMITED,
     key="block_limited",
+    in_code=True,
     question="Do small blocks leave places for warps empty?",
     limiter="blocks",
     clause=lambda k: Text(
@@ -307,6 +311,7 @@ BLOCK_LIMITED = replace(
 WARPS_LIMITED = replace(
     SHARED_LIMITED,
     key="warps_limited",
+    in_code=True,
     question="Does the block size divide the warps of an SM?",
     limiter="warps",
     clause=lambda k: Text(
@@ -323,6 +328,7 @@ WARPS_LIMITED = replace(
 BARRIER_LIMITED = replace(
     SHARED_LIMITED,
     key="barrier_limited",
+    in_code=True,
     question="Do barriers leave room for warps?",
     limiter="barriers",
     action=Text("Use fewer named barriers per block, so that more blocks fit an SM."),

@@ -61,6 +61,7 @@ class Rule:
         limiter: limiter of occupancy that must be the first.
         batches: more blocks at once help, as one kernel in place of a row of tiny ones does.
         fusible: action and advice for kernels that compilers fuse with their neighbours.
+        in_code: the action changes the code of the kernel, which users of a library do not write.
     """
 
     key: str
@@ -90,6 +91,7 @@ class Rule:
     batches: bool = False
     actions: Mapping[str, Text] = field(default_factory=dict)
     fusible: tuple[Text, Text] | None = None
+    in_code: bool = False
 
     @property
     def estimated(self) -> bool:

@@ -111,6 +111,7 @@ def stall_meaning(reason: str) -> Text:
 
 LATENCY = Rule(
     key="latency",
+    in_code=True,
     question="What do the warps wait for?",
     when=(facts.TOP_STALL > 30) & (facts.ISSUE_ACTIVE < 80).or_unknown(),
     clause=lambda k: Text(

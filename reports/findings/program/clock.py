@@ -41,7 +41,9 @@ THROTTLING = Rule(
             ),
         ),
     },
-    gain="sum over the kernels that DRAM does not limit of their time x (1 - their clock / highest "
+    gain="where kernels limited by arithmetic take longer from some launch on: what these launches "
+    "take beyond the median before. Else, sum over the kernels that DRAM does not limit of their "
+    "time x (1 - their clock / highest "
     "clock), where NVML names a reason. The clock is that under ncu; of kernels limited by "
     "arithmetic x duration under ncu / mean launch in the trace.",
     action=Text(
@@ -63,6 +65,8 @@ DIFFERENT = 0.02
 """Relative difference of two clocks from which on both are given."""
 NAMED = 2
 """Kernels that a sentence names."""
+LOST = Text("time lost since the clock fell")
+LOST_BY = Text("sum of what later launches take beyond the median before, kernels of arithmetic")
 LOCKED = ("base", "boost")
 """Values of ncu's clock control with which it sets the clock itself."""
 
@@ -109,13 +113,17 @@ def traced_clock(row: Row, top_hz: float) -> float:
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel whose launches of one shape take longer from launch `first` (from 0) on."""
+    """A kernel whose launches of one shape take longer from launch `first` (from 0) on.
+
+    `lost` is the time by which all of these exceed the median before.
+    """
 
     name: Name
     first: int
     launches: int
     before: Number
     after: Number
+    lost: Number
 
     @property
     def longer(self) -> Number:
@@ -165,12 +173,18 @@ def _steps(run: Run, rows: Sequence[Row]) -> list[Step]:
         if step is not None and step[2] >= (1 + THROTTLING.limit("step")) * step[1]:
             before, after = (Number(ns, "ns", refs) for ns in step[1:])
             name = Name(text(row["short_name"]), Ref("kernels", key))
-            found.append(Step(name, step[0], len(times), before, after))
-    return found[:NAMED]
+            later = times.to_numpy(np.float64)[step[0] :]
+            lost = Number(float((later - step[1]).sum()), "ns", refs)
+            found.append(Step(name, step[0], len(times), before, after, lost))
+    return found
 
 
 def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain: float) -> Finding:
-    steps = _steps(run, rows)
+    steps, reasons = _steps(run, rows), throttle_reasons(run.telemetry)
+    lost = Number(sum(number(s.lost.value) for s in steps), "ns", column("launches", "duration_ns"))
+    gain_ns = gain * kernel_time(run) if reasons else math.nan
+    if steps:  # measured, and not at a clock that nobody saw
+        gain_ns = number(lost.value)
     clocks = (*column("counters", "sm_clock_hz"), *column("kernels", "share"))
     mean, top = Number(mean_hz, "Hz", clocks), Number(top_hz, "Hz", column("gpus", "clock_hz"))
     arithmetic = [r for r in rows if text(r["bound_by"]) in ARITHMETIC and not is_mixed(r)]
@@ -186,7 +200,6 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
         counted_hz = _mean(arithmetic, [number(r["sm_clock_hz"]) for r in arithmetic])
         under_ncu = Number(counted_hz, "Hz", clocks)
     differs = abs(number(in_trace.times(under_ncu).value) - 1) >= DIFFERENT
-    reasons = throttle_reasons(run.telemetry)
     share, limit = mean.share_of(top), THROTTLING.thresholds["clock"]
     return THROTTLING.finding(
         title=Text("The SM clock is {share} of its maximum", share=share),
@@ -198,7 +211,7 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
             mean=mean.at_digits(3),
             top=top.at_digits(3),
             by_times=_by_times(in_trace, under_ncu) if differs else "",
-            steps=concatenated(map(_stepped, steps)),
+            steps=concatenated([*map(_stepped, steps[:NAMED]), *_price(steps, lost)]),
             reasons=Text(
                 " NVML names the reason: {reasons}.",
                 reasons=[Verbatim(reason) for reason in reasons],
@@ -239,12 +252,14 @@ def _finding(run: Run, rows: Sequence[Row], mean_hz: float, top_hz: float, gain:
                 if differs
                 else ()
             ),
-            *(row for step in steps for row in _step_evidence(step)),
+            *(row for step in steps[:NAMED] for row in _step_evidence(step)),
+            *((measured(LOST, lost, LOST_BY),) if steps else ()),
         ),
-        **({} if reasons else {"plain": _not_recorded(share, Number(gain, "fraction"))}),
-        # A GPU under full load lowers its clock by itself: something to gain needs a reason.
-        gain_program=gain if reasons else math.nan,
-        gain_ns=gain * kernel_time(run) if reasons else math.nan,
+        **({} if reasons or steps else {"plain": _not_recorded(share, Number(gain, "fraction"))}),
+        # A GPU under full load lowers its clock by itself: something to gain needs a reason, or
+        # launches that were faster before.
+        gain_program=gain_ns / kernel_time(run),
+        gain_ns=gain_ns,
         confidence="medium" if reasons or steps else "low",
     )
 
@@ -280,6 +295,20 @@ def _stepped(step: Step) -> Text:
         before=step.before,
         longer=step.longer,
     )
+
+
+def _price(steps: Sequence[Step], lost: Number) -> list[Text]:
+    """Say what the fall of the clock costs in this run, over all kernels that show it."""
+    if not steps:
+        return []
+    return [
+        Text(
+            " In all, {n} kernel shows it: that costs {lost} in this run.",
+            " In all, {n} kernels show it: that costs {lost} in this run.",
+            n=len(steps),
+            lost=lost,
+        )
+    ]
 
 
 def _step_evidence(step: Step) -> tuple[Evidence, Evidence]:

@@ -115,3 +115,22 @@ def test_convolutions_that_convert_their_layout_name_the_remedy(recorded_run_of:
     assert "torch.channels_last" in english(found.action)
     label = "of it conversions between channels-first and channels-last"
     assert evidence(found, label) == run.kernels.loc[layouts, "total_ns"].sum()
+
+
+def test_a_clock_that_fell_has_its_price_in_time(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-vllm-kernels")
+    found = of_cause(run, "throttling")
+    # An independent count of the largest such kernel, from its launches alone.
+    named = run.kernels["short_name"].str.contains("320x128x64")
+    gemm = run.kernels.loc[named, "kernel_id"].iloc[0]
+    times = run.launches.loc[run.launches["kernel_id"] == gemm].sort_values("start_ns")
+    first, later = times["duration_ns"].iloc[:11], times["duration_ns"].iloc[11:]
+    assert number((later - first.median()).sum()) <= found.gain_ns < 12e6
+    assert english(found.plain).startswith("check power limit")
+    assert next(f for f in findings(run) if f.rule == "throttling").rank in (1, 2, 3)
+
+
+def test_code_of_a_library_is_no_task_for_its_user(recorded_run_of: Recorded) -> None:
+    found = [f for f in findings(recorded_run_of("h200-vllm-kernels")) if f.rule == "imbalance"]
+    assert [english(f.action) for f in found]
+    assert all("a library's" in english(f.action) for f in found)
