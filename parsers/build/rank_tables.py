@@ -1,8 +1,7 @@
-"""Makes the tables of a job, `ranks` and `rank_kernels`, from the tables of its ranks.
+"""Makes the tables of a job from the tables of its ranks.
 
 Each rank is a run directory of its own. Their tables are read one after the other, so that no more
-than those of one rank are in memory. Times of two ranks are never subtracted: each has a clock of
-its own.
+than those of one rank, and the collectives of all, are in memory.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import Row, count, records, text
 from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.nsys.stages.work import ALL
+from nsight_prof.parsers.ranks.times import RankTimes
 from nsight_prof.parsers.run.directory import RankRecord, RunDir, read_manifest
 
 RANKS, RANK_KERNELS = "ranks", "rank_kernels"
+RANK_TIMES, RANK_COLLECTIVES = "rank_times", "rank_collectives"
 TIMES = ("launches", "wall_ns", "gpu_busy_ns", "idle_ns", "kernel_ns", "memory_ns")
 
 
@@ -36,7 +37,7 @@ def build_rank_tables(job: RunDir) -> None:
         StepFailed: the tables cannot be written.
     """
     rows: list[dict[str, Any]] = []
-    sums = _Kernels()
+    sums, times = _Kernels(), RankTimes()
     for record in read_manifest(job).ranks:
         if record.reason:
             rows.append(_row(record, problem=record.reason))
@@ -44,6 +45,7 @@ def build_rank_tables(job: RunDir) -> None:
         try:
             rows += _rank_rows(job.rank(record.rank), record)
             sums.add(record.rank, tables.read(job.rank(record.rank).tables, "kernels"))
+            times.add(record.rank, job.rank(record.rank))
         except ProfError as error:
             rows.append(_row(record, problem=error.message))
     partial = job.tables.with_name(f"{job.tables.name}.partial")
@@ -51,6 +53,8 @@ def build_rank_tables(job: RunDir) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         tables.write(pd.DataFrame(rows, columns=_columns(RANKS)), RANKS, partial)
         tables.write(sums.frame(), RANK_KERNELS, partial)
+        for name, frame in zip((RANK_TIMES, RANK_COLLECTIVES), times.frames(), strict=True):
+            tables.write(frame, name, partial)
         shutil.rmtree(job.tables, ignore_errors=True)
         os.replace(partial, job.tables)
     except OSError as error:

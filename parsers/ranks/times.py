@@ -1,0 +1,190 @@
+"""Where the time of each GPU of a job goes, and what its collectives tell: table `rank_times`.
+
+The launches of one rank are read at a time; of each only its collectives are kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.cells import count, records, text
+from nsight_prof.parsers.nsys.stages.nccl import WHOLE, bus_factor
+from nsight_prof.parsers.nsys.stages.work import ALL
+from nsight_prof.parsers.ranks.clocks import Array
+from nsight_prof.parsers.ranks.waits import Calls, Kind, Place, Waits, compare
+from nsight_prof.parsers.run.directory import RunDir
+
+ROWS = 1 << 18
+COLLECTIVE = "collective"
+MATRIX = "gemm"
+COLUMNS = ["kernel_id", "start_ns", "duration_ns", "device"]
+
+
+@dataclass(frozen=True)
+class _Message:
+    """What NCCL's payload says of a call: bytes that a rank passes, ranks (0: not known)."""
+
+    operation: str
+    bytes: int
+    communicator: str
+    ranks: int
+
+
+@dataclass
+class RankTimes:
+    """Collects what the ranks' tables hold, one rank after the other."""
+
+    calls: dict[Place, dict[str, Calls]] = field(default_factory=dict)
+    rows: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    messages: dict[str, _Message] = field(default_factory=dict)
+    """By kind of collective: its kernel's id and, where the payload says more, that."""
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, rank: int, run: RunDir) -> None:
+        """Read the tables of a rank; raises as `tables.read`."""
+        kernels = tables.read(run.tables, "kernels")
+        stages = tables.read(run.tables, "gpu_stages")
+        devices = {count(r["gpu"]): r for r in records(tables.read(run.tables, "devices"))}
+        gaps = tables.read(run.tables, "gpu_idle_gaps")
+        named = {row["kernel_id"]: row for row in records(kernels)}
+        collective = {k for k, row in named.items() if text(row["category"]) == COLLECTIVE}
+        matrix = {k for k, row in named.items() if text(row["category"]) == MATRIX}
+        launches = pd.concat(
+            [part for part in tables.parts(run.tables / "launches.parquet", ROWS, COLUMNS)]
+            or [pd.DataFrame(columns=COLUMNS)]
+        )
+        self.names |= {k: text(named[k]["short_name"]) for k in collective}
+        said = _messages(run)
+        for stage in records(stages[stages["stage"] == ALL]):
+            device = count((devices.get(count(stage["gpu"])) or {}).get("device"))
+            if device is None:
+                continue
+            own = launches[launches["device"] == device]
+            is_collective = own["kernel_id"].isin(collective).to_numpy(bool)
+            start = own["start_ns"].to_numpy(np.int64)
+            end = start + own["duration_ns"].to_numpy(np.int64)
+            compute = _union(start[~is_collective], end[~is_collective])
+            kernels_ns = _union(start, end)
+            place = (rank, device)
+            self.calls[place] = self._calls(own[is_collective], said)
+            is_matrix = own["kernel_id"].isin(matrix).to_numpy(bool)
+            idle = gaps[(gaps["gpu"] == stage["gpu"])].groupby("cause")["idle_ns"].sum()
+            self.rows[place] = {
+                "wall_ns": int(stage["wall_ns"]),
+                "compute_ns": compute,
+                "exposed": kernels_ns - compute,
+                "copies_ns": int(stage["gpu_busy_ns"]) - kernels_ns,
+                "idle_ns": int(stage["idle_ns"]),
+                "launches": int((~is_collective).sum()),
+                "matrix_ns": int((end - start)[is_matrix].sum()),
+                "other_ns": int((end - start)[~is_matrix & ~is_collective].sum()),
+                "idle_causes": {str(cause): int(ns) for cause, ns in idle.items()},
+            }
+
+    def _calls(self, own: pd.DataFrame, said: dict[int, _Message]) -> dict[str, Calls]:
+        """Sort the collectives of a GPU by kind."""
+        starts: dict[str, list[int]] = defaultdict(list)
+        durations: dict[str, list[int]] = defaultdict(list)
+        columns = (own.sort_values("start_ns")[name] for name in COLUMNS[:3])
+        for kernel, start, duration in zip(*columns, strict=True):
+            key, message = str(kernel), said.get(start)
+            if message is not None:
+                key = f"{kernel} {message.operation} {message.bytes} {message.communicator}"
+                self.messages.setdefault(key, message)
+            starts[key].append(start)
+            durations[key].append(duration)
+        return {
+            key: Calls(np.array(starts[key], np.int64), np.array(durations[key], np.int64))
+            for key in starts
+        }
+
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return tables `rank_times` and `rank_collectives`."""
+        waits, kinds = compare(self.calls)
+        rows = [self._row(place, waits[place]) for place in sorted(self.rows)]
+        times = pd.DataFrame(rows, columns=[c.name for c in tables.tables()["rank_times"]])
+        collectives = pd.DataFrame(
+            [self._kind_row(kind) for kind in kinds],
+            columns=[c.name for c in tables.tables()["rank_collectives"]],
+        )
+        order = collectives.sort_values(["wait_ns", "kernel_id"], ascending=[False, True])
+        return tables.check(times, "rank_times"), tables.check(order, "rank_collectives")
+
+    def _row(self, place: Place, waits: Waits) -> dict[str, Any]:
+        facts = self.rows[place]
+        exposed, known = facts["exposed"], waits.matched > 0
+        total = sum(int(calls.duration.sum()) for calls in self.calls[place].values())
+        share = waits.wait_ns / total if known and total else None
+        wait = None if share is None else round(exposed * share)
+        causes = facts["idle_causes"]
+        longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
+        clock = waits.clock
+        return {
+            **{k: facts[k] for k in ("wall_ns", "compute_ns", "copies_ns", "idle_ns", "launches")},
+            "matrix_ns": facts["matrix_ns"],
+            "other_ns": facts["other_ns"],
+            "rank": place[0],
+            "device": place[1],
+            "collective_ns": exposed,
+            "overlapped_ns": max(0, total - exposed),
+            "wait_ns": wait,
+            "transfer_ns": None if wait is None else exposed - wait,
+            "collectives": waits.matched,
+            "late_ns": waits.late_ns if known else None,
+            "late_low_ns": waits.low_ns if np.isfinite(waits.low_ns) and known else None,
+            "late_high_ns": waits.high_ns if np.isfinite(waits.high_ns) and known else None,
+            "last": waits.last if known else None,
+            "idle_cause": longest,
+            "idle_cause_ns": causes.get(longest),
+            "clock": "collectives" if clock is not None else "epoch",
+            "clock_offset_ns": None if clock is None else clock.offset_ns,
+            "clock_drift_ppm": None if clock is None else clock.drift_ppm,
+            "clock_residual_ns": None if clock is None else clock.residual_p95_ns,
+        }
+
+    def _kind_row(self, kind: Kind) -> dict[str, Any]:
+        message, size, bandwidth = self.messages.get(kind.key), None, None
+        transfer = float(np.median(kind.transfer_ns))
+        kernel = kind.key.partition(" ")[0]
+        if message is not None:
+            # A trace of one rank knows of no other; all GPUs that have the call make it together.
+            ranks = message.ranks if message.ranks > 1 else kind.places
+            size = message.bytes * (ranks if message.operation in WHOLE else 1)
+            bandwidth = size / transfer * 1e9 * bus_factor(message.operation, ranks)
+        return {
+            "kernel_id": kernel,
+            "short_name": self.names.get(kernel, ""),
+            "gpus": kind.places,
+            "instances": kind.instances,
+            "transfer_ns": transfer,
+            "wait_ns": kind.wait_ns,
+            "bytes": size,
+            "bus_bandwidth": bandwidth,
+        }
+
+
+def _messages(run: RunDir) -> dict[int, _Message]:
+    """Return what NCCL said of single calls, by the start of their kernel."""
+    return {
+        int(row["start_ns"]): _Message(
+            text(row["operation"]), size, text(row["communicator"]), count(row["ranks"]) or 0
+        )
+        for row in records(tables.read(run.tables, "collectives"))
+        if row["calls"] == 1 and (size := count(row["message_bytes"]))
+    }
+
+
+def _union(start: Array, end: Array) -> int:
+    """Return the time that at least one of the intervals covers (ns)."""
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    before = np.concatenate([start[:1], end[:-1]])
+    return int(np.maximum(0, end - np.maximum(start, before)).sum())
