@@ -48,6 +48,8 @@ TABLES = {
     "counter_files": "One row per file of ncu, where several were imported together.",
     "ranks": "One row per GPU of a rank, in a job of several ranks.",
     "rank_kernels": "One row per kernel, over the ranks of a job.",
+    "rank_times": "Where the time of each GPU of a job goes, and how late it is; one row per GPU.",
+    "rank_collectives": "One row per collective that all ranks of a job have.",
     "joins": "One row per profiled launch: which kernel of the trace it is, or why none.",
     "counters": "Wide: one row per profiled kernel. Formulas: [metrics](metrics.md).",
     "stalls": "One row per stall reason of a profiled kernel.",

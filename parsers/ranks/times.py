@@ -124,7 +124,7 @@ class RankTimes:
         wait = None if share is None else round(exposed * share)
         causes = facts["idle_causes"]
         longest = max(causes, key=lambda cause: (causes[cause], cause), default="")
-        clock = waits.clock
+        clock = waits.clock if place != min(self.rows) else None
         return {
             **{k: facts[k] for k in ("wall_ns", "compute_ns", "copies_ns", "idle_ns", "launches")},
             "matrix_ns": facts["matrix_ns"],
@@ -142,7 +142,7 @@ class RankTimes:
             "last": waits.last if known else None,
             "idle_cause": longest,
             "idle_cause_ns": causes.get(longest),
-            "clock": "collectives" if clock is not None else "epoch",
+            "clock": "epoch" if waits.clock is None else "collectives" if clock else "reference",
             "clock_offset_ns": None if clock is None else clock.offset_ns,
             "clock_drift_ppm": None if clock is None else clock.drift_ppm,
             "clock_residual_ns": None if clock is None else clock.residual_p95_ns,

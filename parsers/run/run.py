@@ -266,6 +266,16 @@ class Run:
         return self._read("rank_kernels")
 
     @cached_property
+    def rank_times(self) -> pd.DataFrame:
+        """Table `rank_times` of a job: where the time of each GPU goes."""
+        return self._read("rank_times")
+
+    @cached_property
+    def rank_collectives(self) -> pd.DataFrame:
+        """Table `rank_collectives` of a job: each collective over the ranks."""
+        return self._read("rank_collectives")
+
+    @cached_property
     def predicted_points(self) -> pd.DataFrame:
         """Table `predicted_points`: points of serving that were predicted."""
         return self._read("predicted_points")

@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from nsight_prof.parsers import tables
-from nsight_prof.parsers.build.rank_tables import RANK_KERNELS, RANKS
+from nsight_prof.parsers.build.rank_tables import RANK_COLLECTIVES, RANK_KERNELS, RANK_TIMES, RANKS
 from nsight_prof.parsers.cells import Row, count, known, records, text
 from nsight_prof.parsers.run.directory import Manifest, RunDir, read_manifest
+from nsight_prof.reports.engine.rank_times import (
+    CollectiveRow,
+    TimesRow,
+    collective_row,
+    collective_table,
+    times_row,
+    times_table,
+    waiting_findings,
+)
 from nsight_prof.reports.page import (
     Bullets,
     Column,
@@ -32,8 +41,8 @@ UNEQUAL = 0.02
 COLLECTIVE = "collective"
 """Category of kernels whose time includes the wait for other ranks."""
 NO_CLOCK = Text(
-    "Each rank has its own clock: wall, busy and idle time are of one rank's trace, and which rank "
-    "waits for which is not known."
+    "Each rank has its own clock, and no collectives by which these could be aligned: wall, busy "
+    "and idle time are of one rank's trace, and which rank waits for which is not known."
 )
 
 
@@ -115,6 +124,8 @@ class JobView:
     rest_ranks: int
     kernels: tuple[RankKernelRow, ...]
     rest_kernels: int
+    times: tuple[TimesRow, ...]
+    collectives: tuple[CollectiveRow, ...]
     caveats: tuple[Text, ...]
 
 
@@ -128,6 +139,7 @@ def job_view(path: Path) -> JobView:
     manifest, folder = read_manifest(RunDir(path)), RunDir(path).tables
     ranks = tuple(map(_rank, records(tables.read(folder, RANKS))))
     kernels = tuple(map(_kernel, records(tables.read(folder, RANK_KERNELS))))
+    times = tuple(map(times_row, records(tables.read(folder, RANK_TIMES))))
     total = sum(row.kernel_ns or 0.0 for row in ranks)
     return JobView(
         title=str(manifest.recipe.get("name", "")) or manifest.run_id,
@@ -142,7 +154,9 @@ def job_view(path: Path) -> JobView:
         rest_ranks=max(0, len(ranks) - MOST_RANKS),
         kernels=kernels[:MOST_KERNELS],
         rest_kernels=max(0, len(kernels) - MOST_KERNELS),
-        caveats=tuple(_caveats(manifest, ranks)),
+        times=times[:MOST_RANKS],
+        collectives=tuple(map(collective_row, records(tables.read(folder, RANK_COLLECTIVES)))),
+        caveats=tuple(_caveats(manifest, ranks, times)),
     )
 
 
@@ -182,8 +196,11 @@ def _kernel(row: Row) -> RankKernelRow:
     )
 
 
-def _caveats(manifest: Manifest, ranks: Sequence[RankRow]) -> Iterator[Text]:
-    yield NO_CLOCK
+def _caveats(
+    manifest: Manifest, ranks: Sequence[RankRow], times: Sequence[TimesRow]
+) -> Iterator[Text]:
+    if not any(row.collectives for row in times):
+        yield NO_CLOCK
     numbers = sorted(record.rank for record in manifest.ranks)
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     if manifest.job is not None:
@@ -234,6 +251,8 @@ def job_section(view: JobView) -> Section:
         Text("Ranks and GPUs"),
         (
             *(tuple(_findings(view)) or (Text("No rank has numbers; the caveats say why."),)),
+            *((times_table(view.times),) if view.times else ()),
+            *((collective_table(view.collectives),) if view.collectives else ()),
             _rank_table(view),
             Text(
                 "One rank in full, with its stages, idle causes and kernels: `prof report RUN "
@@ -257,6 +276,7 @@ def _findings(view: JobView) -> Iterator[Finding]:
                 total=view.rank_total,
             ),
         )
+    yield from waiting_findings(view.times)
     timed = [row for row in view.ranks if row.kernel_ns is not None]
     if not timed:
         return

@@ -1,0 +1,270 @@
+"""Where the time of each GPU of a job goes, which one makes the others wait, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from statistics import median
+from typing import Any
+
+from nsight_prof.parsers.cells import Row, count, known, text
+from nsight_prof.reports.page import Column, Finding, Name, Number, Ref, Table, Text, Value
+
+LATE = 0.01
+"""Part of the wall time from which on the lateness of a GPU is a finding."""
+EXPLAINS = 0.5
+"""Part of its lateness that a difference of times must reach to be named as its cause."""
+DIFFERS = 0.02
+"""Difference from the median of the others from which on launches or times of kernels differ."""
+MOST = 20
+
+
+@dataclass(frozen=True)
+class TimesRow:
+    """One GPU of a rank as table `rank_times` has it; None for unknown. Times in ns."""
+
+    rank: int
+    device: int
+    wall_ns: float | None
+    compute_ns: float | None
+    wait_ns: float | None
+    transfer_ns: float | None
+    collective_ns: float | None
+    overlapped_ns: float | None
+    copies_ns: float | None
+    idle_ns: float | None
+    idle_cause: str
+    launches: int | None
+    matrix_ns: float | None
+    other_ns: float | None
+    collectives: int | None
+    last: int | None
+    late_ns: float | None
+    late_low_ns: float | None
+    clock: str
+    clock_residual_ns: float | None
+    clock_drift_ppm: float | None
+
+    def number(self, column: str, unit: str = "ns") -> Number:
+        """Return a field as a number of its row in table `rank_times`."""
+        ref = Ref("rank_times", f"{self.rank} {self.device}", column)
+        return Number(getattr(self, column), unit, (ref,)).at_digits(3)
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """A collective over the job as table `rank_collectives` has it; None for unknown."""
+
+    name: str
+    gpus: int | None
+    instances: int | None
+    transfer_ns: float | None
+    wait_ns: float | None
+    bytes: float | None
+    bus_bandwidth: float | None
+
+
+def times_row(row: Row) -> TimesRow:
+    """Return a row of table `rank_times`."""
+    counts, words = ("launches", "collectives", "last"), ("idle_cause", "clock")
+    names = [field.name for field in fields(TimesRow)]
+    values: dict[str, Any] = {name: known(row[name]) for name in names if name not in words}
+    values |= {name: count(row[name]) for name in ("rank", "device", *counts)}
+    return TimesRow(**values | {name: text(row[name]) for name in words})
+
+
+def collective_row(row: Row) -> CollectiveRow:
+    """Return a row of table `rank_collectives`."""
+    times = ("transfer_ns", "wait_ns", "bytes", "bus_bandwidth")
+    return CollectiveRow(
+        name=text(row["short_name"]),
+        gpus=count(row["gpus"]),
+        instances=count(row["instances"]),
+        **{name: known(row[name]) for name in times},
+    )
+
+
+def straggler(rows: Sequence[TimesRow]) -> TimesRow | None:
+    """Return the GPU that surely arrives late at the collectives, where that matters; else None."""
+    late = [
+        row
+        for row in rows
+        if row.late_low_ns is not None
+        and row.late_low_ns > 0
+        and (row.late_ns or 0.0) >= LATE * (row.wall_ns or 0.0)
+    ]
+    return max(late, key=lambda row: row.late_ns or 0.0, default=None)
+
+
+def waiting_findings(rows: Sequence[TimesRow]) -> Iterator[Finding]:
+    """Yield which GPU makes the others wait and why, and what waits and transfers cost."""
+    slow = straggler(rows)
+    if slow is not None:
+        others = [row for row in rows if row is not slow]
+        yield Finding(
+            "straggler",
+            Text(
+                "Rank {rank} makes the others wait: it arrives at collectives {late} later than "
+                "they do, of {wall} in all. {cause}",
+                rank=slow.rank,
+                late=slow.number("late_ns"),
+                wall=slow.number("wall_ns"),
+                cause=_cause(slow, others),
+            ),
+            evidence=(
+                Text(
+                    "It is the last in {last} of {n} collectives; at least {low} of its lateness "
+                    "is no chance (95 %).",
+                    last=slow.last or 0,
+                    n=slow.collectives or 0,
+                    low=slow.number("late_low_ns"),
+                ),
+            ),
+            gain=slow.number("late_ns"),
+        )
+    compared = [row for row in rows if row.wait_ns is not None and row.wall_ns]
+    if compared:
+        yield Finding(
+            "rank_waits",
+            Text(
+                "Of the wall time, {wait} is waiting for other ranks in collectives, and "
+                "{transfer} transfer that no other kernel hides (means over {n} GPUs).",
+                wait=_mean_share(compared, "wait_ns"),
+                transfer=_mean_share(compared, "transfer_ns"),
+                n=len(compared),
+            ),
+            action=Text(
+                "Equal work on all ranks saves at most the first, transfers beside other kernels "
+                "at most the second."
+            ),
+        )
+
+
+def _mean_share(rows: Sequence[TimesRow], column: str) -> Number:
+    total = sum(getattr(row, column) or 0.0 for row in rows)
+    refs = tuple(ref for row in rows for ref in row.number(column).refs)
+    return Number(total / sum(row.wall_ns or 0.0 for row in rows), "fraction", refs).at_digits(3)
+
+
+def _cause(slow: TimesRow, others: Sequence[TimesRow]) -> Text:
+    """Say what takes the late GPU longer than the median of the others, as far as times tell."""
+
+    def excess(column: str) -> float:
+        theirs = median(getattr(row, column) or 0.0 for row in others)
+        return (getattr(slow, column) or 0.0) - theirs
+
+    kernels = excess("matrix_ns") + excess("other_ns")
+    longest = max(kernels, excess("idle_ns"), excess("copies_ns"))
+    if longest < EXPLAINS * (slow.late_ns or 0.0):
+        return Text("The times of its kernels, copies and idle GPU do not tell why.")
+    if longest == kernels:
+        return _kernel_cause(slow, others, kernels)
+    if longest == excess("idle_ns"):
+        return Text(
+            "Its host is late: its GPU is idle {time} longer, most of it in {cause}.",
+            time=Number(longest, "ns", digits=3),
+            cause=Name(slow.idle_cause),
+        )
+    return Text(
+        "Its copies take {time} longer: later input, or a slower link to the host.",
+        time=Number(longest, "ns", digits=3),
+    )
+
+
+def _kernel_cause(slow: TimesRow, others: Sequence[TimesRow], excess_ns: float) -> Text:
+    def growth(column: str) -> float:
+        theirs = median(getattr(row, column) or 0.0 for row in others)
+        return (getattr(slow, column) or 0.0) / theirs - 1 if theirs else 0.0
+
+    time = Number(excess_ns, "ns", digits=3)
+    if growth("launches") > DIFFERS:
+        return Text(
+            "It has more work: {more} more kernels, which take {time} longer.",
+            more=Number(growth("launches"), "fraction", digits=2),
+            time=time,
+        )
+    matrix, other = growth("matrix_ns"), growth("other_ns")
+    if min(matrix, other) > DIFFERS:
+        return Text(
+            "Its kernels take {time} longer, and it launches as many: matrix products {matrix}, "
+            "others {other} longer. A lower clock, another program on its GPU, or larger input.",
+            time=time,
+            matrix=Number(matrix, "fraction", digits=2),
+            other=Number(other, "fraction", digits=2),
+        )
+    if matrix > DIFFERS:
+        return Text(
+            "Its matrix products take {matrix} longer ({time}), and its other kernels do not: a "
+            "lower SM clock, or larger products.",
+            matrix=Number(matrix, "fraction", digits=2),
+            time=time,
+        )
+    return Text(
+        "Its kernels other than matrix products take {time} longer: larger or longer input, or "
+        "less memory bandwidth.",
+        time=time,
+    )
+
+
+def times_table(rows: Sequence[TimesRow]) -> Table[TimesRow]:
+    """Return where the time of each GPU goes."""
+
+    def share(heading: Text, column: str) -> Column[TimesRow]:
+        def cell(row: TimesRow) -> Value | None:
+            value = getattr(row, column)
+            if value is None or not row.wall_ns:
+                return None
+            return Number(value / row.wall_ns, "fraction", row.number(column).refs, digits=3)
+
+        return Column(heading, cell)
+
+    return Table(
+        "rank-times",
+        Text("Where the time of each GPU goes"),
+        [
+            Column(Text("Rank"), lambda row: row.rank),
+            Column(Text("GPU"), lambda row: row.device),
+            Column(Text("Wall time"), lambda row: row.number("wall_ns")),
+            share(Text("Compute"), "compute_ns"),
+            share(Text("Waiting for ranks"), "wait_ns"),
+            share(Text("Transfer"), "transfer_ns"),
+            share(Text("Copies and sets"), "copies_ns"),
+            share(Text("Idle"), "idle_ns"),
+            Column(Text("Collectives hidden"), lambda row: row.number("overlapped_ns")),
+            Column(Text("Late by"), lambda row: row.number("late_ns")),
+            Column(Text("Last in"), lambda row: row.last),
+            Column(Text("Clock within"), lambda row: row.number("clock_residual_ns")),
+        ],
+        rows,
+        lead=Text(
+            "Compute: a kernel other than a collective runs. Waiting: what collectives take longer "
+            "than on the GPU where they are shortest, which arrived last; transfer: the rest of "
+            "them. Late by: how much later than the mean of the others the GPU arrived, summed "
+            "over the collectives. Clock within: what 95 % of the ends of collectives differ by "
+            "at most after alignment of the clocks, the uncertainty of times across ranks."
+        ),
+        refs=lambda row: row.number("wall_ns").refs,
+    )
+
+
+def collective_table(rows: Sequence[CollectiveRow]) -> Table[CollectiveRow]:
+    """Return the collectives of the job, most waiting first."""
+    return Table(
+        "rank-collectives",
+        Text("Collectives over the ranks"),
+        [
+            Column(Text("Collective"), lambda row: Name(row.name)),
+            Column(Text("GPUs"), lambda row: row.gpus),
+            Column(Text("Instances"), lambda row: row.instances),
+            Column(Text("Waiting, all GPUs"), lambda row: Number(row.wait_ns, "ns", digits=3)),
+            Column(Text("Transfer, median"), lambda row: Number(row.transfer_ns, "ns", digits=3)),
+            Column(Text("Bytes"), lambda row: Number(row.bytes, "B", digits=3)),
+            Column(Text("Bus bandwidth"), lambda row: Number(row.bus_bandwidth, "B/s", digits=3)),
+        ],
+        rows[:MOST],
+        note=Text(
+            "Matched by their order on each rank; collectives that some ranks have more often are "
+            "left out. Bytes are known where the trace holds NCCL's payloads; bus bandwidth as "
+            "nccl-tests has it, from the arrival of the last rank."
+        ),
+    )

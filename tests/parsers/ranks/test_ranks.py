@@ -1,0 +1,121 @@
+"""Clocks, waits and times of ranks, where the answer is known: planted, or from the recording."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.rank_tables import build_rank_tables
+from nsight_prof.parsers.cells import records
+from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.parsers.ranks.clocks import fit_clock
+from nsight_prof.reports.engine.rank_times import straggler, times_row, waiting_findings
+from nsight_prof.reports.page.writer import Writer
+from tests.made_up_ranks import Planted, write_job
+
+
+@pytest.fixture(scope="module")
+def recorded(root: Path) -> pd.DataFrame:
+    """Collectives of two tensor-parallel ranks, by one clock."""
+    with open_trace(root / "captures/h200-vllm-tensor-parallel/steps/1-trace/trace.sqlite.xz") as t:
+        launches, kernels = t.launches(), t.kernels(with_stages=False)
+    names = kernels.loc[kernels["category"] == "collective", "kernel_id"]
+    found = launches[launches["kernel_id"].isin(names)].copy()
+    found["end"] = (found["start_ns"] + found["duration_ns"]).astype("int64")
+    return found
+
+
+@pytest.mark.parametrize(("offset", "drift"), [(3_200_000, 8.0), (-300_000, 0.0), (0, -20.0)])
+def test_a_planted_clock_is_found_from_the_ends_of_recorded_collectives(
+    recorded: pd.DataFrame, offset: int, drift: float
+) -> None:
+    kinds = [
+        tuple(part.loc[part["device"] == d, "end"].to_numpy(np.int64) for d in (0, 1))
+        for _, part in recorded.groupby("kernel_id", observed=True)
+    ]
+    planted = [(a, b + offset + (b * drift * 1e-6).astype(np.int64)) for a, b in kinds]
+    before, clock = fit_clock(kinds), fit_clock(planted)  # type: ignore[arg-type]
+    assert before is not None
+    assert clock is not None
+    expected = offset + clock.at_ns * drift * 1e-6
+    assert clock.offset_ns == pytest.approx(expected, abs=500)
+    assert clock.drift_ppm == pytest.approx(drift, abs=1)
+    assert 100 < clock.residual_p95_ns < 1000
+    assert clock.pairs == len(recorded) // 2
+
+
+def test_too_few_collectives_align_no_clock() -> None:
+    ends = np.arange(7) * 1000
+    assert fit_clock([(ends, ends + 5)]) is None
+
+
+def read(folder: Path, ranks: int, planted: dict[int, Planted], **more: int) -> pd.DataFrame:
+    job = write_job(folder, ranks, planted, **more)
+    build_rank_tables(job)
+    return tables.read(job.tables, "rank_times")
+
+
+CAUSES = {
+    "matrix products": (Planted(matrix=1.2), 8 * 20_000, "matrix products take 20"),
+    "clock": (Planted(matrix=2.0, others=2.0), 8 * 100_000 + 12 * 25_000, "A lower clock"),
+    "host": (Planted(sleep_ns=5_000_000), 5_000_000, "idle"),
+    "work": (Planted(more=2), 2 * 102_000, "It has more work"),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_planted_straggler_is_named_with_its_time_and_cause(
+    tmp_path: Path, name: str, ranks: int
+) -> None:
+    planted, a_step, words = CAUSES[name]
+    slow = ranks - 1
+    frame = read(tmp_path / "job", ranks, {slow: planted})
+    rows = [times_row(row) for row in records(frame)]
+    found = straggler(rows)
+    assert found is not None
+    assert found.rank == slow
+    assert found.late_ns == pytest.approx(100 * a_step, rel=0.05)
+    sentence = Writer().text(next(iter(waiting_findings(rows))).verdict)
+    assert f"Rank {slow} makes the others wait" in sentence
+    assert words in sentence
+    if name == "host":
+        assert "dataloader" in sentence
+
+
+def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
+    for seed in range(20):
+        frame = read(tmp_path / str(seed), 4, {}, seed=seed, steps=50)
+        assert straggler([times_row(row) for row in records(frame)]) is None
+
+
+def test_the_parts_of_each_rank_add_up_to_its_wall_time(tmp_path: Path) -> None:
+    frame = read(tmp_path / "job", 4, {2: Planted(sleep_ns=1_000_000)})
+    parts = frame[["compute_ns", "wait_ns", "transfer_ns", "copies_ns", "idle_ns"]].sum(axis=1)
+    assert (parts == frame["wall_ns"]).all()
+    # The transfer of 200 us is what remains where the last one waits for nobody.
+    assert frame["transfer_ns"].to_numpy() == pytest.approx(100 * 200_000, rel=0.01)
+    assert frame["wait_ns"][2] < 0.02 * frame["wait_ns"][0]
+
+
+def test_waits_do_not_depend_on_clocks(tmp_path: Path) -> None:
+    shifted = Planted(offset_ns=300_000_000, drift_ppm=15)
+    frame = read(tmp_path / "job", 2, {1: shifted})
+    assert frame["clock"].tolist() == ["reference", "collectives"]
+    assert frame["clock_drift_ppm"][1] == pytest.approx(15, abs=1)
+    assert frame["collectives"].tolist() == [100, 100]
+
+
+def test_ranks_without_common_collectives_are_compared_in_nothing(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 2, {}, steps=20)
+    folder = job.rank(1).tables
+    launches = tables.read(folder, "launches")
+    tables.write(launches[launches["kernel_id"] != "nccl"], "launches", folder, csv=False)
+    build_rank_tables(job)
+    frame = tables.read(job.tables, "rank_times")
+    assert frame["wait_ns"].isna().all()
+    assert frame["late_ns"].isna().all()
+    assert frame["clock"].tolist() == ["epoch", "epoch"]
+    assert not list(waiting_findings([times_row(row) for row in records(frame)]))
