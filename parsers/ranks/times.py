@@ -53,27 +53,26 @@ class RankTimes:
         devices = {count(r["gpu"]): r for r in records(tables.read(run.tables, "devices"))}
         gaps = tables.read(run.tables, "gpu_idle_gaps")
         named = {row["kernel_id"]: row for row in records(kernels)}
-        collective = {k for k, row in named.items() if text(row["category"]) == COLLECTIVE}
-        matrix = {k for k, row in named.items() if text(row["category"]) == MATRIX}
-        launches = pd.concat(
-            [part for part in tables.parts(run.tables / "launches.parquet", ROWS, COLUMNS)]
-            or [pd.DataFrame(columns=COLUMNS)]
-        )
-        self.names |= {k: text(named[k]["short_name"]) for k in collective}
+        category = np.array([text(row["category"]) for row in named.values()])
+        launches = _launches(run, list(named))
+        self.names |= {str(key): text(row["short_name"]) for key, row in named.items()}
         said = _messages(run)
         for stage in records(stages[stages["stage"] == ALL]):
             device = count((devices.get(count(stage["gpu"])) or {}).get("device"))
             if device is None:
                 continue
-            own = launches[launches["device"] == device]
-            is_collective = own["kernel_id"].isin(collective).to_numpy(bool)
-            start = own["start_ns"].to_numpy(np.int64)
-            end = start + own["duration_ns"].to_numpy(np.int64)
+            kernel, start, duration = (column[launches[3] == device] for column in launches[:3])
+            is_collective = (category == COLLECTIVE)[kernel]
+            is_matrix = (category == MATRIX)[kernel]
+            end = start + duration
             compute = _union(start[~is_collective], end[~is_collective])
             kernels_ns = _union(start, end)
             place = (rank, device)
-            self.calls[place] = self._calls(own[is_collective], said)
-            is_matrix = own["kernel_id"].isin(matrix).to_numpy(bool)
+            found = zip(
+                *(c[is_collective].tolist() for c in (kernel, start, duration)), strict=True
+            )
+            ids = list(map(str, named))
+            self.calls[place] = self._calls([(ids[k], s, d) for k, s, d in found], said)
             idle = gaps[(gaps["gpu"] == stage["gpu"])].groupby("cause")["idle_ns"].sum()
             self.rows[place] = {
                 "wall_ns": int(stage["wall_ns"]),
@@ -82,18 +81,19 @@ class RankTimes:
                 "copies_ns": int(stage["gpu_busy_ns"]) - kernels_ns,
                 "idle_ns": int(stage["idle_ns"]),
                 "launches": int((~is_collective).sum()),
-                "matrix_ns": int((end - start)[is_matrix].sum()),
-                "other_ns": int((end - start)[~is_matrix & ~is_collective].sum()),
+                "matrix_ns": int(duration[is_matrix].sum()),
+                "other_ns": int(duration[~is_matrix & ~is_collective].sum()),
                 "idle_causes": {str(cause): int(ns) for cause, ns in idle.items()},
             }
 
-    def _calls(self, own: pd.DataFrame, said: dict[int, _Message]) -> dict[str, Calls]:
-        """Sort the collectives of a GPU by kind."""
+    def _calls(
+        self, launches: list[tuple[str, int, int]], said: dict[int, _Message]
+    ) -> dict[str, Calls]:
+        """Sort the collectives of a GPU (kernel, start, duration) by kind."""
         starts: dict[str, list[int]] = defaultdict(list)
         durations: dict[str, list[int]] = defaultdict(list)
-        columns = (own.sort_values("start_ns")[name] for name in COLUMNS[:3])
-        for kernel, start, duration in zip(*columns, strict=True):
-            key, message = str(kernel), said.get(start)
+        for kernel, start, duration in sorted(launches, key=lambda launch: launch[1]):
+            key, message = kernel, said.get(start)
             if message is not None:
                 key = f"{kernel} {message.operation} {message.bytes} {message.communicator}"
                 self.messages.setdefault(key, message)
@@ -167,6 +167,20 @@ class RankTimes:
             "bytes": size,
             "bus_bandwidth": bandwidth,
         }
+
+
+def _launches(run: RunDir, kernels: list[Any]) -> list[Array]:
+    """Return the columns of table `launches`, kernels as their place in `kernels`."""
+    place = {kernel: number for number, kernel in enumerate(kernels)}
+    found: list[list[Array]] = [[np.zeros(0, np.int64)] for _ in COLUMNS]
+    for batch in tables.batches(run.tables / "launches.parquet", ROWS, COLUMNS):
+        known = batch[batch["kernel_id"].isin(place)]
+        ids = known["kernel_id"].astype("category").cat.remove_unused_categories().cat
+        numbers = np.array([place[kernel] for kernel in ids.categories], np.int64)
+        for column, name in zip(found, COLUMNS, strict=True):
+            of_batch = numbers[ids.codes] if name == "kernel_id" else known[name].to_numpy(np.int64)
+            column.append(of_batch)
+    return [np.concatenate(column) for column in found]
 
 
 def _messages(run: RunDir) -> dict[int, _Message]:
