@@ -186,7 +186,7 @@ def test_the_report_of_a_job_says_of_each_rank_what_is_true(job: Path) -> None:
         assert f"{100 * row['idle_ns'] / row['wall_ns']:.1f} %" in text
         assert row["file"] in text
         assert row["uuid"] in text
-    assert "which rank waits for which is not known" in text
+    assert "is waiting for other ranks in collectives" in text
     metrics = json.loads((job / "report/metrics.json").read_text(encoding="utf-8"))
     assert metrics["kind"] == "ranks"
     assert [row["rank"] for row in metrics["ranks"]] == [0, 1]
