@@ -142,6 +142,7 @@ def _table(target: str, rows: list[Row]) -> Table[Row]:
             Column(Text("Samples"), lambda row: count(row["n"])),
             cell(Text("Compute rate"), "flop_per_s", "FLOP/s"),
             cell(Text("Bandwidth"), "bytes_per_s", "B/s"),
+            cell(Text("Peak memory"), "peak_allocated_bytes", "B"),
             cell(Text("Of the measured roof"), "roof_fraction", "fraction"),
             Column(Text("Roof"), lambda row: roof_used(row) or None),
             Column(Text("Mode, data"), lambda row: f"{text(row['mode'])}, {text(row['data'])}"),
