@@ -90,7 +90,12 @@ def _capability(found: dict[str, float | None]) -> str:
 
 
 def _bandwidth(found: dict[str, float | None]) -> float | None:
-    """Return B/s: memory clock (kHz) x 2 transfers x bus width (bits); 768 GB/s for an A6000."""
+    """Return B/s: memory clock (kHz) x 2 transfers x bus width (bits); 768 GB/s for an A6000.
+
+    Both mislead of a GPU that shares the memory of its CPU (Jetson): None.
+    """
+    if found.get("integrated"):
+        return None
     clock, width = found.get("memory_clock_rate"), found.get("fb_bus_width")
     return None if clock is None or width is None else clock * 1e3 * 2 * width / 8
 

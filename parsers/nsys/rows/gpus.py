@@ -39,6 +39,9 @@ _CUDA_GPU_COLUMNS = {
 }
 _MIB_BELOW = 1 << 24
 _MOST = 1e18  # no fact of a GPU is larger, in bytes or in Hz
+# Jetson TX1, TX2, Xavier, Orin and Thor share the memory of the CPU: what the driver says of their
+# clock and bus gives 29.4 GB/s of an Orin that has 68, and 88.1 of a Xavier that has 137.
+INTEGRATED = ("5.3", "6.2", "7.2", "8.7", "11.0")
 _TEXTS = ["name", "chip", "uuid"]
 
 
@@ -59,6 +62,7 @@ def read_gpus(db: Database, used: Array) -> pd.DataFrame:
         pd.NA if pd.isna(major) else f"{major:.0f}.{0 if pd.isna(minor) else minor:.0f}"
         for major, minor in zip(frame["major"], frame["minor"], strict=True)
     ]
+    frame.loc[frame["compute_capability"].isin(INTEGRATED), "memory_bandwidth"] = float("nan")
     frame["unused"] = ~frame["device"].isin(used)
     frame = frame.sort_values(["unused", "device"], kind="stable")
     return tables.check(frame[[column.name for column in tables.tables()["gpus"]]], "gpus")

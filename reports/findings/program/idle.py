@@ -121,6 +121,26 @@ ALLOCATION_STALLS = replace(
     advice=Text("let it keep its memory instead of asking for it anew in each step"),
     disproof=Text("With buffers that are allocated once before the loop the steps take as long."),
 )
+FIRST_USE = Rule(
+    key="first_use",
+    question="Does the GPU wait while kernels are loaded and graphs are made, which comes once?",
+    requires="a trace with CUDA calls",
+    thresholds={
+        "share": STAGE_SHARE,
+        "loading": Threshold(
+            0.5, Text("prof: part of these gaps that the host spends in calls of first use")
+        ),
+    },
+    action=Text(
+        "Run a few steps before the part that is measured, and keep graphs that were made: kernels "
+        "are loaded when they are first launched (CUDA_MODULE_LOADING=EAGER loads them all at the "
+        "start)."
+    ),
+    advice=Text(
+        "measure after a few steps of warm-up: what is loaded once costs a long run little"
+    ),
+    disproof=Text("The second time the same steps run they have the same gaps."),
+)
 SYNC_STALLS = Rule(
     key="sync_stalls",
     question="Does the GPU run dry because the host waits for it?",
@@ -164,7 +184,7 @@ IDLE_OUTSIDE = Rule(
         "stages."
     ),
 )
-RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
+RULES = (LAUNCH_BOUND, HOST_BOUND, ALLOCATION_STALLS, FIRST_USE, SYNC_STALLS, IDLE, IDLE_OUTSIDE)
 
 OF_CAUSE = {LAUNCHES: LAUNCH_BOUND, HOST: HOST_BOUND, SYNCHRONISATION: SYNC_STALLS}
 """The rule that explains idle time of a cause; the GPU's own time between queued work has none."""
@@ -172,6 +192,10 @@ ALLOCATING = re.compile(
     r"cuda(?:Malloc|Free|HostAlloc)(?!Async|FromPoolAsync)|cuMem(?:Alloc|Free|HostAlloc)(?!Async)"
 )
 """CUDA calls that allocate or free memory and wait for the GPU."""
+LOADING = re.compile(
+    r"cu(?:da)?(?:Module(?:Load|Get)|Library(?:Load|Get)|Link|Graph\w*Instantiate|KernelGetFunction)"
+)
+"""CUDA calls that load kernels, or make a graph that can be launched."""
 IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5
@@ -216,6 +240,8 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
         return None
     if rule is LAUNCH_BOUND and often < rule.limit("gaps"):
         return None
+    if rule is not SYNC_STALLS and _spent(gaps, LOADING) >= FIRST_USE.limit("loading") * lost:
+        return _first_use(stage, gaps)
     cost = launch_cost(run)
     remaining = 0.0
     if rule is not HOST_BOUND:
@@ -256,8 +282,48 @@ def _of_cause(run: Run, stage: Stage, gaps: Gaps, rule: Rule) -> Finding | None:
 
 def _allocates(gaps: Gaps) -> bool:
     """Return whether the host spends most of the gaps in calls that allocate or free memory."""
-    spent = sum(value for call, value in gaps.by("call") if ALLOCATING.match(call))
-    return spent >= ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
+    allocating = ALLOCATION_STALLS.limit("allocating") * number(gaps.idle.value)
+    return _spent(gaps, ALLOCATING) >= allocating
+
+
+def _spent(gaps: Gaps, calls: re.Pattern[str]) -> float:
+    """Return the ns of gaps that the host spends most of in one of some calls."""
+    return sum(value for call, value in gaps.by("call") if calls.match(call))
+
+
+def _first_use(stage: Stage, gaps: Gaps) -> Finding:
+    """Return a finding without a gain: what comes once costs a long run nothing."""
+    calls = [Verbatim(call) for call, _ in gaps.by("call") if LOADING.match(call)]
+    limit = FIRST_USE.thresholds["loading"]
+    return FIRST_USE.finding(
+        key="idle_outside",
+        stage=stage.name,
+        title=Text(
+            "The GPU waits for kernels to be loaded for {part} of the time {where}",
+            part=gaps.idle.share_of(stage.wall),
+            where=_where(stage),
+        ),
+        verdict=Text(
+            "The GPU is idle for {lost} of {wall} {where} while the host loads kernels or makes "
+            "graphs ({calls}). That comes once: it costs a long run nothing, and only a run as "
+            "short as this one much.",
+            lost=gaps.idle,
+            wall=stage.wall,
+            where=_where(stage),
+            calls=calls[:NAMED],
+        ),
+        evidence=(
+            measured(Text("idle time"), gaps.idle),
+            Evidence(
+                Text("of it in calls of first use"),
+                Number(_spent(gaps, LOADING), "ns", column("idle_gaps", "idle_ns")),
+                Text("{limit} or more", limit=limit.number),
+                limit.source,
+            ),
+        ),
+        gain_of="wall time",
+        confidence="medium",
+    )
 
 
 def _title(rule: Rule, share: Number, stage: Stage) -> Text:

@@ -1,6 +1,10 @@
 """What is said first of recorded runs and of real exports, where an engineer would dispute it."""
 
+import math
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import pytest
 from nsight_prof.orchestrator.cli import main
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.cells import number, records
+from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.run.run import Run
 from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.findings.kernels.judge import judge
@@ -134,3 +139,31 @@ def test_code_of_a_library_is_no_task_for_its_user(recorded_run_of: Recorded) ->
     found = [f for f in findings(recorded_run_of("h200-vllm-kernels")) if f.rule == "imbalance"]
     assert [english(f.action) for f in found]
     assert all("a library's" in english(f.action) for f in found)
+
+
+def test_what_comes_once_is_no_matter_of_launches(imported: Recorded) -> None:
+    run = imported("nsys/morluto+flameox/nsight-2025.5.2.sqlite")
+    rules = [found.rule for found in findings(run)]
+    assert "launch_bound" not in rules
+    found = of_cause(run, "first_use")
+    assert "cuLibraryLoadData" in english(found.verdict)
+    assert math.isnan(found.gain_ns)
+    gaps = run.idle_gaps[run.idle_gaps["call"] != ""]
+    assert evidence(found, "of it in calls of first use") == gaps["idle_ns"].sum()
+
+
+@pytest.mark.parametrize("capability", ["8.7", "9.0"])
+def test_a_gpu_that_shares_the_memory_of_its_cpu_has_no_bandwidth_of_a_driver(
+    capability: str, real_exports: Path, tmp_path: Path
+) -> None:
+    """A real export, with the compute capability of an Orin in place of its own."""
+    trace = tmp_path / "trace.sqlite"
+    source = real_exports / "nsys/openhackathons-org+nways_accelerated_programming"
+    shutil.copy(source / "jacobi_report.sqlite", trace)
+    trace.chmod(0o644)
+    major, minor = capability.split(".")
+    with closing(sqlite3.connect(trace)) as db, db:
+        db.execute("UPDATE TARGET_INFO_GPU SET computeMajor = ?, computeMinor = ?", (major, minor))
+    with open_trace(trace) as opened:
+        known = opened.gpus()["memory_bandwidth"].notna()
+    assert known.all() == (capability == "9.0")

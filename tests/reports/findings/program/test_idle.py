@@ -107,7 +107,7 @@ def test_causes_of_one_stage_are_told_apart_and_ranked(run: Run) -> None:
 @pytest.mark.parametrize(
     ("call", "rule"),
     [("cudaFree", "allocation_stalls"), ("cuMemAlloc_v2", "allocation_stalls"),
-     ("cudaMallocAsync", "host_bound"), ("cudaModuleLoad", "host_bound")],
+     ("cudaMallocAsync", "host_bound"), ("cudaModuleLoad", "first_use")],
 )  # fmt: skip
 def test_allocations_in_the_loop_are_named(run: Run, call: str, rule: str) -> None:
     found = of_cause(write(run, "idle_gaps", [gap("host", 4.0, 9, call=call)]), rule)
