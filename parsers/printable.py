@@ -16,4 +16,6 @@ _CONTROL = re.compile(
 
 def printable(text: str) -> str:
     """Return `text` with control characters as escapes: \\x1b for ESC; tabs and lines stay."""
+    if text.isprintable():  # nearly all: a report asks for a million cells
+        return text
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text.replace("\r\n", "\n"))

@@ -1,7 +1,5 @@
 """2,000 mutated inputs: right values, or exit 2 or 4 with a sentence (scripts/fuzz.py)."""
 
-from pathlib import Path
-
 import pytest
 
 from scripts.fuzzing.campaign import KINDS, run_case
@@ -10,10 +8,15 @@ from scripts.fuzzing.case import Inputs
 SEED, CASES, PARTS = 11, 2000, 4
 
 
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """The inputs that cases mutate copies of."""
+    return Inputs.prepare(tmp_path_factory.mktemp("inputs"))
+
+
 @pytest.mark.filterwarnings("default")  # as for users: a warning ends nothing
 @pytest.mark.parametrize("part", range(PARTS))
-def test_mutated_inputs_give_right_values_or_a_clear_refusal(tmp_path: Path, part: int) -> None:
-    inputs = Inputs.prepare(tmp_path)
+def test_mutated_inputs_give_right_values_or_a_clear_refusal(inputs: Inputs, part: int) -> None:
     kinds = list(KINDS)
     wrong = {
         number: found

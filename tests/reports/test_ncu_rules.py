@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from nsight_prof.parsers.run.directory import (
     RunDir,
     StepRecord,
     StepState,
-    decompress,
     write_manifest,
 )
 from nsight_prof.parsers.run.run import Run
@@ -260,10 +260,8 @@ def recorded(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", recorded(Path(__file__).resolve().parents[2]))
-def test_differences_have_reasons_in_recorded_runs(root: Path, tmp_path: Path, name: str) -> None:
-    shutil.copytree(root / "captures" / name, tmp_path / "run")
-    run = RunDir(tmp_path / "run")
-    for packed in run.path.glob("steps/**/*.xz"):
-        decompress(packed, packed.with_suffix(""))
-    build_tables(run)
-    check(view_of(load_run(run.path)))
+@pytest.mark.xdist_group("proof")
+def test_differences_have_reasons_in_recorded_runs(
+    recorded_run_of: Callable[[str], Run], name: str
+) -> None:
+    check(view_of(recorded_run_of(name)))
