@@ -78,12 +78,6 @@ class Table(Generic[Row]):
         cells = [cell for row in self.cells() if (cell := row[column]) is not None]
         return bool(cells) and all(sort_value(cell) is not None or _missing(cell) for cell in cells)
 
-    def row_anchors(self) -> list[list[str]]:
-        """Return the ids of the rows' refs, row by row."""
-        if self.refs is None:
-            return [[] for _ in self.rows]
-        return [[ref.anchor for ref in self.refs(row)] for row in self.rows]
-
 
 def sort_value(cell: Value | None) -> float | None:
     """Return what a cell is sorted by: the number itself; None for what is no number."""
