@@ -59,6 +59,14 @@ if TYPE_CHECKING:
     metavar="N",
     help="Of a job, the report of this rank: that of the run directory ranks/000N in it.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of a job, make the tables of N ranks at a time, each in a process of its own.",
+)
 @shared_options.style
 @shared_options.quiet("only the path of the report; warnings and errors go to stderr")
 @shared_options.as_json
@@ -69,6 +77,7 @@ def command(
     open_it: str,
     roofs: Path | None,
     rank: int | None,
+    workers: int,
     templates: Path | None,
     languages: tuple[str, ...],
     as_json: bool,
@@ -92,6 +101,7 @@ def command(
       prof report runs/mine --language ko --language zh
       prof report runs/mine --templates my-templates
       prof report runs/job --rank 3
+      prof report runs/job --workers 8
       prof report runs/mine --json | jq -r '.findings[0]'
     """
     if open_it == "yes" and formats == "md":
@@ -107,7 +117,7 @@ def command(
     with writing(run), _watched(run, quiet) as display:
         if roofs is not None:
             _attach(RunDir(run), roofs)
-        findings, report = _render(RunDir(run), style, display)
+        findings, report = _render(RunDir(run), style, display, workers)
     if as_json:
         shared_options.say_json(as_data(run, findings, report))
     elif quiet:
@@ -180,7 +190,9 @@ def _attach(run: RunDir, roofs: Path) -> None:
         attach_given(RunDir(path), roofs)
 
 
-def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[str, ...], Path]:
+def _render(
+    run: RunDir, style: Style | None, display: Display, workers: int
+) -> tuple[tuple[str, ...], Path]:
     """Make tables and report of a run, of every variant of a sweep, or of the ranks of a job."""
     from nsight_prof.orchestrator.ranks.folder import gather
     from nsight_prof.orchestrator.report.reporting import compare_variants, make_report, report_job
@@ -195,7 +207,7 @@ def _render(run: RunDir, style: Style | None, display: Display) -> tuple[tuple[s
             f"asked for: --templates {manifest.recipe['templates']}"
         )
     if manifest.ranks or manifest.job:
-        return report_job(run, style, display.warning)
+        return report_job(run, style, display.warning, workers)
     variants = manifest.variants
     if not variants:
         return make_report(run, *given)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,29 +69,56 @@ def compare_variants(run: RunDir, style: Style | None = None) -> tuple[tuple[str
 
 
 def report_job(
-    job: RunDir, style: Style | None = None, warn: Callable[[str], None] = lambda _: None
+    job: RunDir,
+    style: Style | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    workers: int = 1,
 ) -> tuple[tuple[str, ...], Path]:
-    """Write the tables of all ranks, one after the other, and tables/ and report/ of their job.
+    """Write the tables of all ranks, in `workers` processes, and tables/ and report/ of their job.
 
-    `warn` gets the ranks whose tables cannot be made; the report names them, too.
+    Tables that are there already, of these captures and this prof, are kept. `warn` gets the ranks
+    whose tables cannot be made; the report names them, too.
     """
     from nsight_prof.parsers.build.rank_tables import build_rank_tables
-    from nsight_prof.parsers.build.refresh import refresh_tables
     from nsight_prof.reports.engine.ranks import job_view
     from nsight_prof.reports.render.report import render_job
     from nsight_prof.reports.render.style import style_of
 
     _check_address_space()
     manifest = read_manifest(job)
-    for record in manifest.ranks:
-        if record.reason:
-            continue
-        substep(f"rank {record.rank}")
-        try:
-            check_artifacts(job.rank(record.rank))
-            refresh_tables(job.rank(record.rank))
-        except ProfError as error:
-            warn(f"rank {record.rank}: {error.message}")
+    ranks = [record.rank for record in manifest.ranks if not record.reason]
+    folders = [job.rank(rank).path for rank in ranks]
+    for rank, problem in zip(ranks, _map(folders, workers), strict=True):
+        substep(f"rank {rank}")
+        if problem:
+            warn(f"rank {rank}: {problem}")
     build_rank_tables(job)
     paths = render_job(job_view(job.path), job.report, style_of(manifest.recipe, style))
     return paths.headline, paths.report
+
+
+def _map(folders: Sequence[Path], workers: int) -> Iterator[str]:
+    """Make the tables of each rank; yield why that is not possible, or nothing."""
+    if workers == 1 or len(folders) < 2:
+        yield from map(_rank_tables, folders)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(folders)), mp_context=context) as pool:
+        try:
+            yield from pool.map(_rank_tables, folders)
+        except BrokenProcessPool as error:
+            raise StepFailed(
+                "a process that made the tables of a rank was killed",
+                "if the memory was full, take fewer --workers; tables that are made are kept",
+            ) from error
+
+
+def _rank_tables(folder: Path) -> str:
+    from nsight_prof.parsers.build.refresh import refresh_tables
+
+    try:
+        check_artifacts(RunDir(folder))
+        refresh_tables(RunDir(folder))
+    except ProfError as error:
+        return error.message
+    return ""

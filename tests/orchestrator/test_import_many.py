@@ -179,6 +179,22 @@ def test_kernels_are_summed_over_ranks_as_sql_sums_them(two_gpus: Path, job: Pat
         assert totals[row["max_rank"]] == row["max_ns"]
 
 
+def test_workers_make_the_same_tables_and_what_is_made_is_kept(job: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "job"
+    shutil.copytree(job, copy)
+    for rank in ("0000", "0001"):
+        shutil.rmtree(copy / "ranks" / rank / "tables")
+    assert prof("report", copy, "--workers", 2)[0] == 0
+    for name in ("rank_times.csv", "rank_kernels.csv", "ranks.csv"):
+        assert (copy / "tables" / name).read_bytes() == (job / "tables" / name).read_bytes()
+    made = copy / "ranks/0001/tables/kernels.parquet"
+    before = made.stat().st_mtime_ns
+    shutil.rmtree(copy / "ranks/0000/tables")
+    assert prof("report", copy, "--workers", 2)[0] == 0
+    assert made.stat().st_mtime_ns == before
+    assert (copy / "ranks/0000/tables/kernels.parquet").is_file()
+
+
 def test_the_report_of_a_job_says_of_each_rank_what_is_true(job: Path) -> None:
     text = (job / "report/report.md").read_text(encoding="utf-8")
     assert "2 ranks gave work to 2 GPUs" in text
