@@ -26,6 +26,8 @@ SUMS = {
     "time_ns": "time_ns",
     "kernel_ns": "kernel_ns",
     "busy_ns": "busy_ns",
+    "idle_inside_ns": "idle_inside_ns",
+    "idle_after_ns": "idle_after_ns",
     "collective_ns": "collective_ns",
     "exposed_ns": "collective_exposed_ns",
 }
@@ -69,6 +71,8 @@ class Kind:
     share: float
     kernel_ns: float
     busy_ns: float
+    idle_inside_ns: float
+    idle_after_ns: float
     collective_ns: float
     exposed_ns: float
     gaps: tuple[tuple[str, float], ...]
