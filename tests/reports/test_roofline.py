@@ -7,6 +7,7 @@ import pytest
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.build.roofline import attainable, ceilings, distance
 from nsight_prof.reports.page.figure_models import Roof, ridges
+from nsight_prof.reports.plots.roofline.axes import RoofLine
 
 
 def roofs(*rows: tuple[str, str, float, str]) -> pd.DataFrame:
@@ -88,3 +89,12 @@ def test_peaks_a_cycle_follow_the_clock_of_the_kernel(row: Any) -> None:
 def test_dram_has_a_clock_of_its_own() -> None:
     roof = ceilings(roofs(("dram", "", 4.7e12, "counters"))).memory["dram"]
     assert roof.at_clock(0.75e9) == 4.7e12
+
+
+def test_near_roofs_on_one_line_keep_their_own_values() -> None:
+    fp32, fp64 = (
+        Roof(key, "", label, 1e12 * value, "FLOP/s", "measured", None, "")
+        for label, key, value in (("FP32", "fp32", 66.2), ("Tensor fp64", "tensor", 63.65))
+    )
+    line = RoofLine((fp32, fp64), (0.0, 0.0), (1.0, 0.0))
+    assert line.label.startswith("FP32 66.2 TFLOP/s, Tensor fp64 63.6")

@@ -61,8 +61,11 @@ class RoofLine:
         words_of_sources: list[str] = []
         for source in dict.fromkeys(roof.source for roof in self.roofs):
             group = [roof for roof in self.roofs if roof.source == source]
-            names = tuple(dict.fromkeys(roof.label for roof in group))
-            words_of_sources.append(f"{_joined(names)} {rate(group[0].value)}")
+            names: dict[str, dict[str, None]] = {}
+            for roof in group:  # near ones share a line, and each keeps its own value
+                names.setdefault(rate(roof.value), {})[roof.label] = None
+            named = [f"{_joined(tuple(labels))} {value}" for value, labels in names.items()]
+            words_of_sources.append(", ".join(named))
             words = _origin(group[0])
             if len(words_of_sources) > 1:
                 words_of_sources[-1] = f"{words} {rate(group[0].value)}"
