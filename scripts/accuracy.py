@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import shutil
 import sys
 import tempfile
@@ -25,8 +26,10 @@ import pandas as pd
 
 from nsight_prof import load_run
 from nsight_prof.orchestrator.cli import main as prof
+from nsight_prof.orchestrator.predict.predicting import errors, held_out, opened
 from nsight_prof.orchestrator.predict.sources import read_model
 from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.predict.corrections import KERNELS, LONG, LONG_TOKENS, SHORT, SLICE, TPOT
 from nsight_prof.parsers.predict.costs import datasheet
 from nsight_prof.parsers.predict.imported import Imported
 from nsight_prof.parsers.predict.measured import measured_products
@@ -35,14 +38,15 @@ from nsight_prof.parsers.predict.quantization import quantized_shape
 from nsight_prof.parsers.predict.validation import HELD_OUT, IN_SAMPLE, KERNEL, QUANTITIES, summary
 
 ROOT = Path(__file__).resolve().parent.parent
+RESIDUALS = ROOT / "parsers" / "predict" / "residuals.yaml"
 PAGE, IMPORTED_PAGE = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "accuracy-imported.md"
-KERNELS = ("h200-llm-kernels", "h200-gemm-staircase")
+KERNELS_RUNS = ("h200-llm-kernels", "h200-gemm-staircase")
 TRACE, OFFLINE, SPLIT = "h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-tensor-parallel"
 SERVER = "h200-vllm-serve"
 BOARDS = ("noise-floor/board-0", "noise-floor/board-1")
 
 
-SLICE, WHOLE = "prediction/slice-", "prediction/baseline-"
+SLICES, WHOLE = "prediction/slice-", "prediction/baseline-"
 BEFORE = ("llama-3.1-8b", "qwen3-14b", "qwen3-32b")
 """Models that were predicted before an engine served them."""
 
@@ -56,36 +60,40 @@ class Question:
 
 
 QUESTIONS = (
-    Question("Kernels of other models alone (T1)", ((KERNELS, (TRACE, OFFLINE, *BOARDS)),)),
-    Question("With a recorded engine at batch 8 (T3)", (((*KERNELS, TRACE), (OFFLINE, *BOARDS)),)),
+    Question("Kernels of other models alone (T1)", ((KERNELS_RUNS, (TRACE, OFFLINE, *BOARDS)),)),
+    Question(
+        "With a recorded engine at batch 8 (T3)", (((*KERNELS_RUNS, TRACE), (OFFLINE, *BOARDS)),)
+    ),
     Question(
         "With a recorded engine, and single requests of another start of it",
-        (((*KERNELS, TRACE, OFFLINE), BOARDS),),
+        (((*KERNELS_RUNS, TRACE, OFFLINE), BOARDS),),
     ),
     Question(
         "With 4 of the 28 layers of Qwen2.5-7B (T3)",
-        (((*KERNELS, f"{SLICE}qwen2.5-7b"), (OFFLINE, *BOARDS)),),
+        (((*KERNELS_RUNS, f"{SLICES}qwen2.5-7b"), (OFFLINE, *BOARDS)),),
     ),
     Question(
         "With 4 layers of Llama-3.1-8B, Qwen3-14B and Qwen3-32B (T3)",
-        tuple(((*KERNELS, f"{SLICE}{model}"), (f"{WHOLE}{model}",)) for model in BEFORE),
+        tuple(((*KERNELS_RUNS, f"{SLICES}{model}"), (f"{WHOLE}{model}",)) for model in BEFORE),
     ),
     Question(
         "Loads of a server: 1 to 128 clients, and 15 to 80 requests per second (T3)",
-        (((*KERNELS, TRACE, OFFLINE), (SERVER,)),),
+        (((*KERNELS_RUNS, TRACE, OFFLINE), (SERVER,)),),
     ),
 )
+SLICED = (QUESTIONS[3], QUESTIONS[4])
+"""Questions whose predictions rest on slices."""
 OPERATORS = "operators-of-aiconfigurator"
 SYSTEM, VERSION = "h200_sxm", "0.24.0"
 IMPORTED_QUESTIONS = (
     Question("Imported tables alone (T1)", (((OPERATORS,), (TRACE, OFFLINE, SPLIT, SERVER)),)),
     Question(
         "Kernels of other models beside them (T1)",
-        (((*KERNELS, OPERATORS), (TRACE, OFFLINE, SPLIT, SERVER)),),
+        (((*KERNELS_RUNS, OPERATORS), (TRACE, OFFLINE, SPLIT, SERVER)),),
     ),
     Question(
         "With a recorded engine at batch 8 (T3)",
-        (((*KERNELS, OPERATORS, TRACE), (OFFLINE, SERVER)),),
+        (((*KERNELS_RUNS, OPERATORS, TRACE), (OFFLINE, SERVER)),),
     ),
 )
 IMPORTED_INTRO = f"""\
@@ -116,6 +124,12 @@ overlap. They go first all the same, since how far off they are is known from th
 From the 5th to the 95th percentile, measured over predicted: pairs of outputs and inputs that are
 left out, and sizes between measured ones of the same pair. Products in fp8 were held against no
 engine of ours; [those of others](predict.md#operators-that-others-measured).
+"""
+BATCH_CASE = re.compile(r"batch/b(?P<batch>\d+)/p(?P<prompt>\d+)/o\d+")
+RESIDUALS_INTRO = """\
+# Written by scripts/accuracy.py from captures/; do not edit.
+# Measured over predicted medians of recorded serving points (batches of requests, vLLM 0.20, dense
+# models in bf16), without a correction: by GPU, by what was predicted from, quantity and model.\
 """
 INTRO = """\
 <!-- Written by scripts/accuracy.py from captures/; do not edit. -->
@@ -174,6 +188,47 @@ their kernels, which is not explained: what is predicted there is too fast.
 """
 
 
+def residuals(work: Path) -> str:
+    """Return residuals.yaml: measured over predicted of the batches of served models.
+
+    Predicted without any correction, held out; copies of captures are made below `work`.
+    """
+    truths = [truth for q in SLICED for _, names in q.pairs for truth in names]
+    pairs = {
+        SLICE: [pair for question in SLICED for pair in question.pairs],
+        KERNELS: [(KERNELS_RUNS, tuple(truths))],
+    }
+    _copy(work, [name for of in pairs.values() for pair in of for names in pair for name in names])
+    lines = [RESIDUALS_INTRO]
+    gpu = opened(work / truths[0]).gpu_name
+    lines.append(f"{datasheet(gpu).name}:")
+    for basis, of_basis in pairs.items():
+        found: dict[str, dict[str, list[float]]] = {}
+        for sources, names in of_basis:
+            others = tuple(opened(work / source) for source in sources)
+            for truth in (opened(work / name) for name in names):
+                planned = held_out(truth, others, corrected=False)
+                for row in errors(planned, truth, HELD_OUT):
+                    if kind := _kind_of_residual(row):
+                        of_kind = found.setdefault(kind, {}).setdefault(truth.model, [])
+                        of_kind.append(float(row["measured"]) / float(row["predicted"]))
+        lines.append(f"  {basis}:")
+        for kind, models in sorted(found.items()):
+            lines.append(f"    {kind}:")
+            for model, values in sorted(models.items()):
+                lines.append(f"      {model}: [{', '.join(f'{v:.4f}' for v in sorted(values))}]")
+    return "\n".join(lines) + "\n"
+
+
+def _kind_of_residual(row: Row) -> str:
+    """Return which residual an error is; empty where it is none: of another load or quantity."""
+    case = BATCH_CASE.fullmatch(str(row["case"] or ""))
+    if case is None or row["name"] not in ("tpot", "ttft"):
+        return ""
+    tokens = int(case["batch"]) * int(case["prompt"])
+    return TPOT if row["name"] == "tpot" else LONG if tokens >= LONG_TOKENS else SHORT
+
+
 def render_imported(work: Path, tables: Path) -> str:
     """Return the page of imported tables; `tables` is a checkout of aiconfigurator."""
     words = ["--aiconfigurator", str(tables), "--system", SYSTEM, "--backend-version", VERSION]
@@ -186,7 +241,7 @@ def _left_out(work: Path) -> str:
     """Return what the sources of products miss of what is left out of them, by their type."""
     gpu = datasheet(SYSTEM.replace("_", "-"))
     frame = load_run(work / OPERATORS).imported_operators
-    bench = pd.concat([load_run(work / name).bench for name in KERNELS])
+    bench = pd.concat([load_run(work / name).bench for name in KERNELS_RUNS])
     own = measured_products(bench, gpu, dtypes=(FP8,))
     imported = Imported(frame, gpu, quantized_shape(read_model("qwen2.5-7b")[1]))
     rows = [
@@ -203,9 +258,7 @@ def _left_out(work: Path) -> str:
 def _answers(work: Path, questions: Sequence[Question]) -> list[str]:
     """Return the sections of questions; copies of captures are made below `work`."""
     pairs = [pair for question in questions for pair in question.pairs]
-    for name in {name for pair in pairs for names in pair for name in names} | {SPLIT}:
-        if not (work / name).exists():
-            shutil.copytree(ROOT / "captures" / name, work / name)
+    _copy(work, [SPLIT, *(name for pair in pairs for names in pair for name in names)])
     parts = []
     for question in questions:
         errors = pd.concat(
@@ -215,12 +268,20 @@ def _answers(work: Path, questions: Sequence[Question]) -> list[str]:
     return parts
 
 
+def _copy(work: Path, names: Sequence[str]) -> None:
+    """Copy captures below `work` that are not there yet: tables are written into them."""
+    for name in set(names):
+        captured = ROOT / "captures" / name
+        if captured.exists() and not (work / name).exists():
+            shutil.copytree(captured, work / name)
+
+
 def render(work: Path) -> str:
     """Return the page; copies of the captures and runs are made below `work`."""
     answers = _answers(work, QUESTIONS)
     before = ["\n## Predicted before they were recorded\n", BEFORE_INTRO, _before(work)]
     parts = [INTRO, *before, *answers, _known_server(work)]
-    kernels = pd.concat([_errors(work, truth, KERNELS) for truth in (TRACE, SPLIT)])
+    kernels = pd.concat([_errors(work, truth, KERNELS_RUNS) for truth in (TRACE, SPLIT)])
     parts += ["\n## Operators of recorded steps, held out (T1)\n", _operators(kernels), CAUSES]
     return "\n".join(parts)
 
@@ -236,7 +297,7 @@ def _errors(work: Path, truth: str, sources: Sequence[str]) -> pd.DataFrame:
 
 def _known_server(work: Path) -> str:
     """Return the errors of the loads of a server whose light loads are known, and are not."""
-    sources = (*KERNELS, TRACE, OFFLINE)
+    sources = (*KERNELS_RUNS, TRACE, OFFLINE)
     before = _loads(_errors(work, SERVER, sources), HELD_OUT)
     after = _loads(_errors(work, SERVER, (*sources, SERVER)), IN_SAMPLE)
     names = ("ttft", "tpot", "throughput")
@@ -357,17 +418,26 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 where the page is stale")
     parser.add_argument("--aiconfigurator", type=Path, metavar="DIR", help="its checkout")
     given = parser.parse_args(argv)
-    page = PAGE if given.aiconfigurator is None else IMPORTED_PAGE
     with tempfile.TemporaryDirectory(prefix="prof-accuracy-") as name:
         folder, tables = Path(name), given.aiconfigurator
-        text = render(folder) if tables is None else render_imported(folder, tables)
-    if not given.check:
-        page.write_text(text, encoding="utf-8")
-        print(page.relative_to(ROOT))
+        if tables is not None:
+            return _settle(IMPORTED_PAGE, render_imported(folder, tables), given.check)
+        # The page rests on the residuals, which must be written before it.
+        return _settle(RESIDUALS, residuals(folder), given.check) or _settle(
+            PAGE, render(folder), given.check
+        )
+
+
+def _settle(path: Path, text: str, check: bool) -> int:
+    """Write a file, or return 1 where it is not so."""
+    name = path.relative_to(ROOT)
+    if not check:
+        path.write_text(text, encoding="utf-8")
+        print(name)
         return 0
-    if page.is_file() and page.read_text(encoding="utf-8") == text:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
         return 0
-    print(f"docs/{page.name} is not what its sources give; write it: python scripts/accuracy.py")
+    print(f"{name} is not what its sources give; write it: python scripts/accuracy.py")
     return 1
 
 

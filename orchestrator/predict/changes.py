@@ -141,7 +141,7 @@ def _elsewhere(planned: Plan, now: Prediction, gpu: str, work: Workload) -> Row:
     elsewhere = replace(planned, settings=replace(planned.settings, gpu=gpu), notes=[])
     elsewhere.fitted = planned.fitted
     kv_tokens = elsewhere.kv_tokens(now.predictor.engine)
-    there = _with(now, gpu=elsewhere.gpu, costs=elsewhere.costs)
+    there = _with(now, gpu=elsewhere.gpu, costs=elsewhere.costs, correction=None)
     return point_row(replace(there, kv_tokens=kv_tokens, price_per_hour=math.nan), work)
 
 

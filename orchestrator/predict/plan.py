@@ -14,6 +14,7 @@ from nsight_prof.orchestrator.predict.sources import Source
 from nsight_prof.parsers import tables
 from nsight_prof.parsers.cells import number, records
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.corrections import KERNELS, SLICE, Correction, correction
 from nsight_prof.parsers.predict.costs import (
     Carried,
     Costs,
@@ -70,7 +71,8 @@ class Plan:
     """A model and the sources that predict it: what was chosen of each, and what was assumed.
 
     `left_out`: (outputs, inputs) of products that no fit may use. `served`: the run whose settings
-    of the engine are taken, where it is no source.
+    of the engine are taken, where it is no source; what other engines of its model took says
+    nothing then either. `corrected`: by what served models took beyond such predictions.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     left_out: frozenset[tuple[int, int]] = frozenset()
     served: Source | None = None
+    corrected: bool = True
 
     @cached_property
     def shard(self) -> ModelShape:
@@ -219,6 +222,8 @@ class Plan:
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
         known = [seconds for seconds in tokens if seconds > 0]
         predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
+        if self.corrected:
+            predictor = replace(predictor, correction=self._correction(predictor.host))
         if math.isnan(predictor.host.overhead_s):
             self.notes.append(
                 "the time to first token is that of the GPU alone: no recorded engine served this "
@@ -237,6 +242,23 @@ class Plan:
                 "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
         return predictor
+
+    def _correction(self, host: Host) -> Correction | None:
+        """Return how steps of served models lie from such predictions: dense ones on one GPU."""
+        shard, trace = self.shard, self.trace
+        basis = KERNELS if trace is None else SLICE if trace.is_slice else ""
+        known = trace.serves(shard) if trace else not self.bench.empty and self.foreign.empty
+        dense = not shard.quantized and not shard.experts and shard.tensor_parallel == 1
+        if not (basis and known and dense and self.gpu == self.measured):
+            return None
+        unseen = self.name if self.left_out else ""
+        found = correction(self.gpu.name, basis, unseen, host_known=math.isfinite(host.overhead_s))
+        if found is not None:
+            self.notes.append(
+                "steps are moved and bounded by what other models that were served took beyond "
+                "such predictions (docs/accuracy.md)"
+            )
+        return found
 
     def _with_layers(self, layers: int, engine: Engine) -> Predictor:
         """Return the predictor of so many layers of the model, before any host is known."""

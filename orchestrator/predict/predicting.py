@@ -63,10 +63,10 @@ def plan(model: str, runs: Sequence[Path], settings: Settings) -> Plan:
         ) from error
     check_known(shape)
     notes = _unusual(config, shape, settings.workloads)
-    return Plan(name, shape, tuple(map(_opened, runs)), settings, notes)
+    return Plan(name, shape, tuple(map(opened, runs)), settings, notes)
 
 
-def _opened(path: Path) -> Source:
+def opened(path: Path) -> Source:
     """Return the run in `path`, whose tables are made where they are not there."""
     ensure_tables(path)
     return Source(path)
@@ -134,13 +134,13 @@ def validate(
     Raises:
         UsageError: `truth` served no model that is known, or has nothing to hold against.
     """
-    source = _opened(truth)
+    source = opened(truth)
     if source.full_shape is None or source.shape is None:
         raise UsageError(
             f"{truth} has no engine that served a model which is known",
             "name a run of vllm-baseline or vllm-kernels",
         )
-    sources = tuple(map(_opened, runs))
+    sources = tuple(map(opened, runs))
     others = tuple(item for item in sources if item.path.resolve() != truth.resolve())
     if not others:
         raise UsageError(
@@ -148,14 +148,10 @@ def validate(
             "add other recorded runs, of kernels for one: --on RUN",
         )
     settings = Settings(source.gpu_name, source.shape.tensor_parallel)
-    lines = (*source.shape.linears(), source.shape.head())
-    model_products = frozenset((line.outputs, line.inputs) for line in lines)
-    planned = Plan(
-        source.model, source.full_shape, others, settings, left_out=model_products, served=source
-    )
-    rows = list(_errors(planned, source, HELD_OUT))
+    planned = held_out(source, others)
+    rows = list(errors(planned, source, HELD_OUT))
     with_all = Plan(source.model, source.full_shape, sources, settings, served=source)
-    rows += _errors(with_all, source, IN_SAMPLE)
+    rows += errors(with_all, source, IN_SAMPLE)
     planned.notes += with_all.notes
     found = errors_frame(rows)
     if found.empty:
@@ -168,7 +164,25 @@ def validate(
     return run, headline, found
 
 
-def _errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
+def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = True) -> Plan:
+    """Return how `others` predict what the engine `truth` served, as if it were not known.
+
+    `corrected`: by what other models that were served took beyond such predictions.
+    """
+    whole, shard = truth.full_shape, truth.shape
+    assert whole is not None
+    assert shard is not None
+    settings = Settings(truth.gpu_name, shard.tensor_parallel)
+    lines = (*shard.linears(), shard.head())
+    products = frozenset((line.outputs, line.inputs) for line in lines)
+    return Plan(
+        truth.model, whole, others, settings,
+        left_out=products, served=truth, corrected=corrected,
+    )  # fmt: skip
+
+
+def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
+    """Yield the rows of table `prediction_errors` of one recorded engine."""
     costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
     trace = truth.trace
     if trace is not None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
+from nsight_prof.parsers.predict.corrections import Correction
 from nsight_prof.parsers.predict.costs import Costs, Estimate, Gpu, Power
 from nsight_prof.parsers.predict.front_end import FrontEnd
 from nsight_prof.parsers.predict.operators import Operator, Step, operators, padded_rows
@@ -128,7 +129,11 @@ class StepTime:
 
 @dataclass
 class Predictor:
-    """Predicts steps of one model (the shard of one GPU) on one GPU and engine."""
+    """Predicts steps of one model (the shard of one GPU) on one GPU and engine.
+
+    `correction`: how steps of served models lie from such predictions; None: not known, so that the
+    bounds of a step are all its operators at the ends of their intervals.
+    """
 
     shape: ModelShape
     costs: Costs
@@ -136,6 +141,7 @@ class Predictor:
     engine: Engine = field(default_factory=Engine)
     host: Host = field(default_factory=Host)
     power: Power = Power()
+    correction: Correction | None = None
     _estimates: dict[Operator, Estimate] = field(default_factory=dict, init=False, repr=False)
     _steps: dict[Step, Seconds] = field(default_factory=dict, init=False, repr=False)
 
@@ -174,7 +180,10 @@ class Predictor:
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
             scale = 1.0 if step.prefill else self.host.untraced
-            self._steps[step] = Seconds(*(max(value * scale, host) for value in gpu))
+            times = Seconds(*(max(value * scale, host) for value in gpu))
+            if self.correction is not None:
+                times = Seconds(*(times.value * factor for factor in self.correction.of(step)))
+            self._steps[step] = times
         return self._steps[step]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
@@ -491,6 +500,8 @@ def _numbers(
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
+    if predictor.correction is not None:
+        extra *= predictor.correction.of(work.steps()[0])[which]
     first = np.array([item.first_s - item.arrival_s + extra for item in served])
     last = np.array([item.finish_s - item.arrival_s + extra for item in served])
     start = min(item.arrival_s for item in served)

@@ -50,7 +50,7 @@ def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
 
 def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
     """Yield one row for each recorded step: kernels and gaps, as the profiler had them."""
-    predictor = replace(predictor, host=replace(predictor.host, untraced=1.0))
+    predictor = replace(predictor, host=replace(predictor.host, untraced=1.0), correction=None)
     for recorded in trace.steps:
         kind = recorded.kind
         found = predictor.step(recorded.step)
