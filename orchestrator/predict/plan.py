@@ -179,6 +179,9 @@ class Plan:
         """The settings of the recorded engine that served this model, or vLLM's own."""
         same = [source for source in self.sources if source.shape == self.shard]
         recorded = [self.served] if self.served else same
+        if self.settings.workloads and not any(work.batch for work in self.settings.workloads):
+            # A slice is served by the offline engine, whose steps take more than a server's.
+            recorded = [source for source in recorded if source.slice is None]
         rows = [row for source in recorded for row in source.engines if row["mode"] != "eager"]
         tokens = self.settings.batched_tokens
         sizes = next((json.loads(r["capture_sizes"]) for r in rows if r["capture_sizes"]), None)
@@ -222,6 +225,8 @@ class Plan:
         tokens = [source.token_s() for source in self.sources if source.shape == self.shard]
         known = [seconds for seconds in tokens if seconds > 0]
         predictor.host = replace(predictor.host, token_s=next(iter(known), math.nan))
+        if math.isnan(predictor.host.frontend_s):
+            predictor.host = self._with_server(predictor.host)
         if self.corrected:
             predictor = replace(predictor, correction=self._correction(predictor.host))
         if math.isnan(predictor.host.overhead_s):
@@ -242,6 +247,32 @@ class Plan:
                 "known and taken as none: no recorded server (prof run vllm-serve) tells"
             )
         return predictor
+
+    def _with_server(self, host: Host) -> Host:
+        """Return the host with the event loop of a server that served another model, if any did.
+
+        What a request takes beside the engine is the same for all models; how much of it the
+        offline engine took already is known of this one.
+        """
+        others = (s for s in self.sources if s.full_shape and s.shape != self.shard and s.is_server)
+        source = next(others, None)
+        if source is None or source.full_shape is None or source.shape is None:
+            return host
+        asked = replace(self.settings, tensor_parallel=source.shape.tensor_parallel, gpu="")
+        plan = Plan(
+            source.model, source.full_shape, self.sources, asked, served=source, corrected=False
+        )
+        found = plan.predictor().host
+        overhead, engine_s = (
+            0.0 if math.isnan(h.overhead_s) else h.overhead_s for h in (found, host)
+        )
+        self.notes.append(
+            f"the event loop of the server is that of {source.name}, which served {source.model}"
+        )
+        return replace(
+            host, frontend_s=max(0.0, overhead + found.frontend_s - engine_s),
+            request_s=found.request_s, token_s=found.token_s,
+        )  # fmt: skip
 
     def _correction(self, host: Host) -> Correction | None:
         """Return how steps of served models lie from such predictions: dense ones on one GPU."""

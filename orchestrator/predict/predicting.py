@@ -169,14 +169,14 @@ def held_out(truth: Source, others: tuple[Source, ...], *, corrected: bool = Tru
 
     `corrected`: by what other models that were served took beyond such predictions.
     """
-    whole, shard = truth.full_shape, truth.shape
-    assert whole is not None
+    model, shard = truth.full_shape, truth.shape
+    assert model is not None
     assert shard is not None
     settings = Settings(truth.gpu_name, shard.tensor_parallel)
     lines = (*shard.linears(), shard.head())
     products = frozenset((line.outputs, line.inputs) for line in lines)
     return Plan(
-        truth.model, whole, others, settings,
+        truth.model, model, others, settings,
         left_out=products, served=truth, corrected=corrected,
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def errors(planned: Plan, truth: Source, sample: str) -> Iterator[Row]:
     costs, recorded = planned.costs, {"sample": sample, "source": truth.name}
     trace = truth.trace
     if trace is not None:
-        for row in kernel_errors(costs, trace):
+        for row in kernel_errors(costs, trace, planned.power):
             yield row | recorded
     try:
         predictor = planned.predictor()

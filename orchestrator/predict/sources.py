@@ -110,6 +110,11 @@ class Source:
         configs = (json.loads(row["model_config"] or "{}") for row in self.engines)
         return next((found for config in configs if (found := config.get(SLICE))), None)
 
+    @cached_property
+    def is_server(self) -> bool:
+        """Whether closed loops of clients were measured, which tell what a server adds."""
+        return any(work.concurrency for work, _ in self.points())
+
     def layers(self, step: str) -> int:
         """Return how many layers the engine of a step of the run served; 0: it served none."""
         configs = [json.loads(r["model_config"]) for r in self.engines if r["source"] == step]

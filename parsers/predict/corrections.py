@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsight_prof.parsers.packaged import packaged_yaml
-from nsight_prof.parsers.predict.costs import HIGH, LOW
+from nsight_prof.parsers.predict.fit import HIGH, LOW
 from nsight_prof.parsers.predict.operators import Step
 
 KERNELS, SLICE = "kernels", "slice"

@@ -19,10 +19,9 @@ import numpy as np
 
 from nsight_prof.parsers.errors import UsageError
 from nsight_prof.parsers.packaged import packaged_yaml
+from nsight_prof.parsers.predict.fit import HIGH, LOW
 from nsight_prof.parsers.predict.operators import BF16, FP8, Kind, Operator
 
-LOW, HIGH = 5, 95
-"""Percentiles of held-out residuals that bound an estimate."""
 T0, T1, T2, T3 = "T0", "T1", "T2", "T3"
 
 

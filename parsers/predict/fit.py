@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+LOW, HIGH = 5, 95
+"""Percentiles of held-out residuals that bound an estimate."""
 Array = npt.NDArray[np.float64]
 Model = Callable[[Array], Array]
 """Parameters (all positive) -> values."""

@@ -161,9 +161,17 @@ class Predictor:
         gap, host = self._around(step, rows)
         return StepTime(step, rows, tuple(breakdown), gap, host, self.seconds(step))
 
-    def seconds(self, step: Step, loaded_s: float = 0.0) -> Seconds:
-        """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds."""
+    def seconds(self, step: Step, loaded_s: float = 0.0, *, server: bool = False) -> Seconds:
+        """Return how long a step takes after the GPU has read prompts for `loaded_s` seconds.
+
+        Of a `server`, whose loads are in no residuals, the bounds are those of the operators.
+        """
         found = self._at_full_clock(step)
+        if self.correction is not None:
+            factors = self.correction.of(step)
+            values = found if server else (found.value,) * 3
+            moved = (factors.value,) * 3 if server else factors
+            found = Seconds(*(value * factor for value, factor in zip(values, moved, strict=True)))
         if step.tokens < LOADING_TOKENS:
             return found
         return Seconds(*(self.power.stretched(value, loaded_s) for value in found))
@@ -180,10 +188,7 @@ class Predictor:
                 for index, value in enumerate((found.seconds, found.low, found.high)):
                     gpu[index] += item.calls * value
             scale = 1.0 if step.prefill else self.host.untraced
-            times = Seconds(*(max(value * scale, host) for value in gpu))
-            if self.correction is not None:
-                times = Seconds(*(times.value * factor for factor in self.correction.of(step)))
-            self._steps[step] = times
+            self._steps[step] = Seconds(*(max(value * scale, host) for value in gpu))
         return self._steps[step]
 
     def _around(self, step: Step, rows: int) -> tuple[float, float]:
@@ -496,12 +501,17 @@ def _numbers(
     requests = work.requests()
     front: FrontEnd[_Live] = FrontEnd() if work.batch else predictor.host.front_end()
     queue = Queue(predictor.engine, deque(requests), work.concurrency, kv_tokens, front)
-    served = simulate(lambda step, loaded: predictor.seconds(step, loaded)[which], queue)
+    server = not work.batch
+
+    def seconds(step: Step, loaded_s: float) -> float:
+        return predictor.seconds(step, loaded_s, server=server)[which]
+
+    served = simulate(seconds, queue)
     if not all(math.isfinite(item.finish_s) for item in served):
         return dict.fromkeys(NUMBERS, math.nan)
     extra = _known(predictor.host.overhead_s)
     if predictor.correction is not None:
-        extra *= predictor.correction.of(work.steps()[0])[which]
+        extra *= predictor.correction.of(work.steps()[0])[VALUE if server else which]
     first = np.array([item.first_s - item.arrival_s + extra for item in served])
     last = np.array([item.finish_s - item.arrival_s + extra for item in served])
     start = min(item.arrival_s for item in served)
@@ -584,7 +594,7 @@ def fitted_host(predictor: Predictor, points: Sequence[SingleStep]) -> Host:
         waits = [
             ttft - _known(overhead)
             for step, ttft, unexplained in chosen
-            if step.tokens == fewest and unexplained >= HOST_BOUND * ttft
+            if step.tokens == fewest and unexplained - _known(overhead) >= HOST_BOUND * ttft
         ]
         return max(0.0, float(np.median(waits))) if waits else math.nan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,9 @@ import pandas as pd
 
 from nsight_prof.parsers.cells import Row, number, records
 from nsight_prof.parsers.errors import UsageError
-from nsight_prof.parsers.predict.costs import Costs
-from nsight_prof.parsers.predict.operators import operators
-from nsight_prof.parsers.predict.serving import Predictor, Workload, point
+from nsight_prof.parsers.predict.costs import Costs, Estimate, Power
+from nsight_prof.parsers.predict.operators import Operator, operators
+from nsight_prof.parsers.predict.serving import LOADING_TOKENS, Predictor, Workload, point
 from nsight_prof.parsers.predict.trace import MIXED, Recorded, Trace, recorded_name
 from nsight_prof.parsers.tables import check, tables
 
@@ -29,23 +30,30 @@ RULE = re.compile(r"(kernels|step|tpot|ttft|throughput)_(mape|p90)\s*>\s*(\d+(?:
 STATISTICS = ("n", "mape", "p90", "bias", "coverage")
 
 
-def kernel_errors(costs: Costs, trace: Trace) -> Iterator[Row]:
+def kernel_errors(costs: Costs, trace: Trace, power: Power) -> Iterator[Row]:
     """Yield one row for each operator of the recorded steps: seconds of all its calls.
 
-    Operators that `costs` does not know, collectives, are left out.
+    Operators that `costs` does not know, collectives, are left out. `power`: how its limit slows
+    the steps that read prompts.
     """
     for recorded in trace.steps:
+        if recorded.kind == MIXED:
+            continue
+        found: list[tuple[Operator, float, Estimate]] = []
         for item in operators(trace.shape, recorded.step, recorded.rows):
             seconds = recorded.seconds.get(recorded_name(item.name))
-            if not seconds or recorded.kind == MIXED:
-                continue
-            try:
-                found = costs.of(item)
-            except UsageError:
-                continue
-            times = [item.calls * value for value in (found.seconds, found.low, found.high)]
+            if seconds:
+                with suppress(UsageError):
+                    found.append((item, seconds, costs.of(item)))
+        total = sum(item.calls * estimate.seconds for item, _, estimate in found)
+        slower = 1.0
+        if recorded.step.prefill and recorded.step.tokens >= LOADING_TOKENS and found:
+            slower = power.stretched(total, recorded.loaded_s) / total
+        for item, seconds, estimate in found:
+            values = (estimate.seconds, estimate.low, estimate.high)
+            times = [slower * item.calls * value for value in values]
             row = _row(KERNEL, item.name, recorded.kind, seconds, *times)
-            yield row | {"tier": found.tier, "group": str(item.kind)}
+            yield row | {"tier": estimate.tier, "group": str(item.kind)}
 
 
 def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
@@ -55,7 +63,8 @@ def step_errors(predictor: Predictor, trace: Trace) -> Iterator[Row]:
         kind = recorded.kind
         found = predictor.step(recorded.step)
         tier = min(rows_of_group.tier for rows_of_group in found.breakdown)
-        row = _row(STEP, f"{kind} step", kind, step_seconds(recorded), *found.seconds)
+        times = predictor.seconds(recorded.step, recorded.loaded_s)
+        row = _row(STEP, f"{kind} step", kind, step_seconds(recorded), *times)
         yield row | {"tier": tier, "group": "step"}
 
 

@@ -457,6 +457,26 @@ def test_a_few_layers_predict_the_whole_model(
     assert len(errors) == 2 * 3 * 12
 
 
+def test_the_event_loop_of_a_server_is_known_from_one_that_served_another_model(
+    copied: Copied, tmp_path: Path
+) -> None:
+    """Oracle: loads of a server that were recorded after these predictions were written down."""
+    engine = ("h200-vllm-kernels", "h200-vllm-baseline", "h200-vllm-serve")
+    sources = ("h200-llm-kernels", "prediction/slice-llama-3.1-8b", *engine)
+    words = [word for name in sources for word in ("--on", str(copied(name)))]
+    truth, out = copied("prediction/serve-llama-3.1-8b"), tmp_path / "out"
+    assert main(["predict", "--validate", str(truth), *words, "--out", str(out)]) == 0
+    errors = load_run(out).prediction_errors
+    closed = errors[errors["case"].str.startswith("closed") & errors["sample"].eq("held out")]
+    off = closed.assign(off=closed["error"].abs()).groupby("name")["off"].mean()
+    assert off["ttft"] < 0.1
+    assert max(off["tpot"], off["throughput"]) < 0.05
+    assert (
+        "event loop of the server is that of h200-vllm-serve"
+        in (out / "report" / "report.md").read_text()
+    )
+
+
 def test_a_recorded_engine_is_held_against_predictions_that_never_saw_it(
     copied: Copied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

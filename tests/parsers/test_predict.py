@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nsight_prof.parsers.cells import Row
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
 from nsight_prof.parsers.metrics.catalogue import catalogue
+from nsight_prof.parsers.predict.corrections import SLICE, correction
 from nsight_prof.parsers.predict.costs import (
     T0,
     T1,
@@ -360,6 +361,36 @@ def test_a_point_is_ordered_like_its_bounds(shape: ModelShape) -> None:
     kernels = sum(part.seconds.value for part in step.breakdown)
     assert step.gpu_s == pytest.approx(kernels + 1e-4)
     assert step.rows == 4
+
+
+def test_a_batch_is_bounded_by_what_other_served_models_took(shape: ModelShape) -> None:
+    found = correction(H200.name, SLICE, "qwen2.5-7b")
+    assert found is not None
+    assert found.decode.low < found.decode.value < found.decode.high
+    assert found != correction(H200.name, SLICE), "a model that is held out says nothing of itself"
+    assert correction("b200", SLICE) is None
+    predictor = Predictor(shape, Datasheet(H200), H200)
+    plain = predictor.seconds(Step(decode=4, context=512))
+    predictor.correction = found
+    moved = predictor.seconds(Step(decode=4, context=512))
+    assert moved == pytest.approx([plain.value * factor for factor in found.decode])
+    # What loads of a server take lies in no residual: the bounds of the operators stay.
+    served = predictor.seconds(Step(decode=4, context=512), server=True)
+    assert served.low == pytest.approx(plain.low * found.decode.value)
+    assert math.isinf(served.high)
+
+
+def test_a_host_that_the_gpu_explains_is_not_made_slower_by_what_requests_wait_for(
+    shape: ModelShape,
+) -> None:
+    """Seen in slices of 4 and 12 layers: their few short prompts beyond graphs are GPU-bound."""
+    predictor = Predictor(shape, Datasheet(H200), H200, Engine(16384))
+    works = [Workload(prompt, 8, batch=1) for prompt in (600, 4000, 8000, 16000)]
+    points = [
+        SingleStep(work, predictor.seconds(work.steps()[0]).value + 5e-3, math.nan)
+        for work in works
+    ]
+    assert math.isnan(fitted_host(predictor, points).eager_s)
 
 
 def test_the_host_is_fitted_to_points_that_the_gpu_does_not_explain(shape: ModelShape) -> None:

@@ -1,0 +1,94 @@
+"""Holds the predictions that were committed before an engine was recorded against its records.
+
+Tables of docs/accuracy.md; scripts/accuracy.py writes the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nsight_prof import load_run
+from nsight_prof.orchestrator.predict.sources import Source
+from nsight_prof.parsers.cells import Row, records
+from nsight_prof.parsers.predict.trace import Recorded, recorded_name
+from nsight_prof.parsers.predict.validation import KERNEL, QUANTITIES, STEP, step_seconds, summary
+
+BEFORE = Path(__file__).resolve().parents[2] / "captures" / "prediction" / "before"
+OPEN_LIMIT = 0.8
+"""Part of the capacity up to which loads of random arrivals are summed; others stand alone."""
+WHOLE_STEP = "kernels and gaps"
+"""Row of a step in the predicted kernels."""
+CONTEXT = 1.1
+"""Tokens by which the contexts of a predicted and a recorded step may differ."""
+
+
+def server_rows(run: Path, model: str) -> Iterator[Row]:
+    """Yield errors of each load of a server: name, server, what, error, covered."""
+    predicted = pd.read_csv(BEFORE / f"{model}-server.csv")
+    points = load_run(run).serving_points
+    closed = points[points["experiment"].eq("closed")]
+    best = float(closed["requests_per_s"].max())
+    both = points.merge(predicted, on="case", suffixes=("", "_predicted"))
+    for row in records(both):
+        what = str(row["experiment"])
+        if what == "open":
+            rate = float(row["request_rate"])
+            what = "open, up to 80 % of the capacity" if rate <= OPEN_LIMIT * best * 1.05 else ""
+            what = what or f"open, {rate:g} per second"
+        for column, name in QUANTITIES.items():
+            ends = row[f"{column}_low"], row[f"{column}_high"]
+            yield _error(row["server"], f"{what}: {name}", row[f"{column}_predicted"],
+                         row[column], ends)  # fmt: skip
+    for row in records(predicted[predicted["case"].eq("capacity")]):
+        ends = row["requests_per_s_low"], row["requests_per_s_high"]
+        yield _error(row["server"], "capacity", row["requests_per_s"], best, ends)
+
+
+def _error(server: object, what: str, value: float, measured: float, ends: tuple[float, float]
+           ) -> Row:  # fmt: skip
+    covered = ends[0] <= measured <= ends[1]
+    return {"server": server, "what": what, "error": value / measured - 1, "measured": measured,
+            "covered": covered, "scope": ""}  # fmt: skip
+
+
+def kernel_rows(run: Path, model: str) -> Iterator[Row]:
+    """Yield errors of the operators of each recorded step of a whole engine, and of the step."""
+    predicted = pd.read_csv(BEFORE / f"{model}-kernels.csv")
+    trace = Source(run).trace()
+    assert trace is not None
+    for recorded in trace.steps:
+        found = _predicted(predicted, recorded)
+        if found.empty:
+            continue
+        names = found["operator"].map(recorded_name)
+        times = found.groupby(names)[["seconds", "seconds_low", "seconds_high"]].sum()
+        measured = {**recorded.seconds, WHOLE_STEP: step_seconds(recorded)}
+        for name, row in times.iterrows():
+            if seconds := measured.get(str(name)):
+                ends = row["seconds_low"], row["seconds_high"]
+                scope = STEP if name == WHOLE_STEP else KERNEL
+                error = _error("", scope, row["seconds"], seconds, ends)
+                yield error | {"scope": scope, "kind": recorded.kind}
+
+
+def _predicted(predicted: pd.DataFrame, recorded: Recorded) -> pd.DataFrame:
+    """Return the predicted operators of a recorded step, of the first batch that has such a one."""
+    step = recorded.step
+    same = predicted[
+        predicted["prefill_requests"].eq(len(step.prefill))
+        & predicted["prefill_tokens"].eq(sum(new for new, _ in step.prefill))
+        & predicted["decode_requests"].eq(step.decode)
+        & predicted["context"].sub(step.context).abs().lt(CONTEXT)
+    ]
+    if same.empty:
+        return same
+    first = same.iloc[0][["batch", "prompt_tokens"]]
+    return same[same[["batch", "prompt_tokens"]].eq(first).all(axis=1)]
+
+
+def sums(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
+    """Return n, mape, p90, bias and coverage by the columns `by`."""
+    return records(summary(pd.DataFrame(list(rows)), list(by)))
