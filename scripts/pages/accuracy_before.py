@@ -57,7 +57,7 @@ def _error(server: object, what: str, value: float, measured: float, ends: tuple
 def kernel_rows(run: Path, model: str) -> Iterator[Row]:
     """Yield errors of the operators of each recorded step of a whole engine, and of the step."""
     predicted = pd.read_csv(BEFORE / f"{model}-kernels.csv")
-    trace = Source(run).trace()
+    trace = Source(run).trace
     assert trace is not None
     for recorded in trace.steps:
         found = _predicted(predicted, recorded)
