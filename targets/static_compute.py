@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,13 @@ class Count:
             self._operators[self._stage, str(operator)] += new
         self._before, self._weights, self._stage = dict(now), {}, stage
 
+    def add_read(self, tensors: Iterable[Any]) -> None:
+        """Count tensors that the stage reads and no forward does, each once: to `weight_bytes`.
+
+        In training: parameters and gradients in the backward and in the optimizer, and its state.
+        """
+        self._weights |= {id(tensor): _bytes(tensor) for tensor in tensors}
+
     def add_cache(self, tensors: list[Any]) -> None:
         """Count the bytes of a KV cache that a decode step reads."""
         size = sum(t.numel() * t.element_size() for t in tensors)
@@ -163,6 +171,13 @@ def _bytes(tensor: Any) -> int:
 def write(path: Path, counted: Mapping[str, Any]) -> None:
     """Write what was counted as JSON."""
     path.write_text(json.dumps(counted, indent=1) + "\n", "utf-8")
+
+
+def write_beside_records(counted: Mapping[str, Any]) -> None:
+    """Write what a profiled program counted where prof finds it; nothing without prof."""
+    records = os.environ.get("PROF_RESULTS")
+    if records:
+        write(Path(records).parent / FILE, counted)
 
 
 def on_meta(make: Callable[[], tuple[Any, tuple[Any, ...]]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     python train_mlp.py --width 4096 --batch 4096 --steps 10
     python train_mlp.py --compile       # forward, loss and their gradients by torch.compile
     python train_mlp.py --compile --warmup 3    # compile and tune before the profiler starts
+    python train_mlp.py --count-work    # FLOPs and bytes of the phases, for their MFU and MBU
 
 NVTX ranges: `forward`, `backward` and `optimizer`. The CUDA profiler API brackets the steps after
 the warm-up, for `capture: profiler-api`. Random data; prints the last loss.
@@ -23,6 +24,8 @@ from nsight_prof.targets.standalone import need
 
 need("torch")
 import torch
+
+from nsight_prof.targets.static_compute import Count, write_beside_records
 
 try:
     import nvtx
@@ -48,11 +51,18 @@ def profiled(device: str) -> Iterator[None]:
 
 
 def train(
-    width: int, batch: int, steps: int, device: str, compiled: bool = False, warmup: int = 0
+    width: int,
+    batch: int,
+    steps: int,
+    device: str,
+    compiled: bool = False,
+    warmup: int = 0,
+    count_work: bool = False,
 ) -> float:
     """Train for `steps` on random data of shape (batch, width) in bf16; return the last loss.
 
-    `warmup` steps come before those, outside of what the profiler API brackets.
+    `warmup` steps come before those, outside of what the profiler API brackets, and with
+    `count_work` as many behind them, not compiled, whose FLOPs and bytes go to static_compute.json.
     """
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)]
@@ -82,7 +92,23 @@ def train(
     run(warmup)
     with profiled(device):
         run(steps)
-    return float(loss.detach())
+    last = float(loss.detach())
+    if count_work:
+        with Count(model) as counter:
+            for _ in range(steps):
+                counter.enter("forward")
+                loss = torch.nn.functional.mse_loss(model(x), target)
+                counter.enter("backward")
+                counter.add_read(model.parameters())
+                loss.backward()
+                counter.enter("optimizer")
+                state = [t for of in optimizer.state.values() for t in of.values()]
+                counter.add_read([*model.parameters(), *state])
+                counter.add_read(p.grad for p in model.parameters() if p.grad is not None)
+                optimizer.step()
+                optimizer.zero_grad()
+        write_beside_records(counter.result({"model": "train_mlp", "device": device}))
+    return last
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -94,8 +120,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--warmup", type=int, default=0, help="steps before these (0)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
+    parser.add_argument(
+        "--count-work", action="store_true", help="count the FLOPs and bytes of each phase, behind"
+    )
     a = parser.parse_args(argv)
-    loss = train(a.width, a.batch, a.steps, a.device, a.compile, a.warmup)
+    loss = train(a.width, a.batch, a.steps, a.device, a.compile, a.warmup, a.count_work)
     print(f"loss {loss:.4f} after {a.warmup + a.steps} steps")
     return 0
 
