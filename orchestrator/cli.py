@@ -20,6 +20,7 @@ from nsight_prof.parsers.errors import ProfError, UsageError
 
 # Command -> its one-line help, here so that `prof --help` imports none of them.
 COMMANDS = {
+    "assets": "Say which model and data a recipe needs, and where they are.",
     "compare": "Compare two runs: faster, slower, new, gone, or noise; fails CI on a rule.",
     "doctor": "Say whether this machine can profile, what is missing, and the remedy.",
     "export": "Write the timeline of a run for Perfetto, or its tables as Parquet or CSV.",

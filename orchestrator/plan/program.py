@@ -98,8 +98,7 @@ def _find_data(key: str, name: str | None, recipe: Recipe) -> str | None:
     if name is None:
         return None
     wanted = Path(os.path.expanduser(name))
-    root = os.environ.get("DATASETS_ROOT")
-    places = [*recipe.folders, *([Path(root)] if root else []), BUNDLED_DATASETS, Path.cwd()]
+    places = data_places(recipe)
     for path in places:
         if (path / wanted).exists():
             return str((path / wanted).resolve())
@@ -108,6 +107,12 @@ def _find_data(key: str, name: str | None, recipe: Recipe) -> str | None:
         "give a path, set DATASETS_ROOT to the folder that holds your data sets, or take the "
         "bundled pages: --set dataset.root=pages",
     )
+
+
+def data_places(recipe: Recipe) -> list[Path]:
+    """Return the folders in which the data of a recipe are sought, in their order."""
+    root = os.environ.get("DATASETS_ROOT")
+    return [*recipe.folders, *([Path(root)] if root else []), BUNDLED_DATASETS, Path.cwd()]
 
 
 def measuring_program(program: Program, out: Path, turn: Turn) -> Program:
