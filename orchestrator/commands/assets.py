@@ -42,7 +42,7 @@ class Asset:
 )
 @shared_options.as_json
 def command(recipe: str, overrides: tuple[str, ...], into: Path | None, as_json: bool) -> None:
-    """Say which model and which data a recipe needs, where they are, and where they were sought.
+    """Say which model and data a recipe needs, and where they are.
 
     A model is a folder, a bundled configuration, a folder below HF_SNAPSHOTS_ROOT, or one of the
     cache of Hugging Face (HF_HUB_CACHE, HF_HOME). Data sets are sought beside the recipe, in
