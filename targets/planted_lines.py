@@ -47,7 +47,8 @@ def read_result(x: torch.Tensor, w: torch.Tensor, total: float) -> float:
     for _ in range(6):
         x = torch.tanh(x @ w)
     loss = x.square().mean()
-    return total + loss.item()  # planted: item
+    total += loss.item()  # planted: item
+    return total
 
 
 def new_buffers(x: torch.Tensor) -> torch.Tensor:
@@ -82,10 +83,10 @@ def on_prepared(w: torch.Tensor, size: int) -> torch.Tensor:
 
 if triton is not None:
 
-    @triton.jit
-    def strided_sum(
+    @triton.jit  # type: ignore[untyped-decorator]
+    def strided_sum(  # type: ignore[no-untyped-def]  # Triton compiles annotations too
         x_ptr, y_ptr, n, STRIDE: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
-    ):  # type: ignore[no-untyped-def] # noqa: E501
+    ):
         """Sums of elements that lie STRIDE apart: each load of a warp takes 32 sectors."""
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         total = tl.zeros((BLOCK,), dtype=tl.float32)

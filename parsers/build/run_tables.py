@@ -33,6 +33,7 @@ from nsight_prof.parsers.build.serving_tables import (
     serving_frames,
     stage_work_frames,
 )
+from nsight_prof.parsers.build.source_tables import source_frames
 from nsight_prof.parsers.build.telemetry_tables import telemetry_frame
 from nsight_prof.parsers.csv_cells import write_csv
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
@@ -135,9 +136,13 @@ def _traced(run: RunDir, folder: Path, gaps: Gaps) -> Frames:
             gaps.add("launches", "the trace is a kernel summary, without single launches")
             gaps.add("stages", "the trace is a kernel summary, without NVTX ranges")
             return {"kernels": read_kern_sum(path)}
-        stages = read_manifest(run).recipe.get("stages") or ()
-        with open_trace(path, stages) as trace:
-            return _read_trace(trace, folder, gaps)
+        recipe = read_manifest(run).recipe
+        with open_trace(path, recipe.get("stages") or ()) as trace:
+            frames = _read_trace(trace, folder, gaps)
+            asked = (recipe.get("trace") or {}).get("python_sampling")
+            if asked and frames["host_lines"].empty:
+                gaps.add("host_lines", trace.why_no_lines())
+            return frames
     except ArtifactUnreadable as error:
         gaps.add("kernels", f"{path.name} gave nothing: {error.message}")
         return {}
@@ -157,6 +162,7 @@ def trace_frames(trace: NsysTrace) -> Frames:
         "engine_steps": trace.engine_steps(),
         "engine_gaps": trace.engine_gaps(),
         "idle_gaps": trace.idle_gaps(),
+        "host_lines": trace.host_lines(),
         "gpu_idle_gaps": trace.gpu_idle_gaps(),
         "collectives": trace.collectives(),
     }
@@ -217,6 +223,7 @@ def _counted(run: RunDir, traced: Frames, capture: NcuCapture | None, gaps: Gaps
         "metrics": matched.metrics,
         "joins": matched.joins,
         "ncu_rules": ncu_rules_frame(run, capture, matched.joins, gaps),
+        **source_frames(run, capture, matched.joins, gaps),
         "counters": counters,
         "stalls": built.stalls,
         "counter_gaps": joined([built.gaps, clock_gaps]),

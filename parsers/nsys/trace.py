@@ -27,6 +27,7 @@ from nsight_prof.parsers.nsys.sqlite.codes import statistics
 from nsight_prof.parsers.nsys.sqlite.database import HINT, WHAT, Database
 from nsight_prof.parsers.nsys.sqlite.identity import Identity, read_identity, session_start
 from nsight_prof.parsers.nsys.stages.gpu_work import gpu_stages
+from nsight_prof.parsers.nsys.stages.host_lines import host_lines, why_no_lines
 from nsight_prof.parsers.nsys.stages.idle_gaps import idle_gaps
 from nsight_prof.parsers.nsys.stages.launches import launch_frames, write_launches
 from nsight_prof.parsers.nsys.stages.nccl import collectives, why_none
@@ -169,6 +170,16 @@ class NsysTrace:
     def idle_gaps(self) -> pd.DataFrame:
         """What the host did while no GPU worked, by stage and cause (table `idle_gaps`)."""
         return self._idle_gaps[0]
+
+    @of_file
+    def host_lines(self) -> pd.DataFrame:
+        """Lines of Python in which the host was (table `host_lines`)."""
+        return host_lines(self._db, self._work, self._stages)
+
+    @of_file
+    def why_no_lines(self) -> str:
+        """Why table `host_lines` is empty, and how to get it."""
+        return why_no_lines(self._db)
 
     @of_file
     def devices(self) -> pd.DataFrame:

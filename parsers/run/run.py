@@ -111,6 +111,11 @@ class Run:
         return self._read("idle_gaps")
 
     @cached_property
+    def host_lines(self) -> pd.DataFrame:
+        """Table `host_lines`: lines of Python in which the host was."""
+        return self._read("host_lines")
+
+    @cached_property
     def devices(self) -> pd.DataFrame:
         """Table `devices`: which GPU each device of each process is."""
         return self._read("devices")
@@ -154,6 +159,16 @@ class Run:
     def ncu_rules(self) -> pd.DataFrame:
         """Table `ncu_rules`: what ncu's own rules said of each profiled launch."""
         return self._read("ncu_rules")
+
+    @cached_property
+    def source_lines(self) -> pd.DataFrame:
+        """Table `source_lines`: what each line of a kernel's source did."""
+        return self._read("source_lines")
+
+    @cached_property
+    def source_instructions(self) -> pd.DataFrame:
+        """Table `source_instructions`: the same for each instruction."""
+        return self._read("source_instructions")
 
     @cached_property
     def counters(self) -> pd.DataFrame:

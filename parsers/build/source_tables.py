@@ -1,0 +1,139 @@
+"""Turns the source page of ncu into tables `source_lines` and `source_instructions`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.build.gaps import Gaps
+from nsight_prof.parsers.errors import ProfError
+from nsight_prof.parsers.ncu import NcuCapture
+from nsight_prof.parsers.ncu.source_page import Instruction, SourceOfKernel, read_source_page
+from nsight_prof.parsers.run.directory import RunDir, read_manifest
+
+PAGE = "source.csv"
+LINES, INSTRUCTIONS = "source_lines", "source_instructions"
+LONGEST_TEXT = 300
+"""Characters of a line of source, or of an instruction, that are kept."""
+
+
+def source_frames(
+    run: RunDir, capture: NcuCapture, joins: pd.DataFrame, gaps: Gaps
+) -> dict[str, pd.DataFrame]:
+    """Return both tables; why they are empty goes into `gaps` where they were asked for.
+
+    `joins` is the table of that name.
+    """
+    found = _kernels(run, capture, joins, gaps)
+    lines = [row for key, kernel in found for row in _lines(key, kernel)]
+    instructions = [row for key, kernel in found for row in _instructions(key, kernel)]
+    return {
+        name: tables.check(pd.DataFrame(rows), name) if rows else tables.empty(name)
+        for name, rows in ((LINES, lines), (INSTRUCTIONS, instructions))
+    }
+
+
+def _kernels(
+    run: RunDir, capture: NcuCapture, joins: pd.DataFrame, gaps: Gaps
+) -> list[tuple[str, SourceOfKernel]]:
+    """The first profiled launch of each kernel that has lines, with the key of the kernel."""
+    path = run.artifact("counters", PAGE)
+    if path is None:
+        if _asked(run):
+            gaps.add(LINES, f"the counters step left no {PAGE}: its warnings say why")
+        return []
+    try:
+        pages = read_source_page(path)
+    except ProfError as error:
+        gaps.add(LINES, f"{path.name} gave nothing: {error.message}")
+        return []
+    if not pages:
+        gaps.add(
+            LINES,
+            "no profiled kernel has line information: build with nvcc -lineinfo; kernels of Triton "
+            "and torch.compile have it, those of libraries have none",
+        )
+    launches = capture.launches
+    names = launches["mangled_name"].fillna(launches["name"])
+    profiled = {str(name): list(group) for name, group in launches["profile"].groupby(names)}
+    keys = dict(zip(joins["profile"], joins["kernel_id"], strict=True))
+    seen: Counter[str] = Counter(page.function for page in pages)
+    found: dict[str, SourceOfKernel] = {}
+    at: Counter[str] = Counter()
+    for page in pages:
+        profiles = profiled.get(page.function, [])
+        if len(profiles) != seen[page.function]:
+            continue
+        key = keys.get(profiles[at[page.function]])
+        at[page.function] += 1
+        if key is not None and not pd.isna(key):
+            found.setdefault(str(key), page)
+    for function in {page.function for page in pages}:
+        if len(profiled.get(function, [])) != seen[function]:
+            gaps.add(LINES, f"{path.name} is of other launches of {function} than the counters")
+    return list(found.items())
+
+
+def _lines(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:
+    """One row per line that has instructions, most samples first."""
+    groups: dict[tuple[str, int], list[Instruction]] = {}
+    for instruction in kernel.instructions:
+        groups.setdefault(instruction.line, []).append(instruction)
+    ordered = sorted(groups.items(), key=lambda item: -(_sum(i.samples for i in item[1]) or 0))
+    whole = _sum(i.samples for i in kernel.instructions)
+    rows: list[dict[str, object]] = []
+    for (file, number), group in ordered:
+        samples = _sum(i.samples for i in group)
+        stalls: Counter[str] = Counter()
+        for instruction in group:
+            stalls.update(instruction.stalls)
+        ((stall, stalled),) = stalls.most_common(1) or [("", 0)]
+        rows.append(
+            {
+                "kernel_id": kernel_id,
+                "file": file,
+                "line": number,
+                "source": kernel.texts.get((file, number), "").rstrip()[:LONGEST_TEXT],
+                "samples": samples,
+                "share": samples / whole if samples is not None and whole else None,
+                "stall": stall,
+                "stall_samples": stalled if stalls else None,
+                "instructions": _sum(i.instructions for i in group),
+                "sectors": _sum(i.sectors for i in group),
+                "excessive_sectors": _sum(i.excessive_sectors for i in group),
+            }
+        )
+    return rows
+
+
+def _instructions(kernel_id: str, kernel: SourceOfKernel) -> list[dict[str, object]]:
+    """One row per instruction, in the order of the program."""
+    first = kernel.instructions[0].address if kernel.instructions else 0
+    return [
+        {
+            "kernel_id": kernel_id,
+            "offset": i.address - first,
+            "sass": i.sass[:LONGEST_TEXT],
+            "file": i.line[0],
+            "line": i.line[1],
+            "samples": i.samples,
+            "stall": max(i.stalls, key=i.stalls.__getitem__, default=""),
+            "instructions": i.instructions,
+            "sectors": i.sectors,
+            "excessive_sectors": i.excessive_sectors,
+        }
+        for i in kernel.instructions
+    ]
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _asked(run: RunDir) -> bool:
+    counters = read_manifest(run).recipe.get("counters") or {}
+    return bool(counters.get("source"))

@@ -1,0 +1,143 @@
+"""Stacks of Python threads that nsys noted while the program ran (`--python-sampling=true`).
+
+Each is an NVTX mark in the domain `Python Backtrace` whose payload is the stack (seen with nsys
+2023.4.4; in an SQLite export it stands in NVTX_EVENTS.binaryData, which needs --include-blobs):
+flags, kind and depth as 32-bit numbers, 4 bytes of padding, then of each frame, innermost first,
+the string ids of function and file as 64-bit numbers, and the line as a 32-bit one with padding.
+The marks are of the sampler's own thread; their category numbers the Python threads of the process
+from 1, the main thread.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.schema import NVTX, read_strings
+
+MARK = 34
+_HEADER = struct.Struct("<4Q")  # domain, schema, size and offset of the payload
+_STACK, _FRAME = struct.Struct("<III4x"), struct.Struct("<QQI4x")
+_LONGEST = 1 << 16  # bytes of a payload
+_DEEPEST = (_LONGEST - _STACK.size) // _FRAME.size
+_AT_ONCE = 20_000  # rows
+_TID, _PID = 0xFFFFFF, 24
+LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/|/(?:site|dist)-packages/|^<|^$")
+"""Files of the interpreter and of installed packages: not the program's own."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in the source: line from 1, 0 where it is not known."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stack ends: the innermost frame of the program's own code, and the innermost of all.
+
+    Without a frame of its own, both are the innermost.
+    """
+
+    own: Frame
+    inner: Frame
+
+
+@dataclass
+class PythonSamples:
+    """Samples by time (ns from the start of the capture).
+
+    `thread` is the global id of the thread that was sampled, `place` an index into `places`.
+    """
+
+    start: Array
+    thread: Array
+    place: Array
+    places: list[Place]
+
+
+def has_samples(db: Database) -> bool:
+    """Whether the trace was recorded with Python sampling, be its stacks exported or not."""
+    if not {"text", "eventType"} <= db.columns(NVTX):
+        return False
+    table = db.table(NVTX)
+    return bool(db.rows(f"SELECT 1 FROM \"{table}\" WHERE text = 'Python Backtrace' LIMIT 1"))
+
+
+def read_python_samples(db: Database) -> PythonSamples:
+    """Read the stacks; none where the trace or the export has none."""
+    stacks: dict[bytes, int] = {}
+    rows = [
+        (start, _thread(thread, category or 0), stacks.setdefault(stack, len(stacks)))
+        for start, thread, category, data in _rows(db)
+        if (stack := _stack(data))
+    ]
+    if not rows:
+        none = np.empty(0, np.int64)
+        return PythonSamples(none, none, none, [])
+    frames = [list(_FRAME.iter_unpack(stack)) for stack in stacks]
+    ids = {number for stack in frames for *two, _ in stack for number in two}
+    # nsys writes <module> as &lt;module&gt;.
+    texts = {number: html.unescape(text) for number, text in read_strings(db, ids).items()}
+    places: dict[Place, int] = {}
+    of_stack = np.array(
+        [places.setdefault(_place(stack, texts), len(places)) for stack in frames], np.int64
+    )
+    start, thread, stack_of = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    order = np.argsort(start, kind="stable")
+    return PythonSamples(start[order], thread[order], of_stack[stack_of[order]], list(places))
+
+
+def _rows(db: Database) -> Iterator[tuple[int, int, int | None, bytes]]:
+    """Marks with a payload, some at a time: a long run has many deep stacks."""
+    if not {"binaryData", "category", "globalTid"} <= db.columns(NVTX):
+        return
+    last = -1
+    while True:
+        rows = db.rows(
+            "SELECT rowid, start, globalTid, coalesce(category, 0), hex(binaryData) FROM"
+            f' "{db.table(NVTX)}" WHERE rowid > {last} AND eventType = {MARK} AND binaryData IS NOT'
+            " NULL AND globalTid IS NOT NULL AND typeof(start) = 'integer'"
+            f" AND length(binaryData) <= {_LONGEST} ORDER BY rowid LIMIT {_AT_ONCE}"
+        )
+        if not rows:
+            return
+        last = rows[-1][0]
+        for _, start, thread, category, data in rows:
+            yield start, thread, category, bytes.fromhex(data)
+
+
+def _stack(data: bytes) -> bytes:
+    """The frames of a payload; empty where it is no stack."""
+    if len(data) >= _HEADER.size:
+        _, _, size, offset = _HEADER.unpack_from(data)
+        if _HEADER.size <= offset and offset + size <= len(data):
+            data = data[offset : offset + size]
+    if len(data) < _STACK.size:
+        return b""
+    _, _, depth = _STACK.unpack_from(data)
+    frames = data[_STACK.size :]
+    return frames if 0 < depth <= _DEEPEST and len(frames) == depth * _FRAME.size else b""
+
+
+def _thread(marked: int, category: int) -> int:
+    """Global id of the sampled thread: the main one by its process, others by their number."""
+    if category == 0:
+        return marked
+    process = marked & ~_TID
+    return process | (process >> _PID & _TID) if category == 1 else -(process | category)
+
+
+def _place(stack: list[tuple[int, int, int]], texts: dict[int, str]) -> Place:
+    frames = [Frame(texts.get(f, ""), line, texts.get(name, "")) for name, f, line in stack]
+    own = next((frame for frame in frames if not LIBRARY.search(frame.file)), frames[0])
+    return Place(own, frames[0])

@@ -1,0 +1,161 @@
+"""Table `host_lines`: the lines of Python in which the host was, and whether the GPU worked."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from nsight_prof.parsers import tables
+from nsight_prof.parsers.names.ranges import Stages, shorten
+from nsight_prof.parsers.nsys.rows.calls import Calls
+from nsight_prof.parsers.nsys.rows.python_samples import (
+    PythonSamples,
+    has_samples,
+    read_python_samples,
+)
+from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
+from nsight_prof.parsers.nsys.sqlite.database import Array, Database
+from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, read_strings
+from nsight_prof.parsers.nsys.stages.stages import attribute_calls
+from nsight_prof.parsers.nsys.stages.work import Work
+
+TABLE = "host_lines"
+NESTED = 3
+"""Calls into each other that are looked through: cudaLaunchKernel holds a call of the driver."""
+ACTIVITIES = (
+    ("waiting", re.compile(r"ynchronize|EventQuery|StreamWait")),
+    ("copying", re.compile(r"Memcpy|Memset")),
+    ("allocating", re.compile(r"Malloc|Free|MemAlloc|HostAlloc|HostRegister|MemCreate|MemMap")),
+    ("launching", re.compile(r"Launch")),
+)
+OWN_CODE, OTHER_CALL = "program", "other call"
+
+
+def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
+    """Return table `host_lines`: samples of the threads that call CUDA, between the first GPU work
+    of the capture and the last; empty where the trace has no stacks of Python.
+    """
+    samples = _of_callers(db, read_python_samples(db))
+    begin, reached = _busy(work)
+    if not len(samples.start) or not len(begin):
+        return tables.empty(TABLE)
+    at = np.searchsorted(begin, samples.start, side="right") - 1
+    inside = (at >= 0) & (samples.start < reached[-1])
+    at, samples = at[inside], _pick(samples, inside)
+    if not len(at):
+        return tables.empty(TABLE)
+    calls = Calls(samples.start.copy(), *_coded(samples.thread))
+    found = attribute_calls(db, calls, stages)
+    stage = found.stage_of(np.arange(len(at)))
+    innermost = [shorten(found.labels[path[-1]]) if path else "" for path in found.paths]
+    frame = pd.DataFrame(
+        {
+            "stage": [found.stages[code] if code >= 0 else "" for code in stage],
+            "call": _calls_of(db, samples),
+            "nvtx_range": [innermost[code] for code in found.path],
+            "place": samples.place,
+            "idle_samples": (reached[at] <= samples.start).astype(int),
+            "samples": 1,
+            "time_ns": _periods(samples),
+        }
+    )
+    frame["idle_ns"] = frame["time_ns"] * frame["idle_samples"]
+    frame = frame.groupby(["stage", "call", "nvtx_range", "place"], as_index=False).sum()
+    frame["activity"] = [activity(call) for call in frame["call"]]
+    places = [samples.places[code] for code in frame.pop("place")]
+    frame["file"] = [place.own.file for place in places]
+    frame["line"] = [place.own.line or None for place in places]
+    frame["function"] = [place.own.function for place in places]
+    frame["inner"] = [
+        "" if p.inner == p.own else f"{p.inner.file}:{p.inner.line} {p.inner.function}"
+        for p in places
+    ]
+    order = ["time_ns", "stage", "file", "line"]
+    frame = frame.sort_values(order, ascending=[False, True, True, True])
+    return tables.check(frame.round({"time_ns": 0, "idle_ns": 0}), TABLE)
+
+
+def why_no_lines(db: Database) -> str:
+    """Why table `host_lines` is empty, and how to get it."""
+    if not has_samples(db):
+        return (
+            "the trace has no samples of Python stacks: record it with trace.python_sampling: true "
+            "(nsys profile --python-sampling=true)"
+        )
+    return (
+        "the export has no stacks of Python, or no thread that calls CUDA was sampled: export it "
+        "with nsys export --type=sqlite --include-blobs=true (after nsys 2024.2)"
+    )
+
+
+def activity(call: str) -> str:
+    """What the host does in a CUDA call, in the program's own code where there is none."""
+    if not call:
+        return OWN_CODE
+    return next((name for name, pattern in ACTIVITIES if pattern.search(call)), OTHER_CALL)
+
+
+def _of_callers(db: Database, samples: PythonSamples) -> PythonSamples:
+    """Samples of threads that call CUDA: others wait, read data or log."""
+    table = db.table(RUNTIME)
+    if table is None or not len(samples.start):
+        return _pick(samples, np.zeros(len(samples.start), bool))
+    callers = [row[0] for row in db.rows(f'SELECT DISTINCT globalTid FROM "{table}"')]
+    known = [thread for thread in callers if thread is not None]
+    return _pick(samples, np.isin(samples.thread, np.array(known, np.int64)))
+
+
+def _pick(samples: PythonSamples, at: Array) -> PythonSamples:
+    columns = (samples.start[at], samples.thread[at], samples.place[at])
+    return PythonSamples(*columns, samples.places)
+
+
+def _coded(thread: Array) -> tuple[Array, Array]:
+    ids, codes = np.unique(thread, return_inverse=True)
+    return codes.astype(np.int32), ids
+
+
+def _busy(work: Work) -> tuple[Array, Array]:
+    """Starts of all GPU operations in order, and until when the GPU is busy from each on."""
+    parts = (work.kernels, work.memory, work.graphs)
+    start = np.concatenate([part.start for part in parts])
+    end = start + np.concatenate([part.duration.astype(np.int64) for part in parts])
+    order = np.argsort(start, kind="stable")
+    return start[order], np.maximum.accumulate(end[order])
+
+
+def _periods(samples: PythonSamples) -> Array:
+    """Time that a sample stands for, in ns: the median distance on its thread."""
+    periods = np.zeros(len(samples.start))
+    for thread in np.unique(samples.thread):
+        mine = samples.thread == thread
+        distances = np.diff(samples.start[mine])
+        periods[mine] = np.median(distances) if len(distances) else np.nan
+    return periods
+
+
+def _calls_of(db: Database, samples: PythonSamples) -> list[str]:
+    """Name of the outermost CUDA call in which each sample lies, empty for none."""
+    table, threads = db.table(RUNTIME), sorted({int(thread) for thread in samples.thread})
+
+    def read_chunk(columns: list[Array]) -> list[Array]:
+        mine = np.isin(columns[0], threads)
+        return [column[mine] for column in columns]
+
+    select = ["coalesce(globalTid, 0)", "start", "end", "nameId"]
+    parts = list(db.scan(select, str(table), read_chunk, first_of_each(db)))
+    thread, start, end, name = (np.concatenate(c) for c in zip(*parts, strict=True))
+    texts = read_strings(db, {int(number) for number in np.unique(name)})
+    inside = np.full(len(samples.start), -1, np.int64)
+    for number in threads:
+        at = np.flatnonzero(thread == number)
+        at = at[np.argsort(start[at], kind="stable")]
+        mine = np.flatnonzero(samples.thread == number)
+        last = np.searchsorted(start[at], samples.start[mine], side="right") - 1
+        for back in range(NESTED):
+            before = at[np.maximum(last - back, 0)]
+            holds = (last >= back) & (end[before] > samples.start[mine])
+            inside[mine[holds]] = name[before[holds]]
+    return [ABI_VERSION.sub("", texts.get(int(number), "")) for number in inside]
