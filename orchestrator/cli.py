@@ -29,6 +29,7 @@ COMMANDS = {
     "metrics": "Show the metric catalogue: what each column means and what it costs.",
     "monitor": "Show power, clocks, temperature, memory and throttling of the GPUs.",
     "plan": "Say what to do, in which order, what each step saves and what it costs.",
+    "where": "Say which lines of the source the time belongs to, on the host and in kernels.",
     "predict": "Predict how fast a model serves, from recorded runs; needs no GPU.",
     "rank": "Trace ranks of a job inside of torchrun, srun, mpirun or any launcher.",
     "recipe": "List, show and check recipes.",

@@ -7,7 +7,7 @@ NVTX ranges, each with one planted cause in one line, marked `# planted: RANGE`:
 `item` reads a result in each step, `allocation` gives memory back and asks for it again,
 `pageable` copies from memory that is not pinned, `preparation` computes on the host in Python, and
 `strided` runs a Triton kernel whose loads are scattered. The CUDA profiler API brackets them all.
-The last line printed is JSON: the planted lines, and the wall time of each range in seconds.
+Lines of JSON tell the seconds of each range, the last one the planted lines as well.
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ def stage(name: str, times: dict[str, float], wait: Callable[[], None]) -> Itera
     times[name] = time.perf_counter() - started
 
 
-def run(device: str, steps: int, width: int) -> dict[str, float]:
-    """Run all ranges; return the wall time of each in seconds."""
+def run(device: str, steps: int, width: int, repeats: int = 1) -> dict[str, float]:
+    """Run all ranges `repeats` times, the last one bracketed; return the seconds of each range."""
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     torch.manual_seed(0)
     dtype = torch.float32
     w = torch.randn(width, width, device=device, dtype=dtype) / width**0.5
     x = torch.randn(64, width, device=device, dtype=dtype)
+    tall = torch.randn(2 * width, width, device=device, dtype=dtype)
     batch = torch.randn(width * 4, width, dtype=dtype)
     far = torch.randn(1 << 24 if device == "cuda" else 1 << 12, device=device)
     sums = torch.empty(1 << 20 if device == "cuda" else 1 << 8, device=device)
@@ -132,8 +133,8 @@ def run(device: str, steps: int, width: int) -> dict[str, float]:
     def everything(count: int) -> None:
         total = 0.0
         with stage("item", times, wait):
-            for _ in range(20 * count):
-                total = read_result(x, w, total)
+            for _ in range(4 * count):
+                total = read_result(tall, w, total)
         with stage("allocation", times, wait):
             for _ in range(4 * count):
                 new_buffers(x)
@@ -148,6 +149,9 @@ def run(device: str, steps: int, width: int) -> dict[str, float]:
                 strided(far, sums)
 
     everything(1)
+    for _ in range(repeats - 1):
+        everything(steps)
+        print(json.dumps({"seconds": times}))
     if device == "cuda":
         torch.cuda.profiler.start()
     everything(steps)
@@ -162,8 +166,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=1, help="the last one is bracketed")
     args = parser.parse_args(argv)
-    times = run(args.device, args.steps, args.width)
+    times = run(args.device, args.steps, args.width, args.repeats)
     print(json.dumps({"lines": planted_lines(), "seconds": times}))
     return 0
 

@@ -30,6 +30,7 @@ from nsight_prof.reports.findings.ncu.view import rules_view
 from nsight_prof.reports.findings.open_questions import open_questions, profiled_share
 from nsight_prof.reports.page import OpenQuestion, Section, Text
 from nsight_prof.reports.page.writer import Writer
+from nsight_prof.reports.profile import source_lines
 from nsight_prof.reports.profile.caveats import caveats, selection_notes
 from nsight_prof.reports.profile.figure_views import (
     all_roofs,
@@ -220,6 +221,7 @@ def engine_sections(run: Run, savings: Savings) -> tuple[Section, ...]:
         predictions.section(run),
         telemetry.section(run),
         collectives.section(run),
+        source_lines.section(run),
     )
     return tuple(section for section in found if section is not None)
 

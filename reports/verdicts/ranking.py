@@ -12,6 +12,7 @@ from itertools import count
 
 from nsight_prof.parsers.run.run import Run, once
 from nsight_prof.reports.findings.kernels.findings import bound_findings, kernel_findings
+from nsight_prof.reports.findings.lines import located
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.open_questions import open_questions
 from nsight_prof.reports.findings.padding import padding_findings
@@ -36,6 +37,7 @@ def findings(run: Run) -> list[Finding]:
     """
     found = program_findings(run)
     found += [*bound_findings(run), *kernel_findings(run, found), *padding_findings(run)]
+    found = [located(run, finding) for finding in found]
     ranks = count(1)
     return [
         f if f.key in OVERVIEW else replace(f, rank=next(ranks))

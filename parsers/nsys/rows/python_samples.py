@@ -1,11 +1,12 @@
 """Stacks of Python threads that nsys noted while the program ran (`--python-sampling=true`).
 
-Each is an NVTX mark in the domain `Python Backtrace` whose payload is the stack (seen with nsys
-2023.4.4; in an SQLite export it stands in NVTX_EVENTS.binaryData, which needs --include-blobs):
-flags, kind and depth as 32-bit numbers, 4 bytes of padding, then of each frame, innermost first,
-the string ids of function and file as 64-bit numbers, and the line as a 32-bit one with padding.
-The marks are of the sampler's own thread; their category numbers the Python threads of the process
-from 1, the main thread.
+Each is an NVTX mark whose payload is the stack; in an SQLite export it stands in
+NVTX_EVENTS.binaryData, which needs --include-blobs. After the header of payloads come, in nsys
+2025.3.1, the id of the thread state as a 64-bit number, the state and the depth as 32-bit ones; in
+2023.4.4 flags, kind and depth as 32-bit numbers and 4 bytes of padding. Then come the frames,
+innermost first: the string ids of function and file as 64-bit numbers, and the line as a 32-bit one
+with padding. In 2025.3.1 the mark is of the thread that was sampled; in 2023.4.4 of the sampler's
+own, and its category numbers the Python threads of the process from 1, the main thread.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from nsight_prof.parsers.nsys.sqlite.schema import NVTX, read_strings
 
 MARK = 34
 _HEADER = struct.Struct("<4Q")  # domain, schema, size and offset of the payload
-_STACK, _FRAME = struct.Struct("<III4x"), struct.Struct("<QQI4x")
+_HEAD, _FRAME = struct.Struct("<8x2I"), struct.Struct("<QQI4x")
+_DOMAINS = ("Python Periodic Sampling", "Python Backtrace")
 _LONGEST = 1 << 16  # bytes of a payload
-_DEEPEST = (_LONGEST - _STACK.size) // _FRAME.size
+_DEEPEST = (_LONGEST - _HEAD.size) // _FRAME.size
 _AT_ONCE = 20_000  # rows
 _TID, _PID = 0xFFFFFF, 24
 LIBRARY = re.compile(r"/lib(?:64)?/python[\d.]+/|/(?:site|dist)-packages/|^<|^$")
@@ -70,7 +72,7 @@ def has_samples(db: Database) -> bool:
     if not {"text", "eventType"} <= db.columns(NVTX):
         return False
     table = db.table(NVTX)
-    return bool(db.rows(f"SELECT 1 FROM \"{table}\" WHERE text = 'Python Backtrace' LIMIT 1"))
+    return bool(db.rows(f'SELECT 1 FROM "{table}" WHERE text IN {_DOMAINS} LIMIT 1'))
 
 
 def read_python_samples(db: Database) -> PythonSamples:
@@ -122,11 +124,11 @@ def _stack(data: bytes) -> bytes:
         _, _, size, offset = _HEADER.unpack_from(data)
         if _HEADER.size <= offset and offset + size <= len(data):
             data = data[offset : offset + size]
-    if len(data) < _STACK.size:
+    if len(data) < _HEAD.size:
         return b""
-    _, _, depth = _STACK.unpack_from(data)
-    frames = data[_STACK.size :]
-    return frames if 0 < depth <= _DEEPEST and len(frames) == depth * _FRAME.size else b""
+    frames = data[_HEAD.size :]
+    depths = {depth for depth in _HEAD.unpack_from(data) if 0 < depth <= _DEEPEST}
+    return frames if len(frames) in {depth * _FRAME.size for depth in depths} else b""
 
 
 def _thread(marked: int, category: int) -> int:

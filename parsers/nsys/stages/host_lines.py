@@ -17,11 +17,12 @@ from nsight_prof.parsers.nsys.rows.python_samples import (
 )
 from nsight_prof.parsers.nsys.rows.summaries import ABI_VERSION, first_of_each
 from nsight_prof.parsers.nsys.sqlite.database import Array, Database
-from nsight_prof.parsers.nsys.sqlite.schema import RUNTIME, read_strings
+from nsight_prof.parsers.nsys.sqlite.schema import CALL_KEY, RUNTIME, read_strings
 from nsight_prof.parsers.nsys.stages.stages import attribute_calls
 from nsight_prof.parsers.nsys.stages.work import Work
 
 TABLE = "host_lines"
+KEY_MASK = (1 << 56) - 1  # 32 bits of correlation, 24 of process
 NESTED = 3
 """Calls into each other that are looked through: cudaLaunchKernel holds a call of the driver."""
 ACTIVITIES = (
@@ -49,11 +50,13 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
     calls = Calls(samples.start.copy(), *_coded(samples.thread))
     found = attribute_calls(db, calls, stages)
     stage = found.stage_of(np.arange(len(at)))
+    called, launched = _calls_of(db, work, samples)
     innermost = [shorten(found.labels[path[-1]]) if path else "" for path in found.paths]
     frame = pd.DataFrame(
         {
             "stage": [found.stages[code] if code >= 0 else "" for code in stage],
-            "call": _calls_of(db, samples),
+            "call": called,
+            "kernel_id": launched,
             "nvtx_range": [innermost[code] for code in found.path],
             "place": samples.place,
             "idle_samples": (reached[at] <= samples.start).astype(int),
@@ -62,7 +65,9 @@ def host_lines(db: Database, work: Work, stages: Stages) -> pd.DataFrame:
         }
     )
     frame["idle_ns"] = frame["time_ns"] * frame["idle_samples"]
-    frame = frame.groupby(["stage", "call", "nvtx_range", "place"], as_index=False).sum()
+    frame = frame.groupby(
+        ["stage", "call", "kernel_id", "nvtx_range", "place"], as_index=False
+    ).sum()
     frame["activity"] = [activity(call) for call in frame["call"]]
     places = [samples.places[code] for code in frame.pop("place")]
     frame["file"] = [place.own.file for place in places]
@@ -136,26 +141,42 @@ def _periods(samples: PythonSamples) -> Array:
     return periods
 
 
-def _calls_of(db: Database, samples: PythonSamples) -> list[str]:
-    """Name of the outermost CUDA call in which each sample lies, empty for none."""
+def _calls_of(db: Database, work: Work, samples: PythonSamples) -> tuple[list[str], list[str]]:
+    """Name of the outermost CUDA call in which each sample lies, and the kernel that the innermost
+    launched, by its id; empty for none.
+    """
     table, threads = db.table(RUNTIME), sorted({int(thread) for thread in samples.thread})
 
     def read_chunk(columns: list[Array]) -> list[Array]:
         mine = np.isin(columns[0], threads)
         return [column[mine] for column in columns]
 
-    select = ["coalesce(globalTid, 0)", "start", "end", "nameId"]
+    select = ["coalesce(globalTid, 0)", "start", "end", "nameId", CALL_KEY]
     parts = list(db.scan(select, str(table), read_chunk, first_of_each(db)))
-    thread, start, end, name = (np.concatenate(c) for c in zip(*parts, strict=True))
+    thread, start, end, name, key = (np.concatenate(c) for c in zip(*parts, strict=True))
     texts = read_strings(db, {int(number) for number in np.unique(name)})
-    inside = np.full(len(samples.start), -1, np.int64)
+    kernels, inside = _kernels_by_key(work), np.full(len(samples.start), -1, np.int64)
+    launched = [""] * len(samples.start)
     for number in threads:
         at = np.flatnonzero(thread == number)
         at = at[np.argsort(start[at], kind="stable")]
         mine = np.flatnonzero(samples.thread == number)
         last = np.searchsorted(start[at], samples.start[mine], side="right") - 1
-        for back in range(NESTED):
+        for back in range(NESTED if len(at) else 0):
             before = at[np.maximum(last - back, 0)]
             holds = (last >= back) & (end[before] > samples.start[mine])
             inside[mine[holds]] = name[before[holds]]
-    return [ABI_VERSION.sub("", texts.get(int(number), "")) for number in inside]
+            for sample, call in zip(mine[holds], key[before[holds]] & KEY_MASK, strict=True):
+                launched[sample] = launched[sample] or kernels.get(int(call), "")
+    return [ABI_VERSION.sub("", texts.get(int(code), "")) for code in inside], launched
+
+
+def _kernels_by_key(work: Work) -> dict[int, str]:
+    """Id of the kernel that each call launched; of a graph that of its first node."""
+    rows = work.kernels
+    keys = rows.correlation.astype(np.int64) | (rows.queues[:, 3][rows.queue] << 32)
+    first, at = np.unique(keys & KEY_MASK, return_index=True)
+    kernels = rows.kernel[at]
+    return {
+        int(key): rows.kernels[code].kernel_id for key, code in zip(first, kernels, strict=True)
+    }
