@@ -117,7 +117,9 @@ def _kernel_tables(run: Run) -> list[Table[Any]]:
 def _lines_table(run: Run, kernel_id: str, name: str) -> Table[KernelLine]:
     columns: list[Column[KernelLine]] = [
         Column(Text("Line"), lambda row: Verbatim(row.place)),
-        Column(Text("Source"), lambda row: Verbatim(row.source.strip()) if row.source else None),
+        Column(
+            Text("Source code"), lambda row: Verbatim(row.source.strip()) if row.source else None
+        ),
         Column(Text("Share of the samples"), lambda row: alone(row.share)),
         Column(Text("95 %"), lambda row: row.share.interval),
         Column(Text("Most for"), lambda row: Verbatim(row.stall) if row.stall else None),
@@ -152,7 +154,7 @@ def _instructions_table(run: Run, kernel_id: str, name: str) -> Table[Row]:
 
     columns: list[Column[Row]] = [
         Column(Text("Line"), lambda row: Verbatim(place(text(row["file"]), count(row["line"])))),
-        Column(Text("Source"), source),
+        Column(Text("Source code"), source),
         Column(Text("Instruction"), lambda row: Verbatim(text(row["sass"]))),
         Column(Text("Share of the samples"), lambda row: measured("samples")(row).share_of(whole)),
         Column(
