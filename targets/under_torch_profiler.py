@@ -40,7 +40,9 @@ PRIVATE = re.compile(rb'("(?:host_name|traceName)": )"[^"]*"')
 class Recorder:
     """Starts and stops the profiler; each start..stop is a part of the one trace `out`."""
 
-    def __init__(self, torch: Any, out: Path) -> None:
+    def __init__(self, torch: Any, out: Path, detailed: bool = False) -> None:
+        """Record nothing yet; `detailed`: with Python functions around operators, and memory."""
+        self._detailed = detailed
         self.out = out.absolute()  # the script may change the folder
         self.parts = 0
         self._torch = torch
@@ -55,7 +57,12 @@ class Recorder:
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        self._profile = torch.profiler.profile(activities=activities, record_shapes=True)
+        self._profile = torch.profiler.profile(
+            activities=activities,
+            record_shapes=True,
+            profile_memory=self._detailed,
+            with_stack=self._detailed,
+        )
         self._profile.start()
 
     def stop(self) -> None:
@@ -297,6 +304,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         usage="%(prog)s --out FILE [--capture all|profiler-api] -- SCRIPT [ARGUMENTS ...]",
     )
     parser.add_argument("--out", type=Path, required=True, help="trace to write (.json.gz)")
+    parser.add_argument("--detailed", action="store_true", help="with Python functions and memory")
     parser.add_argument(
         "--capture",
         choices=("all", "profiler-api"),
@@ -323,7 +331,7 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         message = f"{sys.executable} cannot import torch: {error}"
         return fail(message, "name an interpreter that has it: python: /path/to/venv/bin/python", 3)
-    recorder = Recorder(torch, options.out)
+    recorder = Recorder(torch, options.out, options.detailed)
     ranges = Ranges(torch.profiler.record_function)
     bridge_torch_nvtx(torch, ranges)
     bridge_nvtx_package(ranges)

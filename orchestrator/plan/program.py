@@ -148,7 +148,8 @@ def operators_program(recipe: Recipe, out: Path) -> Program:
     program = step_program(recipe, "operators")
     python, script = _script(program.argv)
     capture = recipe.capture if recipe.capture == "profiler-api" else "all"
-    wrapper = (str(TORCH_PROFILER), "--out", str(out), "--capture", capture, "--")
+    detailed = ("--detailed",) if recipe.operators.detailed else ()
+    wrapper = (str(TORCH_PROFILER), "--out", str(out), "--capture", capture, *detailed, "--")
     return replace(program, argv=(*python, *wrapper, *script))
 
 

@@ -196,6 +196,12 @@ class Trace(Model):
         description="More options for `nsys profile`, for example [--nvtx-domain-exclude=CCCL]. "
         "GPU metrics and CPU samples are shown by Nsight Systems alone, from the .nsys-rep.",
     )
+    cublas_log: bool = Field(
+        default=False,
+        description="true: let cuBLASLt log its calls (CUBLASLT_LOG_LEVEL=2): sizes, layouts, "
+        "types and the algorithm of each matrix product, joined to the kernels in table "
+        "`cublas_calls`; each call costs the host some microseconds more.",
+    )
     keep_report: bool = Field(
         default=False,
         description="true: keep trace.nsys-rep, for the GUI of Nsight Systems. It holds the "
@@ -297,6 +303,12 @@ class Operators(Model):
         default=False,
         description="true: also run the program, a Python script that uses torch, under the torch "
         "profiler; tables `operators` and `gemms` come from it.",
+    )
+    detailed: bool = Field(
+        default=False,
+        description="true: also record the Python functions around operators and the memory that "
+        "they take (call_path in table operators, table stage_memory); the host runs some times "
+        "slower then.",
     )
     args: Arguments = _own_args("{mode: eager}")
     timeout: Duration = Field(

@@ -42,6 +42,7 @@ from nsight_prof.orchestrator.system.process import Finished
 from nsight_prof.orchestrator.system.secrets import mask_file
 from nsight_prof.orchestrator.tools import ncu, nsys, target
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError, StepFailed
+from nsight_prof.parsers.join.cublas import LOG as CUBLAS_LOG
 from nsight_prof.parsers.ncu import can_read_rep, read_ncu
 from nsight_prof.parsers.nsys.rows.cut import open_cutter
 from nsight_prof.parsers.nsys.trace import open_trace
@@ -111,6 +112,8 @@ def _trace(step: Step, folder: Path, work: Work, result: Result) -> None:
     result.argv = nsys.profile_argv(request, tool.features)
     timeout_s = step.timeout_s
     environment = nsys.environment(request) | {RESULTS_VARIABLE: str(folder / RESULTS)}
+    if work.recipe.trace.cublas_log:
+        environment |= {"CUBLASLT_LOG_LEVEL": "2", "CUBLASLT_LOG_FILE": str(folder / CUBLAS_LOG)}
     what = Call(step.name, tool, result.argv, folder, timeout_s, environment)
     finished = call(work, what)
     result.exit_code = finished.exit_code

@@ -49,7 +49,9 @@ def open_source(nvml: Any = None) -> Source:
     """
     try:
         if nvml is None:
-            import pynvml as nvml
+            import pynvml
+
+            nvml = pynvml
         nvml.nvmlInit()
         handles = [
             nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))

@@ -16,8 +16,9 @@ from nsight_prof.parsers.build.gaps import Gaps
 from nsight_prof.parsers.build.peaks import Peak, Peaks, peaks
 from nsight_prof.parsers.cells import Row, count, number, records, text
 from nsight_prof.parsers.errors import ArtifactUnreadable, ProfError
+from nsight_prof.parsers.join.cublas import LOG, read_cublas_calls
 from nsight_prof.parsers.join.gemms import join_gemms, product_ids
-from nsight_prof.parsers.run.directory import RunDir, read_manifest
+from nsight_prof.parsers.run.directory import RunDir, plain_file, read_manifest
 from nsight_prof.parsers.serving.model_shape import Linear, model_shape
 from nsight_prof.parsers.torch.trace import open_torch_trace
 
@@ -25,6 +26,22 @@ OPERATORS = ("operators.json.gz", "operators.json")
 BEYOND = 1.05
 """A product this much faster than its roof has its data in a cache: no fraction is told."""
 _LAUNCHES = ("kernel_id", "stage", "pid", "device", "stream", "start_ns", "duration_ns")
+
+
+def cublas_frames(run: RunDir, kernels: pd.DataFrame, gaps: Gaps) -> dict[str, pd.DataFrame]:
+    """Return table `cublas_calls`; none for a run without the log."""
+    path = run.artifact("trace", LOG)
+    if path is None:
+        return {}
+    try:
+        with plain_file(path) as plain:
+            found = read_cublas_calls(plain, kernels)
+    except OSError as error:
+        gaps.add("cublas_calls", f"{path.name} cannot be read: {error.strerror}")
+        return {}
+    if found.empty:
+        gaps.add("cublas_calls", "the log of cuBLASLt holds no call: the program made none")
+    return {"cublas_calls": found}
 
 
 def operator_frames(
@@ -56,6 +73,7 @@ def operator_frames(
         gaps.add("gemms", warning)
     gemms = with_roofs(with_modules(joined.gemms, frames), frames, gaps)
     by_table = {"operators": trace.operators(), "gemms": gemms}
+    by_table["stage_memory"] = trace.stage_memory()
     if frames.get("modules", tables.empty("modules")).empty:
         by_table["modules"] = trace.modules()
     return by_table

@@ -26,7 +26,7 @@ from nsight_prof.parsers.build.clocks import without_impossible_clocks
 from nsight_prof.parsers.build.gaps import Gaps, joined, summed
 from nsight_prof.parsers.build.ncu_only import gpus_of, kernels_of
 from nsight_prof.parsers.build.ncu_rule_tables import ncu_rules_frame
-from nsight_prof.parsers.build.operator_tables import operator_frames
+from nsight_prof.parsers.build.operator_tables import cublas_frames, operator_frames
 from nsight_prof.parsers.build.predicted_tables import predicted_frames
 from nsight_prof.parsers.build.serving_tables import (
     prediction_frames,
@@ -110,6 +110,7 @@ def _write(run: RunDir, folder: Path) -> RoofsFile | None:
     of_target = frames.get("telemetry", tables.empty("telemetry"))
     frames["telemetry"] = telemetry_frame(run, of_target, gaps)
     frames |= operator_frames(run, frames, folder, gaps)
+    frames |= cublas_frames(run, frames["kernels"], gaps)
     of_kernels = joined([frames.pop("counter_gaps"), frames.pop("bound_gaps")])
     frames["gaps"] = gaps.frame(of_kernels if benched is None else summed(of_kernels))
     substep("writing the tables")

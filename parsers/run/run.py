@@ -261,6 +261,16 @@ class Run:
         return self._read("operators")
 
     @cached_property
+    def cublas_calls(self) -> pd.DataFrame:
+        """Table `cublas_calls`: what cuBLASLt computed, and the algorithm that it chose."""
+        return self._read("cublas_calls")
+
+    @cached_property
+    def stage_memory(self) -> pd.DataFrame:
+        """Table `stage_memory`: what torch's allocator gave out in each stage."""
+        return self._read("stage_memory")
+
+    @cached_property
     def gemms(self) -> pd.DataFrame:
         """Table `gemms`: matrix products with the kernels of the trace that computed them."""
         return self._read("gemms")

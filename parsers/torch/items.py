@@ -7,6 +7,8 @@ to the innermost operator that issued it, by Kineto's external id, else by the C
 
 from __future__ import annotations
 
+import re
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -28,6 +30,8 @@ class Kind(Enum):
     OPERATOR = "cpu_op"
     RANGE = "user_annotation"
     CALL = "call"
+    FRAME = "python_function"
+    MEMORY = "memory"
 
 
 @dataclass(slots=True)
@@ -45,7 +49,9 @@ class Item:
     """Something that the host did; times in ns.
 
     `parent` is the operator around it, `inside` the time of operators right inside of it, `stage`
-    the instance that it belongs to. `nested`: a matrix product inside of it has its work.
+    the instance that it belongs to. `nested`: a matrix product inside of it has its work. `path` is
+    the functions of the program around it, outermost first. Memory that was allocated, or freed
+    where `bytes` is below 0, leaves `allocated` bytes on `device`.
     """
 
     kind: Kind
@@ -60,6 +66,10 @@ class Item:
     gemm: Gemm | None = None
     nested: bool = False
     module: str = ""
+    path: tuple[str, ...] = ()
+    bytes: int = 0
+    allocated: int = 0
+    device: int = -1
 
     @property
     def operator(self) -> Item | None:
@@ -103,7 +113,12 @@ class Items:
 
 _GPU = {"kernel": True, "gpu_memcpy": False, "gpu_memset": False}
 _CALLS = ("cuda_runtime", "cuda_driver")
-_HOST = {Kind.OPERATOR.value: Kind.OPERATOR, Kind.RANGE.value: Kind.RANGE}
+_HOST = {kind.value: kind for kind in (Kind.OPERATOR, Kind.RANGE, Kind.FRAME)}
+_MEMORY, _CUDA = "[memory]", 1
+# Kineto names a function by file, line of its definition and name; files below a folder of
+# packages lose that folder. Those of torch and of the standard library explain nothing.
+_FUNCTION = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<name>.+)")
+_NOT_OURS = re.compile(r"(?:.*/)?(?:torch|site-packages|dist-packages|lib/python3[.\d]*)/|<frozen")
 _GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
 
 
@@ -115,8 +130,10 @@ def read_items(events: Iterable[Event], stage_of: StageOf) -> Items:
     gpu: list[Event] = []
     names: dict[str, str] = {}  # one object for each text
     for event in events:
-        kind = event.get("cat")
+        kind = str(event.get("cat"))
         if event.get("ph") != "X":
+            if event.get("name") == _MEMORY:
+                _memory(event, threads)
             continue
         if kind in _GPU:
             gpu.append(event)
@@ -167,6 +184,31 @@ def _host(
     threads[event.get("pid"), event.get("tid")].append(item)
 
 
+def _memory(event: Event, threads: dict[Thread, list[Item]]) -> None:
+    """Keep what was allocated or freed on a GPU; `Total Allocated` is what is held afterwards."""
+    args = event["args"]
+    if args.get("Device Type") != _CUDA:
+        return
+    at = _ns(event["ts"])
+    item = Item(Kind.MEMORY, _MEMORY, at, at, bytes=int(args["Bytes"]),
+                allocated=int(args.get("Total Allocated") or 0),
+                device=int(args.get("Device Id") or 0))  # fmt: skip
+    threads[event.get("pid"), event.get("tid")].append(item)
+
+
+def function_of(name: str) -> str | None:
+    """Return `file:line name` of a function of the program; None for one of torch or Python."""
+    found = _FUNCTION.fullmatch(name)
+    if (
+        found is None
+        or _NOT_OURS.match(found["file"])
+        or "/" not in found["file"]
+        and (found["file"].removesuffix(".py") in sys.stdlib_module_names)
+    ):
+        return None
+    return f"{found['file']}:{found['line']} {found['name']}"
+
+
 def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
     """Give the items of a thread their operators and stages; tell whether it has any range."""
     items.sort(key=lambda item: (item.start, -item.end))
@@ -179,8 +221,11 @@ def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
         around = stack[-1] if stack else None
         if around is not None:
             item.parent, item.stage, item.module = around.operator, around.stage, around.module
+            item.path = around.path
         if item.kind is Kind.OPERATOR:
             _count(item)
+        elif item.kind is Kind.FRAME:
+            _enter(item)
         elif item.kind is Kind.RANGE:
             has_range = True
             found.ranges.add(item.name)
@@ -189,9 +234,16 @@ def _nest(items: list[Item], stage_of: StageOf, found: Items) -> bool:
                 followed = item.stage if around is None or around.stage is None else None
         if item.stage is None and item.kind is not Kind.RANGE:  # a range may hold the next step
             item.stage = followed
-        if item.kind is not Kind.CALL:
+        if item.kind not in (Kind.CALL, Kind.MEMORY):
             stack.append(item)
     return has_range
+
+
+def _enter(item: Item) -> None:
+    """Add a function of the program to the path; each once, where it calls itself."""
+    function = function_of(item.name)
+    if function is not None and function not in item.path:
+        item.path = (*item.path, function)
 
 
 def _count(item: Item) -> None:

@@ -59,6 +59,8 @@ class TorchTrace:
         for item in self._items.items:
             if item.kind is Kind.OPERATOR:
                 _row(rows, _stage(item), item).add(item)
+            elif item.kind is Kind.MEMORY and item.parent is not None:
+                _row(rows, _stage(item), item.parent).allocated += max(item.bytes, 0)
         for work in self._items.work:
             _row(rows, _stage(work.item), work).give(work)
         frame = pd.DataFrame(
@@ -68,10 +70,31 @@ class TorchTrace:
             ],
             columns=[column.name for column in tables.tables()["operators"]],
         )
-        order = ["gpu_ns", "self_cpu_ns", "operator", "input_shapes", "kernel"]
-        up = [False, False, True, True, True]
+        order = ["gpu_ns", "self_cpu_ns", "operator", "input_shapes", "kernel", "call_path"]
+        up = [False, False, True, True, True, True]
         frame = frame.sort_values(order, ascending=up, kind="stable", na_position="last")
         return tables.check(frame, "operators")
+
+    def stage_memory(self) -> pd.DataFrame:
+        """Return table `stage_memory`; empty for a trace without profile_memory."""
+        found: dict[tuple[str, int], list[Item]] = defaultdict(list)
+        for item in self._items.items:
+            if item.kind is Kind.MEMORY:
+                found[_stage(item), item.device].append(item)
+        rows = [
+            {
+                "stage": stage,
+                "device": device,
+                "allocations": sum(item.bytes > 0 for item in items),
+                "allocated_bytes": sum(item.bytes for item in items if item.bytes > 0),
+                "freed_bytes": -sum(item.bytes for item in items if item.bytes < 0),
+                # what was held before the first change of the stage counts, too
+                "peak_bytes": max(item.allocated - min(item.bytes, 0) for item in items),
+            }
+            for (stage, device), items in found.items()
+        ]
+        columns = [column.name for column in tables.tables()["stage_memory"]]
+        return tables.check(pd.DataFrame(rows, columns=columns), "stage_memory")
 
     def modules(self) -> pd.DataFrame:
         """Return table `modules`; empty without vLLM's ranges of modules."""
@@ -167,8 +190,9 @@ def _gemm_kernel(work: GpuWork) -> GemmKernel:
 class _Row:
     """Sums of one row of table `operators`."""
 
-    def __init__(self, operator: str, shapes: str, dtypes: str) -> None:
-        self.operator, self.shapes, self.dtypes = operator, shapes, dtypes
+    def __init__(self, operator: str, shapes: str, dtypes: str, path: str) -> None:
+        self.operator, self.shapes, self.dtypes, self.path = operator, shapes, dtypes, path
+        self.allocated = 0
         self.calls = self.cpu = self.own = self.gpu = self.memory = self.launches = 0
         self.flops = 0.0
         self.gemm: Gemm | None = None
@@ -214,6 +238,8 @@ class _Row:
             "n": gemm.n if gemm else None,
             "k": gemm.k if gemm else None,
             "flops": self.flops if gemm else None,
+            "call_path": self.path,
+            "allocated_bytes": self.allocated if is_operator else None,
         }
 
 
@@ -223,13 +249,14 @@ def _row(rows: dict[tuple[str, ...], _Row], stage: str, of: Item | GpuWork) -> _
     item = of if isinstance(of, Item) else of.item
     operator = None if item is None or graph else item.operator
     if operator is not None:
-        columns = (operator.name, _shapes(operator.dims), _dtypes(operator.types))
+        path = " > ".join(operator.path)
+        columns = (operator.name, _shapes(operator.dims), _dtypes(operator.types), path)
         key: tuple[str, ...] = (stage, *columns)
     elif graph:
-        columns = (CUDA_GRAPH, "", "")
+        columns = (CUDA_GRAPH, "", "", "")
         key = (stage, *columns)
     else:
-        columns = (NO_OPERATOR, "", "")
+        columns = (NO_OPERATOR, "", "", "")
         key = (stage, *columns, of.name)
     if key not in rows:
         rows[key] = _Row(*columns)

@@ -19,7 +19,14 @@ from nsight_prof.reports.analysis.profiled import kernel_time
 from nsight_prof.reports.analysis.roof_comparison import compare_roofs, roofs_measured_by
 from nsight_prof.reports.analysis.run_time import run_time
 from nsight_prof.reports.analysis.stages import stages_note, wall_time
-from nsight_prof.reports.engine import collectives, model, predictions, stage_work, telemetry
+from nsight_prof.reports.engine import (
+    collectives,
+    model,
+    predictions,
+    stage_memory,
+    stage_work,
+    telemetry,
+)
 from nsight_prof.reports.engine.operators.savings import Saving, Savings
 from nsight_prof.reports.engine.operators.section import section as operators
 from nsight_prof.reports.engine.stages.section import section as stages_of_engine
@@ -219,6 +226,7 @@ def engine_sections(run: Run, savings: Savings) -> tuple[Section, ...]:
         model.section(run),
         stage_work.section(run),
         predictions.section(run),
+        stage_memory.section(run),
         telemetry.section(run),
         collectives.section(run),
         source_lines.section(run),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nsight_prof.orchestrator.cli import main
 from nsight_prof.orchestrator.imports.importing import import_files
 from nsight_prof.parsers.build.load import load_run
 from nsight_prof.parsers.errors import ArtifactUnreadable, UsageError
@@ -118,3 +119,25 @@ def test_damaged_events_are_refused(tmp_path: Path, event: dict[str, Any]) -> No
     path.write_bytes(gzip.compress(text.encode()))
     with pytest.raises(ArtifactUnreadable):
         import_files([path], tmp_path / "run")
+
+
+def test_memory_and_functions_stand_beside_operators(root: Path, tmp_path: Path) -> None:
+    """Two blocks, three times: a product of 2048 x 4096 in bf16 takes 16 MiB each time."""
+    trace = root / "tests" / "fixtures" / "torch_trace" / "small-network-h200.json.xz"
+    stages = ["^prefill$", "^decode$", "^train$"]
+    run = load_run(import_files([trace], tmp_path / "run", stages).path)
+    up = run.operators.query("stage == 'prefill' and operator == 'aten::addmm' and n == 4096")
+    assert up["calls"].tolist() == [6]
+    assert up["allocated_bytes"].tolist() == [6 * 2 * 2048 * 4096]
+    assert up["call_path"].item().endswith("habits_prog.py:14 forward")
+    assert "torch/" not in "".join(run.operators["call_path"])
+    read = json.loads(lzma.decompress(trace.read_bytes()))["traceEvents"]
+    changes = [e["args"] for e in read if e["name"] == "[memory]" and e["args"]["Device Type"] == 1]
+    memory = run.stage_memory
+    assert memory["allocated_bytes"].sum() == sum(max(e["Bytes"], 0) for e in changes)
+    assert memory["freed_bytes"].sum() == -sum(min(e["Bytes"], 0) for e in changes)
+    assert memory["peak_bytes"].max() == max(e["Total Allocated"] for e in changes)
+    assert set(memory["stage"]) == {*(name.strip("^$") for name in stages), ""}
+    assert main(["report", str(run.path), "--png", "no"]) == 0
+    page = (run.path / "report" / "details.md").read_text()
+    assert "Functions that call the operators" in page

@@ -1,0 +1,93 @@
+"""Section of memory and functions: what stages allocate, and which functions call the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nsight_prof.parsers.cells import Row, known, records, text
+from nsight_prof.parsers.run.run import Run
+from nsight_prof.reports.page import (
+    Column,
+    Json,
+    Name,
+    Number,
+    Ref,
+    Section,
+    Table,
+    Text,
+    Value,
+    Verbatim,
+)
+
+KEY, TITLE = "stage-memory", Text("Memory of the stages, and functions of the program")
+INTRO = Text(
+    "What torch's allocator gave out while the torch profiler recorded, and the Python functions "
+    "around the operators; the host is slower under it."
+)
+SHOWN = 15
+"""Functions of the table."""
+
+
+def section(run: Run) -> Section | None:
+    """Return the section; None where neither memory nor functions were recorded."""
+    memory, functions = records(run.stage_memory), _functions(run)
+    if not memory and not functions:
+        return None
+    found = ([_memory(memory)] if memory else []) + ([_calls(functions)] if functions else [])
+    return Section(KEY, TITLE, (INTRO, *found), numbers={"stage_memory": _numbers(memory)})
+
+
+def _functions(run: Run) -> list[Row]:
+    """Sums of the operators of each call path, most GPU time first."""
+    columns = ["gpu_ns", "self_cpu_ns", "allocated_bytes", "calls"]
+    named = run.operators[run.operators["call_path"].fillna("") != ""]
+    sums = named.groupby(["stage", "call_path"], as_index=False)[columns].sum()
+    return records(sums.sort_values("gpu_ns", ascending=False, kind="stable"))
+
+
+def _stage(row: Row) -> Value:
+    name = text(row["stage"])
+    return Verbatim(name) if name else Name("outside of stages")
+
+
+def _memory(rows: Sequence[Row]) -> Table[Row]:
+    def cell(row: Row, column: str, unit: str) -> Number:
+        return Number(known(row[column]), unit, (Ref("stage_memory", text(row["stage"]), column),))
+
+    return Table(
+        KEY,
+        Text("Memory by stage"),
+        [
+            Column(Text("Stage"), _stage),
+            Column(Text("GPU"), lambda row: Number(known(row["device"]), "count")),
+            Column(Text("Peak"), lambda row: cell(row, "peak_bytes", "B")),
+            Column(Text("Allocated"), lambda row: cell(row, "allocated_bytes", "B")),
+            Column(Text("Freed"), lambda row: cell(row, "freed_bytes", "B")),
+            Column(Text("Allocations"), lambda row: cell(row, "allocations", "count")),
+        ],
+        rows,
+        note=Text("Peak: the most that was given out at once, by the allocator's own count."),
+    )
+
+
+def _calls(rows: Sequence[Row]) -> Table[Row]:
+    return Table(
+        "call-paths",
+        Text("Functions that call the operators"),
+        [
+            Column(Text("Stage"), _stage),
+            Column(Text("Functions"), lambda row: Verbatim(text(row["call_path"]))),
+            Column(Text("GPU time"), lambda row: Number(known(row["gpu_ns"]), "ns")),
+            Column(Text("Host time"), lambda row: Number(known(row["self_cpu_ns"]), "ns")),
+            Column(Text("Calls"), lambda row: Number(known(row["calls"]), "count")),
+            Column(Text("Allocated"), lambda row: Number(known(row["allocated_bytes"]), "B")),
+        ],
+        rows,
+        note=Text("Outermost function first; file and line are those of its definition."),
+        preview=SHOWN,
+    )
+
+
+def _numbers(rows: Sequence[Row]) -> Json:
+    names = ("device", "peak_bytes", "allocated_bytes", "freed_bytes", "allocations")
+    return [{"stage": text(r["stage"])} | {name: known(r[name]) for name in names} for r in rows]
