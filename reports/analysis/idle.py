@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsight_prof.parsers.cells import count, records, text
+from nsight_prof.parsers.cells import count, number, records, text
 from nsight_prof.parsers.errors import ProfError
 from nsight_prof.parsers.roofs.file import ROOFS_FILE, read_roofs
 from nsight_prof.parsers.run.run import Run, once
@@ -191,8 +191,14 @@ def launch_cost(run: Run) -> LaunchCost:
     if fastest is None:
         return LaunchCost(total.per(often, "ns"), Number(None, "ns"), Text(""))
     case = text(fastest["case_id"])
-    untraced = 1e9 * fastest["value"], "ns", (Ref("measured_roofs", "host-launch", "value"),)
-    return LaunchCost(total.per(often, "ns"), Number(*untraced), _measured_by(run, case))
+    untraced = Number(
+        1e9 * fastest["value"],
+        "ns",
+        (Ref("measured_roofs", "host-launch", "value"),),
+        low=1e9 * number(fastest["low"]),
+        high=1e9 * number(fastest["high"]),
+    )
+    return LaunchCost(total.per(often, "ns"), untraced, _measured_by(run, case))
 
 
 def _measured_by(run: Run, case: str) -> Text:

@@ -73,13 +73,17 @@ def _columns(work: Work, chunk: slice) -> pd.DataFrame:
     return frame
 
 
-def _memory_before(work: Work, start: Array, queue: Array) -> Array:
-    """Number of copies and memsets of a GPU and process that began before each of its kernels."""
+def _memory_before(work: Work, start: Array, queue: Array) -> pd.Series:
+    """Number of copies and memsets of a GPU and process that began before each of its kernels.
+
+    Unknown where the trace does not tell the GPU or process of these, or of the kernel.
+    """
     found, memory = np.zeros(len(start), np.int64), work.memory
     for code, (device, pid) in enumerate(memory.places):
         here = (queue[:, 0] == device) & (queue[:, 3] == pid)
         found[here] = np.searchsorted(memory.start[memory.place_code == code], start[here])
-    return found
+    told = all(device >= 0 and pid > 0 for device, pid in memory.places)
+    return pd.Series(found, dtype="Int64").where(told & (queue[:, 0] >= 0) & (queue[:, 3] > 0))
 
 
 def _known(numbers: Array) -> pd.Series:

@@ -565,7 +565,12 @@ def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence
         costs.append(measured(label, cost.traced, Text("nsys: calls named *LaunchKernel*")))
     if cost.untraced.value:
         costs += [
-            measured(Text("launch call without a profiler"), cost.untraced, cost.source),
+            Evidence(
+                Text("launch call without a profiler"),
+                cost.untraced,
+                _between_processes(cost.untraced),
+                cost.source,
+            ),
             measured(
                 Text("what nsys adds to a launch"),
                 cost.added,
@@ -577,6 +582,14 @@ def _gain_evidence(rule: Rule, cost: LaunchCost, saved: Number) -> list[Evidence
         *costs,
         measured(save, saved, formula),
     ]
+
+
+def _between_processes(value: Number) -> Text | None:
+    """Say how far a time is known: a launch differs by process."""
+    if value.low is None or value.high is None:
+        return None
+    low, high = (Number(end, "ns", value.refs) for end in (value.low, value.high))
+    return Text("{low} to {high} by process", low=low, high=high)
 
 
 def _other_causes(stage: Stage, cause: str) -> list[Evidence]:

@@ -47,7 +47,7 @@ READ = {name: f"{NEEDED.get(name, '')} {OPTIONAL.get(name, '')}".split()
 SOURCES: dict[str, tuple[set[str], list[str]]] = {
     "gpus": ({GPU, DEVICE, KERNEL}, []),
     "kernels": ({KERNEL, "StringIds"}, ["stage"]),
-    "launches": ({KERNEL, "StringIds"}, ["stage", "nvtx_path"]),
+    "launches": ({KERNEL, "StringIds"}, ["stage", "nvtx_path", "memory_before"]),
     "memory_operations": ({MEMCPY, MEMSET}, []),
     "api_calls": ({RUNTIME, "StringIds"}, []),
 }

@@ -20,6 +20,7 @@ from nsight_prof.reports.analysis.timeline import runs, timeline
 from nsight_prof.reports.findings.kernels.judge import judge
 from nsight_prof.reports.findings.model import Finding
 from nsight_prof.reports.findings.program.copies import casts_and_copies
+from nsight_prof.reports.page import Number
 from nsight_prof.reports.verdicts.ranking import findings
 from scripts.pages.stage_run import stage_runs
 from tests.reports.programs import amount, english, of_cause
@@ -167,3 +168,13 @@ def test_a_gpu_that_shares_the_memory_of_its_cpu_has_no_bandwidth_of_a_driver(
     with open_trace(trace) as opened:
         known = opened.gpus()["memory_bandwidth"].notna()
     assert known.all() == (capability == "9.0")
+
+
+def test_what_a_launch_costs_without_nsys_is_an_interval(recorded_run_of: Recorded) -> None:
+    run = recorded_run_of("h200-top-kernels")
+    found = of_cause(run, "launch_bound")
+    (row,) = [r for r in found.evidence if english(r.label) == "launch call without a profiler"]
+    roofs = run.measured_roofs.set_index("kind").loc["launch"]
+    assert isinstance(row.value, Number)
+    assert row.value.low == pytest.approx(1e9 * roofs["low"])
+    assert "by process" in english(row.threshold)
