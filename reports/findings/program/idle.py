@@ -200,6 +200,7 @@ IN_CALLS = 0.5
 """Part of the gaps' time in launch calls above which nsys may have made it."""
 RANGE = 0.5
 """Part of the idle time that lies before the launches of one NVTX range, so that it is named."""
+IDLE_CELLS = column("idle_gaps", "idle_ns")
 NAMED = 2
 """CUDA calls and NVTX ranges that a sentence names."""
 DURING = {
@@ -480,9 +481,17 @@ def _activity(gaps: Gaps) -> Text:
     doing: list[Value] = []
     code = total - sum(value for _, value in calls)
     if code >= 0.1 * total:
-        doing.append(Text("the program's own code ({part})", part=Number(code / total, "fraction")))
+        doing.append(
+            Text(
+                "the program's own code ({part})", part=Number(code / total, "fraction", IDLE_CELLS)
+            )
+        )
     doing += [
-        Text("{call} ({part})", call=Verbatim(name), part=Number(value / total, "fraction"))
+        Text(
+            "{call} ({part})",
+            call=Verbatim(name),
+            part=Number(value / total, "fraction", IDLE_CELLS),
+        )
         for name, value in [c for c in calls if c[1] >= 0.1 * total][:NAMED]
     ]
     ranges = [name for name, value in gaps.by("nvtx_range") if value >= 0.2 * total][:NAMED]
