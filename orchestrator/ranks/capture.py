@@ -23,10 +23,6 @@ from nsight_prof.parsers.errors import ProfError, StepFailed
 from nsight_prof.parsers.run.directory import RankRecord, RunDir
 
 REPORT = "trace"
-FLUSH = "--cuda-flush-interval"
-FLUSH_MS = 1000
-"""How often CUPTI hands its records to nsys: of a program that SIGTERM ends it keeps what it has
-not handed over (nsys 2025.3.2, H200: all CUDA calls, no kernel)."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +62,11 @@ def _captured(
 ) -> int:
     partial, scratch = folders
     pid_file = scratch / "pid"
-    flushes = (f"{FLUSH}={FLUSH_MS}",) if FLUSH in tool.features else ()
     request = nsys.TraceRequest(
         program=tool.program,
         output=scratch / REPORT,
         target=(sys.executable, "-IS", "-c", SHIM, str(pid_file), *rank.command),
-        extra_args=(*flushes, *rank.nsys_options),
+        extra_args=rank.nsys_options,
     )
     code = 1
     try:

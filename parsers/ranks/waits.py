@@ -68,9 +68,9 @@ def compare(calls: Mapping[Place, Mapping[str, Calls]]) -> tuple[dict[Place, Wai
     clocks are aligned, are left out.
     """
     places = sorted(calls)
-    shared = _shared(calls, places)
+    shared = _shared(calls, places) if len(places) > 1 else []
     clocks: dict[Place, Clock | None] = {place: None for place in places}
-    if not shared or len(places) < 2:
+    if not shared:
         return {place: _nothing(None) for place in places}, []
     reference = calls[places[0]]
     clocks[places[0]] = Clock(pairs=sum(len(reference[key].start) for key in shared))

@@ -205,6 +205,12 @@ def test_a_job_with_missing_ranks_says_which_and_why(node: Node) -> None:
     assert "nsys left no report" in page
 
 
+def test_a_job_without_any_trace_is_reported(node: Node) -> None:
+    assert node.run(0, "true", FAKE_NSYS="no-report")[0] == 0
+    assert main(["report", str(node.job)]) == 0
+    assert "0 of 2 ranks" in (node.job / "report/report.md").read_text()
+
+
 def test_a_job_that_its_launcher_began_again_is_not_traced_twice(node: Node) -> None:
     assert node.run(0, "true")[0] == 0
     code, said = node.run(0, "sh", "-c", "exit 6", TORCHELASTIC_RESTART_COUNT="1")
