@@ -35,6 +35,8 @@ import pandas as pd
 
 from nsight_prof.parsers.ncu.blocks import MAGIC, blocks, fields
 from nsight_prof.parsers.ncu.nvtx import path_of_state
+from nsight_prof.parsers.nsys.rows.python_samples import stack_strings
+from nsight_prof.parsers.nsys.sqlite.database import Database
 from nsight_prof.parsers.nsys.trace import open_trace
 from nsight_prof.parsers.roofs.file import ROOFS_FILE
 from nsight_prof.parsers.run.artifacts import describe
@@ -153,8 +155,11 @@ def _metric(metric: Any) -> tuple[Any, ...]:
 def slim_trace(path: Path, replace: Mapping[str, str]) -> None:
     """Drop from a trace.sqlite, in place, what the reader does not need."""
     before = _trace_facts(path)
+    traced = Database(path)
+    of_stacks = stack_strings(traced)
+    traced.close()
     with contextlib.closing(sqlite3.connect(path)) as db:
-        _prune(db)
+        _prune(db, of_stacks)
         db.commit()
         db.execute("VACUUM")
     if _trace_facts(path) != before:
@@ -166,7 +171,7 @@ def slim_trace(path: Path, replace: Mapping[str, str]) -> None:
         db.execute("VACUUM")
 
 
-def _prune(db: sqlite3.Connection) -> None:
+def _prune(db: sqlite3.Connection, strings: set[int]) -> None:
     kept = [name for name in _tables(db) if _is_kept(name)]
     for name in _tables(db):
         if name not in kept:
@@ -175,7 +180,8 @@ def _prune(db: sqlite3.Connection) -> None:
     for name in {"META_DATA_EXPORT", "EXPORT_META_DATA"} & set(kept):
         db.execute(f'DELETE FROM "{name}" WHERE NOT ({wanted})')
     if used := " UNION ".join(_string_columns(db, kept)):
-        db.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
+        of_stacks = ", ".join(map(str, sorted(strings))) or "-1"
+        db.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used}) AND id NOT IN ({of_stacks})")
 
 
 def _tables(db: sqlite3.Connection) -> list[str]:
@@ -200,7 +206,8 @@ def _trace_facts(path: Path) -> list[str]:
         frames = [
             trace.gpus(), trace.kernels(), trace.launches(), trace.stages(), trace.stage_kernels(),
             trace.memory_operations(), trace.api_calls(), trace.engine_steps(), trace.engine_gaps(),
-            trace.devices(), trace.gpu_stages(), trace.gpu_idle_gaps(), *trace.modules(),
+            trace.devices(), trace.gpu_stages(), trace.gpu_idle_gaps(), trace.host_lines(),
+            *trace.modules(),
         ]  # fmt: skip
         return [_text(frame) for frame in frames] + [trace.product_version, trace.schema_version]
 

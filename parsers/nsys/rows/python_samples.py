@@ -99,6 +99,12 @@ def read_python_samples(db: Database) -> PythonSamples:
     return PythonSamples(start[order], thread[order], of_stack[stack_of[order]], list(places))
 
 
+def stack_strings(db: Database) -> set[int]:
+    """Ids of the strings that only the stacks name: functions and files."""
+    stacks = {stack for *_, data in _rows(db) if (stack := _stack(data))}
+    return {n for stack in stacks for *two, _ in _FRAME.iter_unpack(stack) for n in two}
+
+
 def _rows(db: Database) -> Iterator[tuple[int, int, int | None, bytes]]:
     """Marks with a payload, some at a time: a long run has many deep stacks."""
     if not {"binaryData", "category", "globalTid"} <= db.columns(NVTX):

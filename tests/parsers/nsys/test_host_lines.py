@@ -1,0 +1,60 @@
+"""Lines of Python from samples of stacks, against a program whose slow lines are known."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nsight_prof.parsers.nsys.trace import open_trace
+from nsight_prof.reports.analysis.lines import host_lines, of_samples
+
+
+@pytest.fixture(scope="module")
+def lines(root: Path) -> pd.DataFrame:
+    path = root / "tests/fixtures/python_sampling/trace.sqlite.xz"
+    with open_trace(path, ["item", "allocation", "pageable", "preparation", "strided"]) as trace:
+        return trace.host_lines()
+
+
+@pytest.mark.parametrize(
+    ("stage", "activity", "planted"),
+    [
+        ("preparation", "program", 73),  # numbers in a loop of Python
+        ("pageable", "copying", 65),  # .to() of memory that is not pinned
+        ("item", "waiting", 50),  # .item()
+    ],
+)
+def test_the_planted_line_leads(
+    lines: pd.DataFrame, stage: str, activity: str, planted: int
+) -> None:
+    rows = lines[(lines["stage"] == stage) & (lines["activity"] == activity)]
+    first = host_lines(rows)[0]
+    assert (first.place, first.share.value is not None) == (f"planted_lines.py:{planted}", True)
+
+
+def test_memory_given_back_is_named_with_the_call_that_does_it(lines: pd.DataFrame) -> None:
+    rows = lines[(lines["stage"] == "allocation") & (lines["call"] == "cudaFree")]
+    assert set(rows["line"]) == {59}
+    assert rows["inner"].str.endswith("empty_cache").all()
+
+
+def test_samples_that_launch_name_the_kernel(lines: pd.DataFrame) -> None:
+    launching = lines[lines["kernel_id"] != ""]
+    assert len(launching)
+    assert set(launching["activity"]) == {"launching"}
+    assert (lines["idle_samples"] <= lines["samples"]).all()
+
+
+def test_few_samples_make_a_wide_interval() -> None:
+    few, many = of_samples(2, 4), of_samples(500, 1000)
+    assert few.value == many.value == 0.5
+    # Wilson's score interval of 2 of 4: 15.0 to 85.0 %.
+    assert [few.low, few.high] == pytest.approx([0.15, 0.85], abs=1e-4)
+    assert many.low == pytest.approx(0.4691, abs=1e-4)
+
+
+def test_a_trace_without_samples_says_how_to_get_them(root: Path) -> None:
+    path = root / "captures/h200-known-gemm/steps/1-trace/trace.sqlite.xz"
+    with open_trace(path) as trace:
+        assert trace.host_lines().empty
+        assert "--python-sampling=true" in trace.why_no_lines()
